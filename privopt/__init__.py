@@ -5,14 +5,16 @@
     import privopt as po
 
     places = po.records(table, id="node", lat="lat", lon="lon")
-    problem = po.metric_problem(places, distance=po.roads(edges), epsilon="3/km", utility=po.travel_cost(targets))
+    problem = po.metric_problem(places, distance=po.roads(edges), epsilon="1.5/km", utility=po.travel_cost(targets))
     release = po.solve("optimal-lp", problem)
     safe = release.apply(trips, lat="start_lat", lon="start_lon")
 
-Names are imported when they are first asked for: ``import privopt`` loads nothing heavy.
+Names are imported on first use, so that ``import privopt`` is fast.
 """
 
-from typing import TYPE_CHECKING, Final
+from privopt.version import VERSION as __version__  # noqa: N811
+
+TYPE_CHECKING = False  # as type checkers read it; importing typing would take longer than all the rest here
 
 if TYPE_CHECKING:
     from privopt import sql
@@ -36,8 +38,6 @@ if TYPE_CHECKING:
     )
     from privopt_metric_dp.mechanisms.certify_matrix import certify
     from privopt_tables.studies.curve import curve
-
-from privopt.version import VERSION as __version__  # noqa: N811
 
 __all__ = [
     "Charge",
@@ -68,7 +68,7 @@ __all__ = [
     "vectors",
 ]
 
-_HOMES: Final = {
+_HOMES = {
     "Charge": "ledger.charge:Charge",
     "Ledger": "ledger.ledger:Ledger",
     "Cost": "interfaces.cost:Cost",
@@ -83,18 +83,24 @@ _HOMES: Final = {
     "solve": "api.released:solve",
     "table": "declare.problems_in_memory:table",
 }
-"""Modules of the core's public names; plugins add theirs by the hook ``privopt_names``."""
+"""The modules of the core's public names. Plugins add names through the hook ``privopt_names``."""
 
 
 def __getattr__(name: str) -> object:
+    """Import a public name of the core, or of a plugin's ``privopt_names``, on first use (PEP 562).
+
+    Raises:
+        AttributeError: There is no such name. The message says which plugins are broken or missing.
+    """
+    # Python and its tools probe for names such as __path__, which must not load the registry of plugins.
     if name.startswith("_"):
         raise AttributeError(f"module 'privopt' has no attribute {name!r}")
     from importlib import import_module
 
     if name in _HOMES:
         module, _, target = _HOMES[name].partition(":")
-        found: object = getattr(import_module(f"{__name__}.{module}"), target)
-        return found
+        public_object: object = getattr(import_module(f"{__name__}.{module}"), target)
+        return public_object
     if name == "sql":
         return import_module(f"{__name__}.sql")
     from privopt.registry import registry
@@ -105,6 +111,7 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
+    """Return the public names, including those of plugins, for ``dir(privopt)``."""
     from privopt.registry import registry
 
     return sorted({*_HOMES, *registry().of("name"), "sql", "__version__"})

@@ -26,23 +26,26 @@ Floats: TypeAlias = NDArray[np.float64]
 """Doubles."""
 
 Singles: TypeAlias = NDArray[np.float32]
-"""Floats in single precision."""
+"""Single-precision floats."""
 
 Ints: TypeAlias = NDArray[np.int64]
-"""Whole numbers of 64 bits: counts, and numbers of records."""
+"""64-bit integers: counts, and indices of records."""
 
 Indices: TypeAlias = NDArray[np.int32]
-"""Whole numbers of 32 bits: positions in sparse matrices."""
+"""32-bit integers: positions in sparse matrices."""
 
 Unsigned: TypeAlias = NDArray[np.uint64]
-"""Whole numbers of 64 bits without a sign: the weights of a released matrix."""
+"""Unsigned 64-bit integers: the weights of a released matrix."""
 
 Bools: TypeAlias = NDArray[np.bool_]
-"""Yes or no for each entry."""
+"""Booleans, such as masks."""
 
 
 def read_only(array: A) -> A:
-    """Return the array made read-only; a read-only copy where it is a view of an array that can still be written."""
+    """Make an array read-only and return it.
+
+    If the array is a view of another array, through which it could still be changed, return a read-only copy instead.
+    """
     if array.flags.writeable:
         array = array if array.base is None else array.copy()
         array.setflags(write=False)
@@ -50,37 +53,42 @@ def read_only(array: A) -> A:
 
 
 def doubles(values: ArrayLike) -> Floats:
-    """Return a copy that no one can write to, rows first."""
+    """Return a read-only copy of the values as doubles, in C order (row by row)."""
     return read_only(np.array(values, dtype=np.float64, order="C"))
 
 
 def truths(values: ArrayLike) -> Bools:
-    """Return a copy of yes and no that no one can write to."""
+    """Return a read-only copy of the values as booleans."""
     return read_only(np.array(values, dtype=np.bool_))
 
 
 def no_doubles(numbers: NDArray[Any]) -> Bools:
-    """Mark the whole numbers that no double equals, as some beyond 2^53; none of other types of numbers.
+    """Return a mask of the integers that no double equals, such as 2^53 + 1. Numbers of other types are never marked.
+
+    Such integers would change silently if they were converted to doubles.
 
     >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
     [False, True, False]
     """
     found = np.zeros(numbers.shape, dtype=np.bool_)
+    # Every integer up to 2^53 is a double, so that only larger ones are tested one by one.
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
         found[large] = [int(float(number)) != number for number in numbers[large].tolist()]
     return found
 
 
 def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
-    """Yield slices of ``rows``, in order, each of one row or of at most ``max_entries`` entries.
+    """Yield consecutive slices of a table's rows, with at most ``max_entries`` entries but at least one row each.
+
+    Callers process large tables slice by slice to bound the memory.
 
     >>> [(part.start, part.stop) for part in slices(5, 10, 25)]
     [(0, 2), (2, 4), (4, 5)]
 
     Args:
-        rows: how many there are.
-        width: entries of a row.
-        max_entries: entries of a part.
+        rows: The number of rows.
+        width: The number of entries in a row.
+        max_entries: The most entries of a slice.
     """
     step = max(1, max_entries // max(1, width))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

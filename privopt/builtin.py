@@ -1,13 +1,13 @@
-"""Register the core's own roles, kinds, commands, checks and project templates, as a plugin does."""
+"""The core's own plugin, which registers roles, kinds, commands, checks and project templates."""
 
 from collections.abc import Sequence
 
-from privopt.specs import CheckSpec, CommandSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
+from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles that any plugin may bring kinds of."""
+    """Return the roles notion, solver and decomposer, for which any plugin may register kinds."""
     return [
         RoleSpec(name="notion", base="privopt.interfaces:PrivacyConstraint", summary="a notion of privacy"),
         RoleSpec(name="solver", base="privopt.backends.base:Backend", summary="a solver of compiled models"),
@@ -17,7 +17,8 @@ def privopt_roles() -> Sequence[RoleSpec]:
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Return the notions that belong to no plugin, the solvers and the decomposer."""
+    """Return the core's own notions of privacy, solvers and decomposer."""
+    # Role, name, target and summary of each; --solver and [privacy] kind take the names.
     rows = [
         ("notion", "pure-dp", "privopt.interfaces.notions:PureDP", "epsilon-DP between neighbouring inputs"),
         ("notion", "local-dp", "privopt.interfaces.notions:LocalDP", "epsilon-DP of each sender's own report"),
@@ -38,7 +39,11 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the checks of solvers, of decomposers and of the noise of counts."""
+    """Return the kit's checks of every registered solver and decomposer, and the check ``reach`` of noisy counts.
+
+    The other checks of mechanisms need no registration, because the kit lists them itself.
+    """
+    # By role: the module that has the checks, and their names, which are also those of the functions.
     modules = {
         "solver": ("privopt.testing.backends", ("optimum", "integers", "infeasible")),
         "decomposer": ("privopt.testing.decomposers", ("whole", "infeasible")),
@@ -53,21 +58,90 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the core's commands that are imported only when they are called."""
-    summaries = {
-        "budget": "Show what subjects have spent, exactly; every entry of the ledger is checked.",
-        "disclose": "Write what an office files about a release that holds, each sentence with the...",
-        "estimate": "Estimate shares of the records from reports, with intervals.",
-    }
+    """Return the core's commands, in the order in which ``privopt --help`` lists them."""
+    make, check, use, publish, author = COMMAND_GROUPS
+    city = "docs/examples/city/problem.toml"
+    reference = "docs/reference/command-line.md"
+    # Name, group, summary, example and page of the documentation of each command.
+    rows = [
+        ("list", make, "List the installed mechanisms.", "list", reference),
+        ("describe", make, "Describe the problem file of a mechanism.", "describe MECHANISM", reference),
+        (
+            "plan",
+            make,
+            "Predict errors before epsilon is chosen.",
+            "plan MECHANISM problem.toml",
+            "docs/used-for/census-table.md",
+        ),
+        (
+            "solve",
+            make,
+            "Solve a problem and write a certified release.",
+            f"solve MECHANISM {city} --out city",
+            "docs/guide/tutorial.md",
+        ),
+        ("verify", check, "Check every claim of a release again.", "verify city", "docs/guide/guarantees.md"),
+        ("audit", check, "Measure what an attacker learns from a release.", "audit city", "docs/guide/guarantees.md"),
+        (
+            "checker",
+            check,
+            "Write a program that checks releases without privopt.",
+            "checker --out check.pyz",
+            "docs/guide/guarantees.md",
+        ),
+        ("sample", use, "Draw reports of one secret.", "sample city --input 2-3 -n 5", reference),
+        (
+            "estimate",
+            use,
+            "Estimate how many people are where, from reports.",
+            "estimate city reports.csv --out shares.csv",
+            "docs/guide/estimate.md",
+        ),
+        (
+            "budget",
+            use,
+            "Show what people have spent, and set limits.",
+            "budget my.ledger --set 12 --per day --zone Europe/Rome",
+            "docs/guide/repeated.md",
+        ),
+        ("report", publish, "Write a report as one page that works offline.", "report city", "docs/reports.md"),
+        (
+            "disclose",
+            publish,
+            "Write what offices file about a release.",
+            "disclose city --format dpia --out dpia.md",
+            "docs/guide/data-protection.md",
+        ),
+        ("sign", publish, "Sign a release with an OpenSSH key.", "sign city ~/.ssh/id_ed25519", reference),
+        ("new", author, "Write a plugin project whose tests pass.", "new acme-mech", "docs/guide/write-a-plugin.md"),
+        (
+            "check",
+            author,
+            "Test a mechanism with the conformance kit.",
+            "check MECHANISM",
+            "docs/guide/write-a-plugin.md",
+        ),
+    ]
+    # Commands are defined in privopt.command.cli, except those of these modules. The function of ``list`` is called
+    # ``list_``, since it would hide Python's list.
+    modules = dict.fromkeys(("sample", "audit", "report", "sign"), "release_commands")
+    modules |= {name: name for name in ("budget", "disclose", "estimate")}
     return [
-        CommandSpec(name=name, target=f"privopt.command.{name}:{name}", summary=summary)
-        for name, summary in summaries.items()
+        CommandSpec(
+            name=name,
+            target=f"privopt.command.{modules.get(name, 'cli')}:{'list_' if name == 'list' else name}",
+            summary=summary,
+            group=group,
+            example=f"privopt {example}",
+            page=page,
+        )
+        for name, group, summary, example, page in rows
     ]
 
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the kinds of project that need no other plugin."""
+    """Return the project templates of ``privopt new`` that need no other plugin."""
     own = ("example.toml", "mechanism.py", "kit.py")
     return [
         TemplateSpec(

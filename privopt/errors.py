@@ -3,25 +3,24 @@
 ::
 
     PrivoptError
-    ├── DoesNotHoldError      1   a folder is used whose claim does not hold
-    ├── InputError            2   faults in what the user gave: one line each, reported together
-    ├── UsageError            2   a command or call that cannot be meant so
-    │   ├── BudgetSpentError  2   a ledger's limit would be passed: nothing is charged, nothing drawn
-    │   └── UnknownNameError  2   no such mechanism, method, solver: the nearest names are offered
-    ├── RegistryError         2   plugins that clash or hook up wrongly
-    ├── ModelError            2   a model that the DSL cannot accept (not linear, unknown index, ...)
-    ├── InfeasibleError       3   the problem has no solution; the clashing families are named
+    ├── DoesNotHoldError      1   a checksum or claim of a folder does not hold
+    ├── InputError            2   the user's input has faults: one line each, reported together
+    ├── UsageError            2   the arguments of a command or call are invalid
+    │   ├── BudgetSpentError  2   a ledger's limit would be exceeded: nothing is charged or drawn
+    │   └── UnknownNameError  2   no such mechanism, method or solver: similar names are suggested
+    ├── RegistryError         2   plugins clash or are registered incorrectly
+    ├── ModelError            2   the DSL cannot accept a model (not linear, unknown index, ...)
+    ├── InfeasibleError       3   the problem has no solution; the conflicting families are named
     ├── UnboundedError        3   the objective has no bound
-    ├── StoppedError          5   stopped early with nothing feasible
-    ├── SolverError           5   a solver died, refused or lied
-    │   └── SolverDiedError   5   its process ended in the middle: no other solver is asked instead
-    └── CertificationError    5   a release that could not be certified: nothing is written
+    ├── StoppedError          5   the work was stopped before a feasible solution was found
+    ├── SolverError           5   a solver died, refused its input or returned a wrong solution
+    │   └── SolverDiedError   5   the solver's process ended during a solve: no other solver is tried
+    └── CertificationError    5   a release could not be certified: nothing is written
 
-Exit codes are those of the command line (0 done, 4 stopped early with a
-certified result are not errors).
+Exit codes are those of the command line. Codes 0 (done) and 4 (stopped early with a certified result) are not errors.
 
-Docstrings of modules that docs/reference/python.md does not list do not repeat this: there a section ``Raises:`` says
-what else an error means, or names one of Python's own.
+Docstrings of modules that docs/reference/python.md does not list do not repeat these meanings. Their ``Raises:``
+sections mention only additional meanings and Python's own errors.
 """
 
 from __future__ import annotations
@@ -67,61 +66,70 @@ __all__ = [
 
 
 class PrivoptError(Exception):
-    """Base of every error that privopt raises on purpose."""
+    """The base class of every error that privopt raises on purpose."""
 
     exit_code = 5
 
 
+NO_SUCH_FILE: Final = "no such file"
+"""The description of a missing file in faults."""
+
+
 @frozen
 class Fault:
-    """One thing that is wrong with an input.
+    """An error in the user's input, with its location, the actual value and the expected value.
 
-    >>> print(Fault(file="problem.toml", where="privacy.epsilon", found="-1", wanted="a number above 0"))
+    >>> print(Fault(file="problem.toml", where="privacy.epsilon", actual="-1", expectation="a number above 0"))
     problem.toml: privacy.epsilon: expected a number above 0, got -1
 
     Attributes:
-        file: name of the file the fault is in, as the user gave it.
-        where: key, or row and column, inside the file; empty for the file as a whole.
-        found: what is there.
-        wanted: what should be there.
-        is_description: whether ``found`` says what kind of thing is there, and quotes nothing of it.
+        file: The name of the faulty file, as the user gave it.
+        where: The key, or the row and column, inside the file; empty for the file as a whole.
+        actual: The actual value, in words.
+        expectation: The expected value, in words.
+        is_description: Whether ``actual`` only describes the kind of value, without quoting any of it.
     """
 
     file: str
     where: str
-    found: str
-    wanted: str
+    actual: str
+    expectation: str
     is_description: bool = field(default=False, kw_only=True)
 
     def __str__(self) -> str:
+        """Return the fault as one line for a terminal, with long texts cut."""
         place = f"{self.file}: {self.where}" if self.where else self.file
-        return _line(f"{cut(place)}: expected {cut(self.wanted)}, got {cut(self.found)}")
+        if self.actual == NO_SUCH_FILE and not self.where:
+            return _line(f"{cut(place)}: file not found; expected {cut(self.expectation)}")
+        return _line(f"{cut(place)}: expected {cut(self.expectation)}, got {cut(self.actual)}")
 
 
 def conceal(faults: Iterable[Fault]) -> list[Fault]:
-    """Return faults of a secret file without the values that they quote: the owner finds these by row and column.
+    """Return the faults of a secret file without the values that they quote, because messages may end up in logs.
 
-    >>> conceal([Fault("counts.csv", "row 2, column groups", "-7", "a whole number of at least 0")])[0].found
+    The owner can find each value by its row and column.
+
+    >>> conceal([Fault("counts.csv", "row 2, column groups", "-7", "a whole number of at least 0")])[0].actual
     'another value'
-    >>> conceal([Fault("counts.csv", "column size", "values of type Binary", "numbers", is_description=True)])[0].found
+    >>> conceal([Fault("counts.csv", "column size", "values of type Binary", "numbers", is_description=True)])[0].actual
     'values of type Binary'
     """
-    return [fault if fault.is_description else evolve(fault, found="another value") for fault in faults]
+    return [fault if fault.is_description else evolve(fault, actual="another value") for fault in faults]
 
 
 _MAX_SHOWN_CHARACTERS = 300
-"""Characters of what is shown of any one thing."""
+"""The most characters of a single text that a message shows."""
 _MAX_LISTED_NAMES = 20
-"""Names that are listed where none is near; the rest are counted."""
+"""The most names that a message lists if none is similar to the unknown one; the rest are counted."""
 
 
 def cut(text: str) -> str:
-    """Cut text to the first 300 characters, as messages show it."""
+    """Return a text for a message, cut to its first 300 characters."""
     return text if len(text) <= _MAX_SHOWN_CHARACTERS else f"{text[: _MAX_SHOWN_CHARACTERS - 3]}..."
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return a count with its noun, whose plural ends in s.
+    """Return a count with its noun, in the plural with s if necessary.
 
     >>> number_of(1, "report"), number_of(1_200, "report")
     ('1 report', '1,200 reports')
@@ -130,12 +138,12 @@ def number_of(count: int, thing: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Return text as one line that a terminal can show: blanks joined, control and formatting characters escaped."""
+    """Return text as one line for a terminal, with blanks joined and control and formatting characters escaped."""
     return printable(" ".join(text.split()))
 
 
 def printable(text: str) -> str:
-    r"""Escape control and formatting characters so that a terminal shows text and does not obey it; keep line breaks.
+    r"""Return text with control and formatting characters escaped, so that a terminal shows them; line breaks are kept.
 
     >>> printable("\x1b[31mred")
     '\\x1b[31mred'
@@ -149,9 +157,9 @@ _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an exception of Python or of a library says, in one line for users.
+    """Return the message of an exception from Python or a library as one line for users.
 
-    Python's advice on its own limits and the addresses of its objects are omitted: they help only its programmers.
+    Python's advice about its own limits and the addresses of objects are omitted, because they help only programmers.
 
     >>> reason_of(RecursionError("maximum recursion depth exceeded while calling a Python object"))
     'nested too deeply'
@@ -171,11 +179,12 @@ def reason_of(error: BaseException) -> str:
 
 
 class InputError(PrivoptError):
-    """Bad input. Carries every fault that was found, one line each."""
+    """Invalid input. The message has one line for every fault."""
 
     exit_code = 2
 
     def __init__(self, faults: Iterable[Fault]) -> None:
+        """Create the error from its faults, each of which becomes a line of the message."""
         self.faults = tuple(faults)
         super().__init__("\n".join(map(str, self.faults)))
 
@@ -184,52 +193,52 @@ class InputError(PrivoptError):
 
 
 MOST_FAULTS: Final = 20
-"""Faults of one file that are listed; the rest are counted."""
+"""The most faults of a file that are listed; the rest are counted."""
 
 
 class Faults:
-    """Collect the faults of a file: the first :data:`MOST_FAULTS` are listed, the others counted.
+    """A collection of the faults of a file, of which the first :data:`MOST_FAULTS` are listed and the others counted.
 
-    >>> found = Faults()
-    >>> found.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
-    >>> print(found.listed[1])
+    >>> faults = Faults()
+    >>> faults.add_rows("a.csv", "clients", [0, 3], "-1 7 7 -2".split().__getitem__, "a whole number of at least 0")
+    >>> print(faults.listed[1])
     a.csv: row 5, column clients: expected a whole number of at least 0, got -2
-    >>> found.check()
+    >>> faults.check()
     Traceback (most recent call last):
     privopt.errors.InputError: a.csv: row 2, column clients: expected a whole number of at least 0, got -1
     a.csv: row 5, column clients: expected a whole number of at least 0, got -2
 
     Args:
-        faults: known from the start.
-        count: how many these are, where the others are not made.
+        faults: The initial faults.
+        count: The number of initial faults, if there are more than ``faults`` contains.
     """
 
     def __init__(self, faults: Iterable[Fault] = (), count: int | None = None) -> None:
-        self._first: list[Fault] = []
+        self._first: list[Fault] = []  # the faults that are listed; count may be larger
         self.count = 0
         self.extend(faults, count)
 
-    def add(self, file: str, where: str, got: str, wanted: str) -> None:
+    def add(self, file: str, where: str, actual: str, expectation: str) -> None:
         """Add one fault."""
-        self.extend([Fault(file, where, got, wanted)])
+        self.extend([Fault(file, where, actual, expectation)])
 
     def add_rows(
-        self, file: str, column: str, rows: Sequence[int], got_of: Callable[[int], object], wanted: str
+        self, file: str, column: str, rows: Sequence[int], actual_of: Callable[[int], object], expectation: str
     ) -> None:
-        """Add a fault for each of some rows, numbered from 0; the header of a file is its row 1.
+        """Add a fault for each faulty row. Rows are numbered from 0 below the header, which is row 1 in messages.
 
         Args:
-            file: name of the file.
-            column: in which they are.
-            rows: which will not do.
-            got_of: what is in a row; asked only for those that are listed.
-            wanted: what should be there.
+            file: The name of the file.
+            column: The name of the column.
+            rows: The numbers of the faulty rows.
+            actual_of: A function that returns the value of a row. It is called only for listed rows.
+            expectation: The expected value, in words.
         """
-        faults = (Fault(file, f"row {row + 2}, column {column}", str(got_of(row)), wanted) for row in rows)
+        faults = (Fault(file, f"row {row + 2}, column {column}", str(actual_of(row)), expectation) for row in rows)
         self.extend(faults, len(rows))
 
     def extend(self, faults: Iterable[Fault], count: int | None = None) -> None:
-        """Add faults; where ``count`` says how many they are, no more are made than are listed."""
+        """Add faults. If their number (``count``) is given, take only those that will be listed from the iterable."""
         if count is None:
             faults = list(faults)
             count = len(faults)
@@ -238,18 +247,19 @@ class Faults:
 
     @property
     def listed(self) -> list[Fault]:
-        """The first faults, and one that says how many more there are."""
-        more = self.count - len(self._first)
-        if not more:
+        """The first :data:`MOST_FAULTS` faults and, if there are more, a fault that says how many."""
+        unlisted_count = self.count - len(self._first)
+        if not unlisted_count:
             return list(self._first)
-        found = f"{more} more fault{'s' * (more > 1)} of these kinds"
-        return [*self._first, Fault(self._first[0].file, "", found, "no faults", is_description=True)]
+        actual = f"{unlisted_count} more fault{'s' * (unlisted_count > 1)} of these kinds"
+        # A description, so that conceal() leaves the count readable even if the file is secret.
+        return [*self._first, Fault(self._first[0].file, "", actual, "no faults", is_description=True)]
 
     def check(self) -> None:
-        """Refuse the input if there are any.
+        """Raise an InputError with the listed faults, if there are any.
 
         Raises:
-            InputError: there are.
+            InputError: At least one fault was added.
         """
         if self.count:
             raise InputError(self.listed)
@@ -257,7 +267,10 @@ class Faults:
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Put the problem file's name into faults of code that calls it ``"problem"`` for want of its name."""
+    """Replace the file name ``"problem"`` with ``file`` in faults that the block raises.
+
+    This is for code that checks a declared problem without knowing the name of the problem file.
+    """
     try:
         yield
     except InputError as error:
@@ -268,42 +281,60 @@ def faults_in(file: str) -> Iterator[None]:
 
 
 class UsageError(PrivoptError):
-    """A command or call that cannot be meant so."""
+    """A command or call whose arguments are invalid or contradict each other."""
 
     exit_code = 2
 
 
-def check_number(name: str, value: object, wanted: str, *, minimum: float = -inf, whole: bool = False) -> None:
-    """Refuse anything but a finite number of at least ``minimum``.
+def check_number(name: str, value: object, expectation: str, *, minimum: float = -inf, whole: bool = False) -> None:
+    """Raise a UsageError unless an argument is a finite number of at least ``minimum``.
 
     >>> check_number("gap", "1e-6", "a number")
     Traceback (most recent call last):
     privopt.errors.UsageError: gap must be a number, got '1e-6'
 
+    Args:
+        name: The argument's name, for the message.
+        value: The argument.
+        expectation: The requirement on the argument in words, for the message.
+        minimum: The smallest allowed number.
+        whole: Whether only integers are allowed.
+
     Raises:
-        UsageError: it is none.
+        UsageError: The value does not meet the requirement.
     """
-    number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+    # True and False are integers in Python, but no user means a number by them.
+    is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     try:
-        fits = number and minimum <= float(cast("float", value)) < inf
-    except OverflowError:  # a whole number beyond all doubles
-        fits = False
-    if not fits:
-        raise UsageError(f"{name} must be {wanted}, got {cut(repr(value))}")
+        # NaN fails both comparisons.
+        is_valid = is_number and minimum <= float(cast("float", value)) < inf
+    except OverflowError:  # a whole number larger than any double
+        is_valid = False
+    if not is_valid:
+        raise UsageError(f"{name} must be {expectation}, got {cut(repr(value))}")
 
 
 class BudgetSpentError(UsageError):
-    """A report that a ledger's limit does not allow; nothing was charged, nothing may be drawn."""
+    """A ledger's limit does not allow a report. Nothing was charged, and nothing may be drawn."""
 
 
 class UnknownNameError(UsageError):
-    """A name that nothing is registered under."""
+    """A name is unknown. The message suggests similar names or lists the known ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, is_secret: bool = False) -> None:
+        """Create the error with its message.
+
+        Args:
+            kind: The kind of thing that was looked up, such as ``"mechanism"``.
+            name: The unknown name.
+            known: The names that exist.
+            is_secret: Whether the name is a secret, such as a person's place. If so, the message contains neither the
+                name nor similar ones, because messages may be logged.
+        """
         self.kind = kind
         self.name = name
         self.known = known = sorted(known)
-        self.is_secret = is_secret  # neither the name nor names near it may be told
+        self.is_secret = is_secret  # similar names would reveal nearly as much as the name itself
         near = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
         more = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
         listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
@@ -315,13 +346,13 @@ class UnknownNameError(UsageError):
 
 
 class RegistryError(PrivoptError):
-    """Plugins that clash or hook up wrongly: both sides are named."""
+    """Plugins clash or are registered incorrectly. The message names both sides."""
 
     exit_code = 2
 
 
 class ModelError(PrivoptError):
-    """A model that the DSL cannot accept; names family, index and term."""
+    """The DSL cannot accept a model. The message names the family, index and term."""
 
     exit_code = 2
 
@@ -339,26 +370,26 @@ class UnboundedError(PrivoptError):
 
 
 class StoppedError(PrivoptError):
-    """Stopped by a limit or an interrupt before anything feasible was found."""
+    """A limit or an interrupt stopped the work before a feasible solution was found."""
 
 
 class SolverError(PrivoptError):
-    """A solver died, refused its input, or returned what does not satisfy the rows."""
+    """A solver died, refused its input, or returned a solution that violates the rows."""
 
 
 class SolverDiedError(SolverError):
-    """A solver's process ended in the middle: killed from outside, for want of memory, or by a fault of its own."""
+    """A solver's process ended during a solve, because it was killed, ran out of memory, or crashed."""
 
 
 class DoesNotHoldError(PrivoptError):
-    """A folder whose sums or claims do not hold was to be used: it is refused, a line for each."""
+    """A folder is refused because checksums or claims do not hold. The message has one line for each."""
 
     exit_code = 1
 
 
 class CertificationError(PrivoptError):
-    """A release that could not be certified; nothing is written."""
+    """A release could not be certified. Nothing is written."""
 
 
 class RoundTripError(CertificationError):
-    """A release that was certified and does not hold as it was written; nothing is kept."""
+    """A certified release failed verification after it was written, and was removed."""

@@ -1,7 +1,7 @@
-"""What a plugin registers, as data: mechanisms and kinds, and the hooks for them.
+"""The specs that plugins register (mechanisms, kinds, commands and others), and the hooks that return them.
 
-This module imports nothing heavy, so ``privopt list`` stays fast; a plugin's package should import
-nothing else of privopt at its top::
+This module imports no large libraries, so that ``privopt list`` is fast. A plugin's top-level module should import
+nothing else from privopt::
 
     from privopt.specs import MechanismSpec, MethodSpec, hookimpl
 
@@ -48,10 +48,10 @@ __all__ = [
 ]
 
 GROUP: Final = "privopt"
-"""Entry-point group, and pluggy's project name."""
+"""The name of the entry-point group and of the pluggy project."""
 
 NOTHING: Final = "none"
-"""The notion of methods without a guarantee: they need ``--allow-unsafe``."""
+"""The notion of methods without a guarantee, which need ``--allow-unsafe``."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 hookimpl = pluggy.HookimplMarker(GROUP)
@@ -61,34 +61,38 @@ _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def _name(instance: object, attribute: Attribute[str], value: str) -> None:
+    """Check that an attrs field is a name, which consists of lower-case words joined by hyphens."""
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(f"{attribute.name} must be lower-case words joined by hyphens, not {value!r}")
 
 
 def _identifier(instance: object, attribute: Attribute[str], value: str) -> None:
+    """Check that an attrs field is a public Python name."""
     if not isinstance(value, str) or not value.isidentifier() or value.startswith("_"):
         raise ValueError(f"{attribute.name} must be a public Python name, not {value!r}")
 
 
 def _target(instance: object, attribute: Attribute[str], value: str) -> None:
+    """Check that an attrs field has the form ``"package.module:Class"``, without importing anything."""
     if not isinstance(value, str) or not _TARGET.fullmatch(value):
         raise ValueError(f"target must read 'package.module:Class', not {value!r}")
 
 
 @frozen(kw_only=True)
 class MethodSpec:
-    """A method by which a mechanism can be solved.
+    """A method of solving a mechanism's problems.
 
     >>> MethodSpec(name="benders", summary="Benders decomposition").guarantee is None
     True
 
     Attributes:
-        name: what ``--method`` takes.
-        summary: one line.
-        guarantee: notion, where it differs from the mechanism's; ``"none"`` needs ``--allow-unsafe``.
-        consent: False for a method of guarantee ``"none"`` that needs no ``--allow-unsafe``, since no user takes what
-            it does for a promise.
-        gap: relative gap asked for where ``--gap`` is omitted.
+        name: The method's name, as used with ``--method``.
+        summary: One line for ``privopt list`` and ``describe``.
+        guarantee: The name of the notion of privacy, if it differs from the mechanism's; ``"none"`` needs
+            ``--allow-unsafe``.
+        consent: Whether a method with the guarantee ``"none"`` needs ``--allow-unsafe``. False if no user could mistake
+            its effect for a privacy guarantee.
+        gap: The relative optimality gap at which the method may stop if ``--gap`` is omitted.
     """
 
     name: str = field(validator=_name)
@@ -99,21 +103,23 @@ class MethodSpec:
 
 
 def _methods(value: Sequence[MethodSpec]) -> tuple[MethodSpec, ...]:
+    """Return a plugin's list of methods as a tuple, so that the spec cannot be changed."""
     return tuple(value)
 
 
 @frozen(kw_only=True)
 class MechanismSpec:
-    """A mechanism as data: everything ``privopt list`` needs, and where its code is.
+    """The spec of a mechanism: the data that ``privopt list`` needs, and the import path of the code.
 
     Attributes:
-        name: what the command line calls it.
+        name: The mechanism's name on the command line.
         target: ``"package.module:Class"`` of a :class:`privopt.interfaces.Mechanism`.
-        guarantee: name of a registered notion of privacy, or ``"none"``.
-        summary: one line.
-        source: the paper.
-        methods: at least one; the first is the default.
-        decomposes: whether it solves by decomposition, so that each registered decomposer's name is a method too.
+        guarantee: The name of a registered notion of privacy, or ``"none"``.
+        summary: One line for ``privopt list``.
+        source: The paper that describes the mechanism.
+        methods: The methods of solving the mechanism's problems, at least one. The first is the default.
+        decomposes: Whether the mechanism can be solved by decomposition. If so, the name of each registered decomposer
+            is a method too.
     """
 
     category: ClassVar[str] = "mechanism"
@@ -127,41 +133,42 @@ class MechanismSpec:
 
     @methods.validator
     def _at_least_one(self, attribute: Attribute[Any], value: tuple[MethodSpec, ...]) -> None:
+        """Check that there is a method, and that no two methods have the same name."""
         names = [method.name for method in value]
         if not names or len(set(names)) != len(names):
             raise ValueError(f"{self.name}: wants one method or more under different names, not {names}")
 
     @property
     def default(self) -> MethodSpec:
-        """The method used where none is named."""
+        """The method that is used if ``--method`` is omitted."""
         return self.methods[0]
 
     def kind_of(self, method: MethodSpec) -> str:
-        """Return the guarantee kind of one of the methods."""
+        """Return the name of the notion of privacy that a method claims: its own, or by default the mechanism's."""
         return method.guarantee or self.guarantee
 
     def promises(self, method: MethodSpec) -> bool:
-        """Check whether one of the methods claims any privacy."""
+        """Return whether a method claims any privacy."""
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Check whether one of the methods needs ``--allow-unsafe``."""
+        """Return whether the user must consent to a method with ``--allow-unsafe``."""
         return method.consent and not self.promises(method)
 
 
 @frozen(kw_only=True)
 class KindSpec:
-    """A distance, a loss, a notion of privacy, a solver or a decomposer, as data.
+    """The spec of a kind: a distance, a loss, a notion of privacy, a solver, a decomposer or the like.
 
     >>> KindSpec(role="loss", name="squared", target="acme.losses:Squared", summary="the squared distance").name
     'squared'
 
     Attributes:
-        role: name of a registered :class:`RoleSpec`, which says which base class the target has.
-        name: what problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and options (``--solver``,
-            ``--method``) call it.
+        role: The name of a registered :class:`RoleSpec`, which states the base class of the target.
+        name: The kind's name in problem files (``distance.kind``, ``utility.kind``, ``privacy.kind``) and in options
+            (``--solver``, ``--method``).
         target: ``"package.module:Class"``.
-        summary: one line for ``describe``.
+        summary: One line for ``describe``.
     """
 
     role: str = field(validator=_name)
@@ -171,21 +178,21 @@ class KindSpec:
 
     @property
     def category(self) -> str:
-        """What its name is unique in: its role."""
+        """The category in which the kind's name must be unique: its role."""
         return self.role
 
 
 @frozen(kw_only=True)
 class RoleSpec:
-    """What a kind can be, as data: a distance, a loss, a notion of privacy, a solver, a decomposer.
+    """The spec of a role of registered kinds: distance, loss, notion of privacy, solver, decomposer or the like.
 
     >>> RoleSpec(name="sketch", base="acme.sketches:Sketch", summary="a sketch of a stream").name
     'sketch'
 
     Attributes:
-        name: what :class:`KindSpec` and ``key(kinds=...)`` call it.
-        base: ``"package.module:Class"``, the base class of its kinds.
-        summary: one line.
+        name: The role's name in :class:`KindSpec` and in ``key(kinds=...)``.
+        base: ``"package.module:Class"``, the base class of the role's kinds.
+        summary: A one-line description.
     """
 
     category: ClassVar[str] = "role"
@@ -194,29 +201,45 @@ class RoleSpec:
     summary: str
 
 
+COMMAND_GROUPS: Final = (
+    "Make a release",
+    "Check a release",
+    "Use a release",
+    "Publish a release",
+    "Write a plugin",
+)
+"""The headings of ``privopt --help``, in order. Other headings follow, sorted by name."""
+
+
 @frozen(kw_only=True)
 class CommandSpec:
-    """A command of the command line, as data.
+    """The spec of a command of the command line.
 
     Attributes:
-        name: what follows ``privopt``.
+        name: The command's name, which follows ``privopt`` on the command line.
         target: ``"package.module:command"``, a :class:`click.Command`, imported when the command is called.
-        summary: one line for ``privopt --help``.
+        summary: A complete sentence for ``privopt --help``.
+        group: The heading for the command in ``privopt --help``: one of :data:`COMMAND_GROUPS` or a plugin's own.
+        example: A complete example call, for ``privopt NAME --help``.
+        page: The documentation page of the command, such as ``docs/guide/tables.md``; a URL for plugins.
     """
 
     category: ClassVar[str] = "command"
     name: str = field(validator=_name)
     target: str = field(validator=_target)
     summary: str
+    group: str = "Other commands"
+    example: str = ""
+    page: str = ""
 
 
 @frozen(kw_only=True)
 class NameSpec:
-    """A name of the Python package ``privopt`` that a plugin brings, as data.
+    """The spec of a name that a plugin adds to the Python package ``privopt``.
 
     Attributes:
-        name: ``privopt.NAME``.
-        target: ``"package.module:name"``, imported when the name is first asked for.
+        name: The name, available as ``privopt.NAME``.
+        target: ``"package.module:name"``, imported on first use of the name.
     """
 
     category: ClassVar[str] = "name"
@@ -226,12 +249,13 @@ class NameSpec:
 
 @frozen(kw_only=True)
 class TraitSpec:
-    """A trait of releases by which the conformance kit chooses its checks, as data.
+    """The spec of a trait of releases, by which the conformance kit selects its checks.
 
     Attributes:
-        name: what a check names it.
-        missing: what is said of a release without it.
-        target: ``"package.module:function"``: takes the release's class, says whether it has the trait.
+        name: The trait's name, which checks use to require it.
+        missing: A clause on why a check that requires the trait does not apply to other releases.
+        target: ``"package.module:function"``. The function takes a release class and returns whether its releases have
+            the trait.
     """
 
     category: ClassVar[str] = "trait"
@@ -242,13 +266,14 @@ class TraitSpec:
 
 @frozen(kw_only=True)
 class CheckSpec:
-    """A check of the conformance kit, or one of the registered kinds of a role, as data.
+    """The spec of a check in the conformance kit, either of mechanisms or of the registered kinds of a role.
 
     Attributes:
-        name: of the check.
-        target: ``"package.module:function"``, a function under :func:`privopt.testing.check`. Of kinds it takes the
-            kind's name, an effort and a seed, and returns a :class:`privopt.testing.CheckResult`.
-        role: of the kinds that it checks; None for a check of mechanisms.
+        name: The check's name.
+        target: ``"package.module:function"``. A check of mechanisms is a function decorated with
+            :func:`privopt.testing.check`. A check of kinds takes the kind's name, an effort and a seed, and returns a
+            :class:`privopt.testing.CheckResult`.
+        role: The role of the kinds to check; None for a check of mechanisms.
     """
 
     name: str = field(validator=_name)
@@ -257,22 +282,24 @@ class CheckSpec:
 
     @property
     def category(self) -> str:
-        """What its name is unique in: the checks of mechanisms, or of that role's kinds."""
+        """The category in which the check's name must be unique: checks of mechanisms, or of the role's kinds."""
         return "check" if self.role is None else f"check of each {self.role}"
 
 
 @frozen(kw_only=True)
 class TemplateSpec:
-    """A kind of project that ``privopt new`` writes, as data.
+    """The spec of a project template of ``privopt new``.
 
     Attributes:
-        name: what ``--kind`` takes.
-        package: importable package whose folder ``templates/NAME`` holds the files, each with ``.txt`` behind its name.
-        files: names of the files; those that end in ``.py`` go into the project's package, the others to its top.
-        notion: that its mechanism claims.
-        method: name of its one method.
-        does: that method, in a line.
-        needs: distributions that the project depends on in addition to privopt.
+        name: The template's name, as used with ``--kind``.
+        package: The importable package whose folder ``templates/NAME`` contains the files, with ``.txt`` appended to
+            their names.
+        files: The names of the files. Those that end in ``.py`` go into the project's package, the others to the top
+            folder.
+        notion: The notion of privacy that the template's mechanism claims.
+        method: The name of the mechanism's only method.
+        does: A description of the method, in a few words.
+        needs: The distributions that the project requires in addition to privopt.
     """
 
     category: ClassVar[str] = "template"
@@ -286,11 +313,11 @@ class TemplateSpec:
 
 
 Spec = MechanismSpec | KindSpec | RoleSpec | CommandSpec | NameSpec | TraitSpec | CheckSpec | TemplateSpec
-"""Anything that a plugin registers."""
+"""Any spec that a plugin can register."""
 
 
 class Hooks:
-    """The whole hook surface."""
+    """The hooks that a plugin can implement, each by a function of the same name marked with :data:`hookimpl`."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -305,7 +332,7 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_roles() -> Sequence[RoleSpec]:  # type: ignore[empty-body]
-        """Return the roles of kinds that this plugin brings."""
+        """Return the roles of kinds that this plugin registers."""
 
     @staticmethod
     @hookspec(historic=True)
@@ -325,14 +352,14 @@ class Hooks:
     @staticmethod
     @hookspec(historic=True)
     def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:  # type: ignore[empty-body]
-        """Return what this plugin adds to the conformance kit: traits of releases, checks, checks of kinds."""
+        """Return the traits of releases and the checks that this plugin adds to the conformance kit."""
 
     @staticmethod
     @hookspec(firstresult=True)
     def privopt_handle(release: object) -> type | None:
-        """Return the class of the object that :func:`privopt.open` makes of a release; None for other releases."""
+        """Return the class that :func:`privopt.open` uses for a release; None for releases of other plugins."""
 
     @staticmethod
     @hookspec
     def privopt_released(release: object, problem: object) -> None:
-        """Observe a certified release just after its folder was written."""
+        """Observe a certified release just after its folder has been written."""

@@ -1,4 +1,4 @@
-"""Register a release as a function of SQL, in DuckDB.
+"""A function that makes a release available as an SQL function in DuckDB.
 
 ::
 
@@ -28,26 +28,28 @@ def register(
     name: str = "report",
     ledger: Ledger | Path | str | None = None,
 ) -> None:
-    """Register a release as a function of SQL that draws a report for each row.
+    """Register a release as an SQL function that draws a report for each row.
 
-    ``report(lat, lon)`` is a structure ``{id, lat, lon}``, and NULL for a row without a report. Where records are in km
-    it is ``report(x, y)``; where they have no places, ``report(id)``.
+    ``report(lat, lon)`` returns a structure ``{id, lat, lon}``, or NULL for a row without a report. The function is
+    ``report(x, y)`` if records have positions in km, and ``report(id)`` if records have no positions.
 
-    Each row that a query selects is drawn for separately: DuckDB knows that the function has side effects. A view
-    draws again at each query; a table that was made of reports does not. The function is for the owner of the data
-    alone: a person who may write queries can average many reports of one row.
+    A report is drawn separately for each row that a query selects, because the function is registered as having side
+    effects. A view draws again at each query; a table that was created from reports does not. Only the owner of the
+    data should be able to call the function: anyone who can write queries can average many reports of the same row.
 
     Args:
-        connection: to DuckDB.
-        release: one of a matrix.
-        name: of the function.
-        ledger: charges each row, whatever its position, durably and before it is drawn. The function then has a third
-            argument: the subject of the row. Rows without one, and rows that would pass the limit, give NULL.
+        connection: The connection to DuckDB.
+        release: A release of an obfuscation matrix.
+        name: The name of the SQL function.
+        ledger: A ledger, which records the privacy budget that each person has used, or its path. Each row is charged
+            to the ledger durably before its report is drawn, whatever its position. The function then has one more
+            argument at the end: the subject, which is the person whom the row is about. Rows without a subject, and
+            rows that would exceed the limit, return NULL.
 
     Raises:
-        UsageError: no release, no connection to DuckDB, a name that is blank or taken, a release without a report for a
-            row, or a ledger by the calendar.
-        InputError, DoesNotHoldError: a ledger that will not do.
+        UsageError: An argument has the wrong type, the name is blank or taken, the release has no report for a row, or
+            the ledger limits budgets by the calendar.
+        InputError, DoesNotHoldError: The ledger cannot be read, or was changed.
     """
     from privopt.api.released import OpenRelease
     from privopt.errors import UsageError

@@ -1,1 +1,1 @@
-"""Releases in Python: solved, opened, sampled, estimated, and charged to subjects."""
+"""The Python interface to releases: solving, opening, sampling, estimating, and charging draws to subjects."""

@@ -1,4 +1,8 @@
-"""Draw reports for one secret (``privopt sample``), in blocks."""
+"""Functions that draw reports for one secret (``privopt sample``), in blocks of bounded size.
+
+A charged draw must not look at its secret before the charge is on disk, so that the fact of a charge reveals nothing.
+Unknown ids are therefore refused only when reports are drawn for them.
+"""
 
 from __future__ import annotations
 
@@ -11,33 +15,44 @@ from privopt.errors import UnknownNameError, UsageError
 from privopt.interfaces import Release
 
 Draw = Callable[[int], list[str]]
-"""So many reports of one secret, which is not looked at before it is called."""
+"""A function that draws a given number of reports for one secret. It does not read the secret before it is called."""
 BLOCK_DRAWS: Final = 100_000
-"""Draws that are held at once."""
+"""The most draws in memory at a time."""
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:
-    """Return the function that draws reports for a record.
+    """Return a function that draws reports for a record.
 
     Args:
-        name: of the mechanism, for messages.
-        release: to draw from.
-        input_id: the record's id; an unknown id raises :class:`UnknownNameError` when it is drawn for.
+        name: The mechanism's name, for messages.
+        release: The release to draw from.
+        input_id: The record's id. An unknown id raises :class:`UnknownNameError` when reports are drawn for it.
+
+    Raises:
+        UsageError: The release cannot be sampled.
     """
+    # Asked of the class and not by a call: a draw would read the secret.
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     record = normal_form(input_id)
 
     def draw(count: int) -> list[str]:
+        """Draw ``count`` reports for the record. Errors do not name the record."""
         try:
             return release.sample(record, count)
-        except UnknownNameError as error:  # a job's log keeps messages, and the record is the secret
+        except UnknownNameError as error:
+            # The message must not name the record: it is the secret, and logs keep messages.
             raise UnknownNameError(error.kind, error.name, error.known, is_secret=True) from None
 
     return draw
 
 
 def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
-    """Yield ``count`` draws in blocks, the first drawn at once: an unknown secret is refused before any use."""
+    """Return an iterator over ``count`` reports in blocks of at most :data:`BLOCK_DRAWS`, to bound the memory.
+
+    The first block is drawn before this function returns, so that an unknown secret raises its error before the caller
+    starts to write reports.
+    """
     first = draw(min(BLOCK_DRAWS, count))
+    # Not a generator function: its first line would run only when the first block is asked for.
     return chain([first], (draw(min(BLOCK_DRAWS, count - begun)) for begun in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))

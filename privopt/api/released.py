@@ -1,4 +1,7 @@
-"""A release in Python: solved in memory or opened from a folder, with its guarantee and its methods."""
+"""A release in Python (:class:`OpenRelease`), solved in memory or opened from a folder.
+
+Plugins provide subclasses with more methods through the hook ``privopt_handle``.
+"""
 
 from __future__ import annotations
 
@@ -10,35 +13,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
-from attrs import field, fields, frozen
+from attrs import field, frozen
 
 from privopt.api.draws import Draw, draw_of, in_blocks
 from privopt.declare.column_texts import REPORT
 from privopt.declare.notebook import card
 from privopt.declare.problems_in_memory import Problem
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt.files.new_folder import new_folder
+from privopt.files.new_folder import check_file, new_file, new_folder
 from privopt.files.release_folder import check_sums
-from privopt.interfaces import Certificate, Guarantee, Result
+from privopt.interfaces import Certificate, Guarantee, Progress, Result
 from privopt.interfaces.abilities import meaning_of
 from privopt.ledger.charge import Charge
 from privopt.registry import registry
 from privopt.report.promise_text import claim
 from privopt.run import audit as auditing
-from privopt.run.options import Options
 from privopt.run.solve import solve as solve_into
-from privopt.run.verify import OpenedFolder, open_verified
+from privopt.run.task import Options
+from privopt.run.verify import OpenedFolder, Verdict, open_verified
+from privopt.run.verify import verify as verify_folder
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from matplotlib.figure import Figure
 
     from privopt.estimate.shares import Estimate, Intervals
     from privopt.ledger.ledger import Ledger
 else:  # may not be installed
-    DuckDBPyConnection = Estimate = Intervals = Ledger = Any
+    DuckDBPyConnection = Estimate = Figure = Intervals = Ledger = Any
 
 __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve", "warn_all"]
 
@@ -48,7 +53,7 @@ FOLDER: Final = "release"
 
 
 class PrivoptWarning(UserWarning):
-    """What anyone who uses a release or a protected table must know though all holds."""
+    """A warning about a limitation of a valid release or protected table that users must know about."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -56,16 +61,16 @@ class OpenRelease:
     """A certified release.
 
     Attributes:
-        opened: as it was read from its folder, after it was checked.
-        meaning: what the guarantee amounts to, one sentence each; known right after a solve.
+        opened: The verified folder.
+        meaning: Sentences on what the guarantee means for this problem.
     """
 
-    opened: OpenedFolder = field(repr=False)
-    meaning: tuple[str, ...] = ()
+    opened: OpenedFolder = field(repr=lambda opened: repr(opened.result))
+    meaning: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def result(self) -> Result:
-        """Everything that result.json says of the release."""
+        """The content of result.json."""
         return self.opened.result
 
     @property
@@ -75,61 +80,147 @@ class OpenRelease:
 
     @property
     def bound(self) -> float | None:
-        """Proved bound on the loss of any release with this guarantee (upper where it is maximised); None for none."""
+        """The proved bound on the loss of any release with this guarantee; None if no bound is known.
+
+        The bound is an upper bound if the objective is maximised.
+        """
         return self.result.objective.lower_bound
 
     @property
     def unit(self) -> str:
-        """Unit of :attr:`loss`."""
+        """The unit of :attr:`loss`."""
         return self.result.objective.unit
 
     @property
     def guarantee(self) -> Guarantee:
-        """What is claimed: kind, epsilon, unit, scope."""
+        """The claimed guarantee: kind, epsilon, unit and scope."""
         return self.result.guarantee
 
     @property
     def promise(self) -> str:
-        """The guarantee in one sentence for everybody; of a seeded release that it is not private."""
+        """The guarantee in one plain sentence. For a seeded release, the sentence says that it is not private."""
         return claim(self.result)
 
     @property
     def certificate(self) -> Certificate:
-        """What was checked of it, and how."""
+        """The record of what was checked on the release and how."""
         return self.result.certificate
 
-    def apply(self, table: T, *args: Any, **columns: Any) -> T:
-        """Protect a table: a report in each row in place of the secret's columns.
+    def apply(
+        self,
+        table: T,
+        *,
+        id: str | None = None,
+        lat: str | None = None,
+        lon: str | None = None,
+        x: str | None = None,
+        y: str | None = None,
+        geometry: str | None = None,
+        max_snap: float | None = None,
+        seed: int | None = None,
+        ledger: Ledger | Path | str | None = None,
+        subject: str | None = None,
+        time: str | None = None,
+        sticky: bool = False,
+        prefix: str | None = None,
+        positions: Mapping[str, Sequence[str]] | None = None,
+        sticky_within: float | None = None,
+        time_format: str | None = None,
+        null_names: bool = False,
+        text: str | None = None,
+        unknown: Literal["drop", "mask"] = "drop",
+        keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        hash: Sequence[str] = (),
+        hash_key: Path | str | None = None,
+    ) -> T:
+        """Return a table of the same kind in which reports replace the secret columns.
+
+        Rows that cannot be reported get no report, and a :class:`PrivoptWarning` counts them by reason. Another warning
+        is issued if the release guarantees less than privacy between all records. A position is first replaced by its
+        nearest record, and the guarantee holds between records; if the scope is "everywhere", the exact position is
+        used. Metadata (of Arrow schemas, ``attrs`` of pandas) are omitted. Releases that draw reports themselves accept
+        only ids in a table.
+
+        Args:
+            table: A pandas, polars or pyarrow table, a GeoDataFrame or a dict of columns; or an array of (B,) ids or of
+                (B, 2) positions, for which an array of reported ids or positions is returned.
+            id, lat, lon, x, y, geometry: The columns of the secret: an id, two coordinates or a geometry. By default, a
+                GeoDataFrame's own geometry. None for arrays.
+            max_snap: The distance in km from the nearest record, or from the region, beyond which a position gets no
+                report. A refusal reveals something about the position.
+            seed: A seed for experiments. Reports that are drawn from it are not private and are marked accordingly.
+            ledger: The ledger that is charged for each row with a subject, whatever its position. Charges are on disk
+                before any report is drawn; rows that would exceed the limit get no report.
+            subject: The column with the subject of each row, for a ledger or for a release that reports traces.
+            time: The column of times. For releases that report traces: the order of a subject's rows (None if the rows
+                are in order). For a ledger with a calendar limit: the time that selects the period to charge; rows
+                without a usable time get no report.
+            sticky: Whether to store and repeat the first report of each subject's place, which is charged once. Charges
+                and refusals then reveal which visits shared a place.
+            prefix: The prefix of the added columns, for a table that already has reports: ``"end"`` gives
+                ``end_report``, ``end_report_lat`` and so on. Each report of a row spends epsilon.
+            positions: Several positions in each row, instead of ``id``, ``lat`` and so on: by the prefix of the added
+                columns, the columns of each position (two coordinates or one id). A row gets all of its reports or
+                none, and is charged epsilon for each column of reports, whatever can be used.
+            sticky_within: With ``sticky``, the distance in km from the centre of a cell up to which the cell's stored
+                report is repeated.
+            time_format: The format of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``,
+                ``unix-us``, ``unix-ns``; ISO 8601 by default.
+            null_names: Whether NULL, NA, None and the like are names of subjects. Otherwise such rows have no subject.
+            text: The column of sentences, instead of ``id`` and so on, if records are words.
+            keep: Columns to keep although their values state the row's own position or record. Other such columns are
+                dropped, and a :class:`PrivoptWarning` names them.
+            drop: Further columns to omit. The columns of subjects and times may be among them; they are read before.
+            hash: Columns whose cells are replaced by keyed hashes (HMAC-SHA256). Equal ids have equal hashes, and the
+                ids can be recognised only with the key.
+            hash_key: The file with the key for ``hash``, created if it does not exist. None for a key derived from the
+                key of ``ledger``, which must then be a :class:`Ledger` with ``key``.
+            unknown: "drop" or "mask", for words of sentences that the release does not know.
 
         Raises:
-            UsageError: this kind of release has no report for a row; those that have override this method.
+            UsageError: This kind of release has no report for a row, its records have no such positions, there is no
+                table, no row could be reported, or only one of ``ledger`` and ``subject`` is given.
+            InputError: Columns or a ledger cannot be used.
         """
+        # Classes of releases that draw for each row override this.
         raise self._no_rows("apply")
 
     def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
-        """Register a function that draws reports: see :func:`privopt.sql.register`.
+        """Register an SQL function that draws a report for each row (:func:`privopt.sql.register`).
+
+        Args:
+            connection: The connection to DuckDB.
+            name: The name of the function.
+            ledger: The ledger that each row is charged to, or its path; None to charge nobody.
 
         Raises:
-            UsageError: this kind of release has no report for a row; those that have override this method.
+            UsageError: This kind of release has no report for a row. Other kinds override this method.
         """
         raise self._no_rows("sql.register")
 
     def _no_rows(self, what: str) -> UsageError:
+        """Return the error for operations that need a report for each row of a table.
+
+        Args:
+            what: The operation that was called, for the message.
+        """
         reason = f"{what}: no installed plugin draws a report for a row from a release of {self.result.mechanism}"
         return UsageError("; ".join([reason, *registry().describe_absences()]))
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return what draws reports for a position.
+        """Return a function that draws reports for a position.
 
         Args:
-            position: latitude and longitude, or x and y in km.
-            degrees: which of the two.
-            note: called with each sentence that the position's owner should know, before the first draw is given.
+            position: Latitude and longitude in degrees, or x and y in km.
+            degrees: Whether the position is in degrees.
+            note: A function that is called before the first draw with each sentence that the position's owner should
+                know.
 
         Raises:
-            UsageError: this kind of release has no places; those that have override this method.
+            UsageError: This kind of release has no places. Other kinds override this method.
         """
         reason = f"{self.result.mechanism} has no places to draw a report for"
         raise UsageError("; ".join([reason, *registry().describe_absences()]))
@@ -144,28 +235,30 @@ class OpenRelease:
         ledger: Ledger | Path | str | None = None,
         subject: str | None = None,
     ) -> list[str]:
-        """Draw reports for one secret, from the operating system's entropy.
+        """Draw reports for one secret, with randomness from the operating system.
 
         Args:
-            input_id: a record's id.
-            count: draws.
-            at: in place of it a position, latitude and longitude; its nearest record, or that very point where the
-                scope is "everywhere".
-            xy: the same in km.
-            ledger: charges each draw, whatever the secret, durably and before anything is drawn. Fewer come back, with
-                a :class:`PrivoptWarning`, where its limit does not allow all.
-            subject: whom the draws are about: with a ledger.
+            input_id: The id of a record.
+            count: The number of draws.
+            at: A position instead of an id: latitude and longitude in degrees. The nearest record is used, or the exact
+                position if the scope is "everywhere".
+            xy: A position instead of an id: x and y in km.
+            ledger: The ledger that is charged for each draw, whatever the secret, before anything is drawn. If its
+                limit does not allow all draws, fewer reports are returned, with a :class:`PrivoptWarning`.
+            subject: The subject of the draws, if there is a ledger.
 
         Raises:
-            UsageError: this kind of release cannot be sampled, the input is unknown (which is charged all the same), or
-                one of ``ledger`` and ``subject`` without the other.
-            BudgetSpentError: a ledger's limit allows no draw; nothing was charged.
-            InputError, DoesNotHoldError: a ledger that will not do.
+            UsageError: This kind of release cannot be sampled, the input is unknown (the draws are charged
+                nevertheless), or one of ``ledger`` and ``subject`` is missing.
+            BudgetSpentError: The ledger's limit allows no draw. Nothing was charged.
+            InputError, DoesNotHoldError: The ledger cannot be read, or has been changed.
         """
-        if sum(given is not None for given in (input_id, at, xy)) != 1:
+        if sum(option is not None for option in (input_id, at, xy)) != 1:
             raise UsageError("sample: must be given one of an id, at = (lat, lon) and xy = (x, y)")
+        # NumPy's integers are accepted, since counts often come from arrays; True is an int in Python, but no count.
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise UsageError(f"count must be a whole number of draws, at least 1, got {count!r}")
+        # The draw is prepared, but reads no secret before the charge below.
         position = at if xy is None else xy
         if position is not None:
             draw = self.draws_at(position, degrees=at is not None)
@@ -178,15 +271,15 @@ class OpenRelease:
                 "sample: ledger and subject must be given together, got one of them: draws are charged to a subject"
             )
         charge = Charge(ledger=ledger, subject=subject)
-        made = charge.charge_draws(
+        charged_draws = charge.charge_draws(
             partial(in_blocks, draw),
             int(count),
             folder=self.opened.folder,
             result=self.result,
             relation=self.opened.relation,
         )
-        warn_all([made.refused] if made.refused is not None else [])
-        return list(chain.from_iterable(made.reports))
+        warn_all([charged_draws.refused] if charged_draws.refused is not None else [])
+        return list(chain.from_iterable(charged_draws.reports))
 
     def estimate(
         self,
@@ -201,25 +294,26 @@ class OpenRelease:
         intervals: Intervals = "finite-sample",
         resolution: float | None = None,
     ) -> Estimate:
-        """Estimate the shares of the records, or of groups of them, from reports, with intervals.
+        """Estimate the shares of records, or of groups of records, from reports, with confidence intervals.
 
         Args:
-            reports: any kind of table, or an array of ids of outputs; of noisy counts an array of numbers.
-            column: of the table that holds the reports; empty ones are skipped and counted.
-            subject: column of who sent each report, in every table: only the first of each counts, over all releases,
-                for several are not independent. By default every report is taken to be another person's.
-            by: group of each record, in whose place groups are estimated.
-            also: further releases over the same records, each with its reports.
-            confidence: of the intervals.
-            gap: to what ``method`` maximises, per report, at which to end: see :class:`Estimate`.
-            intervals: ``"finite-sample"`` ones hold all at once, ``"asymptotic"`` ones each, for many reports.
-            resolution: of smooth shares, in the unit of distance; 0 for the maximum over all distributions; omitted:
-                as fine as the reports support, over more than 300 records.
+            reports: A table of any kind or an array of output ids; for noisy counts, an array of numbers.
+            column: The table's column of reports. Empty reports are skipped and counted.
+            subject: The column, in every table, with the subject of each report. Only the first report of each subject
+                over all releases counts, because several reports of one subject are not independent. By default every
+                report is assumed to come from a different person.
+            by: The group of each record. If given, the shares of groups are estimated.
+            also: Further releases over the same records, each with its own reports.
+            confidence: The confidence of the intervals.
+            gap: The gap to the maximum of the objective, per report, at which the search ends; see :class:`Estimate`.
+            intervals: ``"finite-sample"`` intervals hold simultaneously and for any number of reports; ``"asymptotic"``
+                intervals hold separately and for many reports.
+            resolution: The resolution of smooth shares, in the unit of distance; 0 for the maximum over all
+                distributions. The default for more than 300 records is as fine as the reports support.
 
         Raises:
-            UsageError: a release without a channel, no reports, or options that
-                cannot be meant so.
-            InputError: reports that the release does not have.
+            UsageError: The release has no channel, there are no reports, or the options are invalid.
+            InputError: A report is not an output of the release.
         """
         from privopt.estimate.estimate_tables import estimate_of
 
@@ -229,44 +323,100 @@ class OpenRelease:
             column=column,
             subject=subject,
             by=by,
-            also=[(release.opened, given) for release, given in also],
+            also=[(release.opened, further_reports) for release, further_reports in also],
             confidence=confidence,
             gap=gap,
             intervals=intervals,
             resolution=resolution,
         )
-        warn_all([*estimated.notes, *self._marked()])
+        warn_all([*estimated.notes, *self._mark_warnings()])
         return estimated
 
-    def _marked(self) -> list[str]:
-        """Return the warnings on a release that should not be used as it is."""
+    def _mark_warnings(self) -> list[str]:
+        """Return a list with a warning if the release gives no privacy; otherwise an empty list."""
         return [f"this release: {self.result.mark}"] if self.result.mark else []
 
     def audit(self, *, over_time: int | None = None) -> Mapping[str, Any]:
-        """Return what an attacker learns from the release: see ``privopt audit --json``.
+        """Return measures of what an attacker learns from the release; see ``privopt audit --json``.
 
         Args:
-            over_time: reports of one place, at most, for attacks on many reports.
+            over_time: The largest number of reports of one place for attacks over time; None for no such attacks.
         """
         return auditing.audit(self.opened.folder, over_time=over_time)
 
-    def save(self, folder: Path | str, *, force: bool = False) -> Path:
-        """Write it as a folder, as ``privopt solve`` does.
+    def verify(self) -> Verdict:
+        """Verify all checksums and claims of the release again from its files, as ``privopt verify`` does.
+
+        Returns:
+            The verdict: ``holds`` says whether everything holds, ``complaints`` lists what does not.
+        """
+        return verify_folder(self.opened.folder)
+
+    def report(self, path: Path | str, *, force: bool = False) -> Path:
+        """Write a page that explains the release to its readers, as ``privopt report`` does.
+
+        Args:
+            path: The HTML file to create.
+            force: Whether to replace an existing file.
+
+        Returns:
+            The path of the page.
 
         Raises:
-            UsageError: the folder is there already, without ``force``.
-            DoesNotHoldError: a file has changed since the release was opened.
+            UsageError: The file exists, and ``force`` is not set.
+            DoesNotHoldError: A file has changed since the release was opened.
+        """
+        from privopt.report.write_report import write_report
+
+        target = Path(path)
+        # Refused before the release is verified, which takes minutes for a large one.
+        check_file(target.absolute(), force=force, option="report:")
+        with tempfile.TemporaryDirectory(prefix="privopt-") as folder:
+            # The page is made in a copy, so that a folder that was opened stays as it is.
+            page = write_report(self.save(Path(folder) / FOLDER))
+            with new_file(target, force=force, option="report:") as unfinished:
+                shutil.copyfile(page, unfinished)
+        return target
+
+    def map(self, record: str | None = None) -> Figure:
+        """Return a map as a matplotlib figure, which notebooks display.
+
+        Args:
+            record: The id of a record, to show the probability of each output for it. None to show the expected loss of
+                each record.
+
+        Raises:
+            UsageError: This kind of release has no map. Other kinds override this method.
+            UnknownNameError: No record has this id.
+        """
+        raise UsageError(f"map: a release of {self.result.mechanism} has no places to draw")
+
+    def save(self, folder: Path | str, *, force: bool = False) -> Path:
+        """Write the release as a folder, as ``privopt solve`` does.
+
+        Args:
+            folder: The folder to create.
+            force: Whether to replace an existing release folder.
+
+        Returns:
+            The folder.
+
+        Raises:
+            UsageError: The folder exists, and ``force`` is not set.
+            DoesNotHoldError: A file has changed since the release was opened.
         """
         target = Path(folder)
         private = self.opened.release.private_folder
         with new_folder(target, force=force, private=private, option="save:") as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
-            changed = check_sums(work)  # new_folder will write sums of whatever is there
+            # Checked after copying: new_folder writes checksums of the files that it finds, changed ones too.
+            changed = check_sums(work)
             if changed:
                 raise DoesNotHoldError("\n".join(f"{self.opened.folder}: {line}" for line in changed))
         return target
 
     def _repr_html_(self) -> str:
+        """Return an HTML card with the release's loss, bound and guarantee, for display in Jupyter."""
         facts: dict[str, Any] = {
             "loss": f"{self.loss:.6g} {self.unit}",
             "bound": "none" if self.bound is None else f"{self.bound:.6g} {self.unit}",
@@ -281,54 +431,96 @@ class OpenRelease:
 
 
 def warn_all(lines: Iterable[str]) -> None:
-    """Warn the user who called the public function that calls this one."""
+    """Issue a :class:`PrivoptWarning` for each line, attributed to the code that called the public function."""
     for line in lines:
-        warnings.warn(line, PrivoptWarning, stacklevel=3)
+        warnings.warn(line, PrivoptWarning, stacklevel=3)  # 1 is this function, 2 the public one, 3 the user's code
 
 
 def handle_of(opened: OpenedFolder, meaning: Iterable[str] = ()) -> OpenRelease:
-    """Return an opened release as the object that a plugin gives for it (``privopt_handle``), or else as a plain one.
+    """Return the handle of an opened release, of the class that the hook ``privopt_handle`` selects.
 
     Raises:
-        RegistryError: what the plugin gives is not an :class:`OpenRelease`.
+        RegistryError: The plugin's class is not a subclass of :class:`OpenRelease`.
     """
     handle_class = registry().find_handle_class(opened.release, OpenRelease)
     return handle_class(opened=opened, meaning=tuple(meaning))
 
 
-def solve(mechanism: str, problem: Problem | Path | str, **options: object) -> OpenRelease:
-    """Solve a problem, certify the release: the pipeline of ``privopt solve``, without a folder of one's own.
+def solve(
+    mechanism: str,
+    problem: Problem | Path | str,
+    *,
+    method: str | None = None,
+    solver: str = "cbc",
+    gap: float | None = None,
+    time_limit: float | None = None,
+    memory: float | None = None,
+    jobs: int | None = None,
+    executor: str | None = None,
+    seed: int | None = None,
+    allow_unsafe: bool = False,
+    copy_to: Path | None = None,
+    charged: Charge | None = None,
+    progress: Progress | None = None,
+) -> OpenRelease:
+    """Solve a problem and return the certified release, as ``privopt solve`` does, but in a temporary folder.
 
     Args:
-        mechanism: its name.
-        problem: in memory, or the path of a problem file.
-        options: those of :class:`privopt.run.options.Options`: method, gap, time_limit, jobs, seed, ...
+        mechanism: The mechanism's name.
+        problem: A problem in memory, or the path of a problem file.
+        method: The name of the method; None for the mechanism's default.
+        solver: ``"cbc"``, ``"highs"`` or another registered solver.
+        gap: The relative gap between loss and proved bound at which the search ends, above 0 and below 1; None for the
+            method's default.
+        time_limit: The time in seconds after which the search ends; None for no limit. Certifying and writing follow.
+        memory: The gigabytes (10^9 bytes) that the process may use; None for all that is free and permitted.
+        jobs: The number of processes, and of threads in each. None for one process with a thread per processor, at most
+            8.
+        executor: The URL of a cluster (``"dask://host:port"``); None to use only this machine.
+        seed: The seed of the noise, for experiments only. A seeded release is not private and is marked accordingly.
+        allow_unsafe: Whether methods without a privacy guarantee are permitted.
+        copy_to: The folder to create for clean copies of the released files, if the mechanism can write them.
+        charged: The charge to a ledger, which is made before noise is drawn.
+        progress: A function that is called during long work with phase, round, lower and upper bound.
 
     Raises:
-        PrivoptError: as ``privopt solve`` would end.
+        PrivoptError: Any error with which ``privopt solve`` would end.
     """
-    given = problem.source if isinstance(problem, Problem) else Path(problem)
-    known = [field.name for field in fields(Options)]
-    if unknown := sorted(set(options) - set(known)):
-        raise UsageError(f"solve: no option {', '.join(unknown)}; there are {', '.join(known)}")
-    kept = Path(tempfile.mkdtemp(prefix="privopt-"))  # its owner's alone, gone with the release
+    problem_source = problem.source if isinstance(problem, Problem) else Path(problem)
+    options = Options(
+        method=method,
+        solver=solver,
+        gap=gap,
+        time_limit=time_limit,
+        memory=memory,
+        jobs=jobs,
+        executor=executor,
+        seed=seed,
+        allow_unsafe=allow_unsafe,
+        copy_to=copy_to,
+        charged=charged,
+        progress=progress,
+    )
+    # mkdtemp makes it readable by its owner alone; the finalizer below removes it together with the release.
+    workspace = Path(tempfile.mkdtemp(prefix="privopt-"))
     try:
-        solved = solve_into(mechanism, given, kept / FOLDER, Options(**options))  # type: ignore[arg-type]
-        made = handle_of(open_verified(solved.folder), solved.meaning)
+        solved = solve_into(mechanism, problem_source, workspace / FOLDER, options)
+        handle = handle_of(open_verified(solved.folder), solved.meaning)
     except BaseException:
-        shutil.rmtree(kept, ignore_errors=True)
+        shutil.rmtree(workspace, ignore_errors=True)
         raise
-    weakref.finalize(made, shutil.rmtree, kept, ignore_errors=True)
+    # The handle reads the folder again (audit, save), so the folder lives as long as the handle.
+    weakref.finalize(handle, shutil.rmtree, workspace, ignore_errors=True)
     warn_all(solved.warnings)
-    return made
+    return handle
 
 
 def open_release(folder: Path | str) -> OpenRelease:
-    """Return a release from its folder, checked before it is used.
+    """Verify a release folder and return its release.
 
     Raises:
-        DoesNotHoldError: a sum or a claim does not hold.
-        InputError: it cannot be read.
+        DoesNotHoldError: A checksum or a claim does not hold.
+        InputError: The folder cannot be read.
     """
     opened = open_verified(Path(folder))
     return handle_of(opened, meaning_of(opened.mechanism, opened.problem, opened.release, opened.result))

@@ -1,14 +1,15 @@
-"""The command ``privopt budget``: what reads tables is imported where it is needed."""
+"""The command ``privopt budget``, which shows, limits and checks the accounts of a ledger."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
 
-from privopt.command.budget_accounts import delta_given, limit_given, show_accounts
-from privopt.command.exit_codes import PATH, guarded, utf8
-from privopt.command.terminal import complain, progress_display
+from privopt.command.budget_accounts import parse_delta, parse_limit, show_accounts
+from privopt.command.exit_codes import PATH, handle_errors, utf8
+from privopt.command.terminal import complain, print_result, progress_display, say_json
 from privopt.errors import UsageError
 from privopt.interfaces.cost import UNITS
 from privopt.ledger.accounts import Account
@@ -43,6 +44,12 @@ from privopt.ledger.ledger import Ledger
 @click.option("--delta", metavar="D", callback=utf8, help="Convert all accounts to one epsilon at this delta.")
 @click.option("--forget", metavar="ID", callback=utf8, help="Remove a subject's kept reports (apply --sticky).")
 @click.option(
+    "--erase",
+    metavar="ID",
+    callback=utf8,
+    help="A person asks for deletion: erase what can be erased, and say what stays and why.",
+)
+@click.option(
     "--forget-batch",
     metavar="NAME",
     callback=utf8,
@@ -57,7 +64,7 @@ from privopt.ledger.ledger import Ledger
 )
 @click.option("--head", metavar="N:HASH", callback=utf8, help="An earlier head: code 1 if it is missing now.")
 @click.option("--json", "as_json", is_flag=True, help="Amounts as exact text, on standard output.")
-@guarded
+@handle_errors
 def budget(
     ledger: Path,
     subject: str | None,
@@ -68,60 +75,116 @@ def budget(
     unit: str | None,
     delta: str | None,
     forget: str | None,
+    erase: str | None,
     forget_batch: str | None,
     key: Path | None,
     head: str | None,
     as_json: bool,
 ) -> None:
     """Show what subjects have spent, exactly; every entry of the ledger is checked."""
+    # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
         raise UsageError("--zone must be used with --per day, week or month, got it alone")
-    wanted = None if limit is None else limit_given(limit, window)
-    at = delta_given(delta)
-    with Ledger(ledger, key=key, make=wanted is not None) as book:
+    other_options = {
+        "--subject": subject,
+        "--set": limit,
+        "--forget": forget,
+        "--forget-batch": forget_batch,
+        "--delta": delta,
+        "--window": window,
+        "--unit": unit,
+    }
+    if erase is not None:
+        for option, value in other_options.items():
+            if value is not None:
+                raise UsageError(f"{option} must be omitted with --erase ID: it is about one subject alone")
+    new_limit = None if limit is None else parse_limit(limit, window)
+    exact_delta = parse_delta(delta)
+    # Only a limit may create a ledger: showing one that is not there must fail, not write an empty file.
+    with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
-            book.check(head=head, progress=progress)
-        if wanted is not None:
-            book.set_limit(**wanted, per=per, zone=zone or "UTC", unit=unit)
+            book.check(head=head, progress=progress)  # before anything is changed or shown
+        if new_limit is not None:
+            book.set_limit(**new_limit, per=per, zone=zone or "UTC", unit=unit)
         if forget is not None:
-            _forget(book, forget)
+            _forget_subject(book, forget)
         if forget_batch is not None:
             _forget_batch(book, forget_batch)
-        hours = window if wanted is None else None
-        for own in book.units if hours is not None else ():
-            held = book.limit_of(own)
-            if held is not None and held.calendar is not None:
-                raise UsageError(f"--window must be omitted: {ledger} counts {own} by {held.calendar}")
+        if erase is not None:
+            _erase_subject(book, erase, as_json=as_json)
+            return
+        # With --set the window belongs to the limit; alone it selects what is shown.
+        hours = window if new_limit is None else None
+        # A calendar limit renews at fixed times, so "the last HOURS" would show an amount that no limit is about.
+        for account_unit in book.units if hours is not None else ():
+            current_limit = book.limit_of(account_unit)
+            if current_limit is not None and current_limit.calendar is not None:
+                raise UsageError(
+                    f"--window must be omitted: {ledger} counts {account_unit} by {current_limit.calendar}"
+                )
+        # The accounts of all subjects, or of one, by unit: epsilon, rho, or (epsilon, delta).
         units = {
-            own: book.accounts(hours=hours, unit=own) if subject is None else _accounts(book, subject, hours, own)
-            for own in book.units
+            account_unit: book.accounts(hours=hours, unit=account_unit)
+            if subject is None
+            else _list_accounts(book, subject, hours, account_unit)
+            for account_unit in book.units
         }
-        show_accounts(book, units, hours, at, as_json=as_json)
+        show_accounts(book, units, hours, exact_delta, as_json=as_json)
 
 
-def _accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts in a unit: one, or by the calendar those of all its periods, or of now."""
-    one = book.account(subject, hours=hours, unit=unit)
-    if one.period is None:
-        return [one]
+def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
+    """Return a subject's accounts in a unit: a single one, or one per charged period if the limit is by the calendar.
+
+    Args:
+        book: The ledger.
+        subject: The subject's id.
+        hours: How many of the last hours to count, as text; None for all time or for the limit's own window.
+        unit: The unit of the account, one of :data:`privopt.interfaces.cost.UNITS`.
+    """
+    account = book.account(subject, hours=hours, unit=unit)
+    if account.period is None:
+        return [account]
     periods = dict.fromkeys(charge.period for charge in book.charges(subject) if charge.cost.account == unit)
-    return [book.account(subject, period=period, unit=unit) for period in sorted(filter(None, periods))] or [one]
+    return [book.account(subject, period=period, unit=unit) for period in sorted(filter(None, periods))] or [account]
 
 
-def _forget(book: Ledger, subject: str) -> None:
+def _forget_subject(book: Ledger, subject: str) -> None:
+    """Remove the stored reports of a subject (``--forget``), which ``apply --sticky`` would repeat.
+
+    Charges stay, because a report that was published once has used up its part of the budget.
+    """
     from privopt.ledger.kept_reports import KeptReports
 
-    book.account(subject)  # refuses another key than the ledger's, under which nothing would be found
-    with KeptReports(book, make=False) as kept:
-        gone = kept.forget(book.name_of(subject))
+    book.account(subject)  # refuses a key other than the ledger's, whose hashes would match no subject
+    with KeptReports(book, make=False) as stored_reports:
+        gone = stored_reports.forget(book.name_of(subject))
     complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
 
 
+def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
+    """Erase a subject's data as far as possible (``--erase``), and print what was erased, what stays and why."""
+    from privopt.ledger.erasure import erase_subject
+
+    erasure = erase_subject(book, subject)
+    if as_json:
+        say_json(json.dumps(erasure.to_json(), indent=2))
+        return
+    print_result(f"{book.path}: subject {erasure.label}")
+    for line in erasure.erased:
+        print_result(f"erased: {line}")
+    for line in erasure.remaining:
+        print_result(f"stays: {line}")
+
+
 def _forget_batch(book: Ledger, name: str) -> None:
+    """Delete the key of an unfinished batch (``--forget-batch``), so that it can no longer be continued.
+
+    A batch is one named run of ``apply``, which can be repeated after an interruption with the same reports.
+    """
     from privopt.ledger.batches import Batch
 
-    with Batch(ledger=book.path, name=name).opened() as batch:
+    with Batch(ledger=book.path, name=name).open_folder() as batch:
         gone = "removed" if batch.forget() else "was gone already"
     complain(f"{book.path}: key of batch {name} {gone}; what was charged stays charged, and the name is used up")

@@ -1,4 +1,4 @@
-"""Limits as ``privopt budget`` reads them, and accounts as it shows them."""
+"""Parse the limits of ``privopt budget``, and print accounts as text and JSON. All amounts are exact."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import Any, Final
 
 from privopt.command.terminal import complain, print_result, say_json
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.errors import UsageError, number_of
 from privopt.interfaces.cost import EPSILON, Sum, amount_of, sum_text
 from privopt.ledger.accounts import Account, Charge
@@ -18,10 +18,10 @@ from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
-"""Notions whose amounts come to an (epsilon, delta); "": charged by hand, without a notion."""
+"""The notions whose amounts convert to (epsilon, delta). "" stands for charges by hand, without a notion."""
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""Of an amount before its point, and behind it, at most (:func:`privopt.interfaces.cost.amount_of`)."""
+"""The most digits of an amount before its point, and after it (:func:`privopt.interfaces.cost.amount_of`)."""
 
 SPENT_AT_DELTA: Final = (
     "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
@@ -29,27 +29,38 @@ SPENT_AT_DELTA: Final = (
 )
 
 
-def delta_given(text: str | None) -> Fraction | None:
-    """Return what ``--delta`` says, exactly."""
-    return None if text is None else amount_of(_decimal(text), "--delta")
+def parse_delta(text: str | None) -> Fraction | None:
+    """Return the option ``--delta`` as an exact rational; None if it is omitted.
+
+    Raises:
+        UsageError: The text is not a number above 0.
+    """
+    return None if text is None else amount_of(_to_plain_decimal(text), "--delta")
 
 
-def limit_given(amount: str, window: str | None) -> dict[str, Any]:
-    """Return what ``--set`` and ``--window`` say: an amount, or epsilon and delta with a comma between."""
-    first, *rest = amount.split(",")
-    if len(rest) > 1:
+def parse_limit(amount: str, window: str | None) -> dict[str, Any]:
+    """Parse ``--set`` (an amount, or epsilon and delta separated by a comma) and ``--window``.
+
+    Returns:
+        Arguments of :meth:`privopt.ledger.ledger.Ledger.set_limit`.
+
+    Raises:
+        UsageError: A text is not an amount.
+    """
+    epsilon_text, *further_parts = amount.split(",")
+    if len(further_parts) > 1:
         raise UsageError(f"--set must be an amount, or epsilon and delta such as 8,1e-6, got {amount}")
     return {
-        "amount": amount_of(first, "--set", zero=True),
-        "delta": amount_of(_decimal(rest[0]), "--set", zero=True) if rest else None,
+        "amount": amount_of(epsilon_text, "--set", zero=True),
+        "delta": amount_of(_to_plain_decimal(further_parts[0]), "--set", zero=True) if further_parts else None,
         "hours": None if window is None else amount_of(window, "--window"),
     }
 
 
-def _decimal(text: str) -> str:
-    """Return a number that is written with an exponent as a plain decimal: deltas are.
+def _to_plain_decimal(text: str) -> str:
+    """Convert a number with an exponent, as deltas are often written, to a plain decimal.
 
-    One with more digits than an amount may have stays as it is, to be refused: 1e-9999999999 would fill the memory.
+    A number with more digits than an amount may have is returned unchanged, so that :func:`amount_of` refuses it.
     """
     from decimal import Decimal, InvalidOperation
 
@@ -57,38 +68,55 @@ def _decimal(text: str) -> str:
         value = Decimal(text.strip()) if "e" in text.lower() and len(text) < 20 else None
     except InvalidOperation:
         return text
+    # Without this limit 1e-9999999999 would be written out in ten billion digits.
     return text if value is None or not value.is_finite() or abs(value.adjusted()) > MAX_AMOUNT_DIGITS else f"{value:f}"
 
 
 def show_accounts(
     book: Ledger, units: Mapping[str, Sequence[Account]], hours: str | None, delta: Fraction | None, *, as_json: bool
 ) -> None:
-    """Print accounts on standard output, and the head, which is to be kept elsewhere, on standard error."""
+    """Print accounts on standard output, and on standard error the ledger's head, which users should store elsewhere.
+
+    Args:
+        book: The ledger. Its head is the number and hash of the last entry.
+        units: The accounts to print, by unit (:data:`privopt.interfaces.cost.UNITS`).
+        hours: The length of the window that the accounts are about, as text; None for the limit's own.
+        delta: The delta at which all accounts of a subject are converted to one epsilon; None not to convert.
+        as_json: Whether to print a JSON document instead of text.
+
+    Raises:
+        UsageError: ``delta`` is given, but some charges are of a notion that does not convert.
+    """
     complain(
         f"{book.path}: every entry holds; head {book.head}: keep a copy elsewhere, to see "
         f"later whether entries at the end were cut off"
     )
-    if delta is not None and (odd := sorted(filter(None, map(_by_distance, book.charges())))):
+    if delta is not None and (refused_notions := sorted(filter(None, map(_by_distance, book.charges())))):
         cure = "epsilon per unit of distance grows with the distance, and delta with it: leave --delta out"
-        raise UsageError(f"--delta must be asked of differential privacy, got charges of {odd[0]}; {cure}")
-    totals = {} if delta is None else _totals(book, units, delta)
+        raise UsageError(f"--delta must be asked of differential privacy, got charges of {refused_notions[0]}; {cure}")
+    # Charges by distance have been refused by now: their delta would depend on a distance that no ledger knows.
+    totals = {} if delta is None else _add_up_totals(book, units, delta)
     if delta is not None:
         complain(f"{book.path}: {SPENT_AT_DELTA}")
-    alone = len(units) == 1
+    is_only_unit = len(units) == 1
     if as_json:
-        shown = [_in_json(book, unit, accounts, totals, delta, alone=alone) for unit, accounts in units.items()]
-        together = shown[0] if alone else {"units": shown}
-        if delta is not None and not alone:
+        unit_documents = [
+            _in_json(book, unit, accounts, totals, delta, is_only_unit=is_only_unit) for unit, accounts in units.items()
+        ]
+        together = unit_documents[0] if is_only_unit else {"units": unit_documents}
+        if delta is not None and not is_only_unit:
             together |= _limits_together(book, units, delta)
-            together["subjects"] = [{"subject": name, "epsilon": _text(own)} for name, own in totals.items()]
+            together["subjects"] = [
+                {"subject": name, "epsilon": _format_epsilon(epsilon)} for name, epsilon in totals.items()
+            ]
         say_json(json.dumps(together, indent=2, ensure_ascii=False))
         return
     for unit, accounts in units.items():
-        _say_unit(book, unit, accounts, hours, totals, delta, alone=alone)
+        _say_unit(book, unit, accounts, hours, totals, delta, is_only_unit=is_only_unit)
 
 
 def _by_distance(charge: Charge) -> str:
-    """Name the notion of a charge that has no epsilon at a delta; empty for one that does."""
+    """Return the notion of a charge that does not convert to (epsilon, delta), with its unit; empty if it does."""
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
         return ""
@@ -103,23 +131,38 @@ def _say_unit(
     totals: Mapping[str, Fraction | None],
     delta: Fraction | None,
     *,
-    alone: bool,
+    is_only_unit: bool,
 ) -> None:
+    """Print the accounts of one unit as text: a line about the limit, then a line for each account.
+
+    Args:
+        book: The ledger.
+        unit: The unit of the accounts.
+        accounts: The accounts.
+        hours: The length of the window that the accounts are about, as text; None for the limit's own.
+        totals: The epsilon at ``delta`` over all accounts of a subject, by subject.
+        delta: The delta at which amounts are converted to an epsilon; None not to convert.
+        is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
+    """
+    # ``book.unit`` is the neighbouring relation of the amounts, such as "per km"; empty before the first charge.
     limit, whom = book.limit_of(unit), book.unit or ""
     words = "no limit: it only counts" if limit is None else limit_text(limit, whom)
     if delta is not None and limit is not None:
-        words += f"; the limit is epsilon {_text(total_epsilon({unit: limit.sum}, delta))} at delta {exact_text(delta)}"
-    what = whom or "nothing charged yet"
-    print_result(f"{book.path}: {what if alone and unit == EPSILON else f'{unit}, {what}'}; {words}")
-    wide = max((len(account.subject) for account in accounts), default=0)
+        limit_epsilon = _format_epsilon(total_epsilon({unit: limit.sum}, delta))
+        words += f"; the limit is epsilon {limit_epsilon} at delta {exact_text(delta)}"
+    subject_text = whom or "nothing charged yet"
+    print_result(
+        f"{book.path}: {subject_text if is_only_unit and unit == EPSILON else f'{unit}, {subject_text}'}; {words}"
+    )
+    name_width = max((len(account.subject) for account in accounts), default=0)
     since = f" in the last {hours} hours" if hours else ""
     for account in accounts:
-        left = "" if account.left is None else f", {account.left_text} left"
+        remaining_text = "" if account.left is None else f", {account.left_text} left"
         when = "" if account.period is None else f"  {account.period}"
-        line = f"{sum_text(account.spent_sum)} spent{since}{left}, {number_of(account.reports, 'charge')}"
+        line = f"{sum_text(account.spent_sum)} spent{since}{remaining_text}, {number_of(account.reports, 'charge')}"
         if delta is not None:
-            line += f"; all accounts: epsilon {_text(totals[account.subject])} at delta {exact_text(delta)}"
-        print_result(f"{account.subject:<{wide}}{when}  {line}")
+            line += f"; all accounts: epsilon {_format_epsilon(totals[account.subject])} at delta {exact_text(delta)}"
+        print_result(f"{account.subject:<{name_width}}{when}  {line}")
 
 
 def _in_json(
@@ -129,60 +172,92 @@ def _in_json(
     totals: Mapping[str, Fraction | None],
     delta: Fraction | None,
     *,
-    alone: bool,
+    is_only_unit: bool,
 ) -> dict[str, Any]:
+    """Return the JSON object of the accounts of one unit.
+
+    Amounts are exact text, because a JSON number would be read as a double.
+
+    Args:
+        book: The ledger.
+        unit: The unit of the accounts, one of :data:`privopt.interfaces.cost.UNITS`.
+        accounts: The accounts.
+        totals: The epsilon at ``delta`` over all accounts of a subject, by subject.
+        delta: The delta at which amounts are converted to an epsilon; None not to convert.
+        is_only_unit: Whether the ledger has no other unit.
+    """
     limit = book.limit_of(unit)
-    plain = alone and unit == EPSILON
-    shown: dict[str, Any] = {
-        "unit": book.unit if plain else unit,
+    # The usual ledger, which counts epsilon alone, has a document without a separate member for the relation.
+    is_plain = is_only_unit and unit == EPSILON
+    members: dict[str, Any] = {
+        "unit": book.unit if is_plain else unit,
         "limit": None if limit is None else sum_text(limit.sum),
-        **({} if plain else {"relation": book.unit}),
+        **({} if is_plain else {"relation": book.unit}),
     }
-    shown |= _period_of(limit)
+    members |= _period_of(limit)
     subjects = [account.to_json() for account in accounts]
     if delta is not None:
-        at = None if limit is None else total_epsilon({unit: limit.sum}, delta)
-        shown |= {"delta": exact_text(delta), "epsilon": _text(at)}
-        for own in subjects:
-            own["epsilon"] = _text(totals[str(own["subject"])])
-    return {**shown, "subjects": subjects}
+        limit_epsilon = None if limit is None else total_epsilon({unit: limit.sum}, delta)
+        members |= {"delta": exact_text(delta), "epsilon": _format_epsilon(limit_epsilon)}
+        for subject in subjects:
+            subject["epsilon"] = _format_epsilon(totals[str(subject["subject"])])
+    return {**members, "subjects": subjects}
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return what the limits of all units amount to, with their common period; no total where the periods differ."""
+    """Return the JSON members for the limits of all units combined: one epsilon at ``delta``, and the common period.
+
+    The epsilon is null if a unit has no limit, or if the periods of the limits differ.
+    """
     limits = {unit: book.limit_of(unit) for unit in units}
-    known = {unit: limit for unit, limit in limits.items() if limit is not None}
-    periods = [_period_of(limit) for limit in known.values()]
-    whole = len(known) == len(limits) and all(period == periods[0] for period in periods)
-    if len(known) == len(limits) and not whole:
+    limits_by_unit = {unit: limit for unit, limit in limits.items() if limit is not None}
+    periods = [_period_of(limit) for limit in limits_by_unit.values()]
+    # One epsilon covers all units only if each has a limit and all limits renew together.
+    is_complete = len(limits_by_unit) == len(limits) and all(period == periods[0] for period in periods)
+    if len(limits_by_unit) == len(limits) and not is_complete:
         complain(f"{book.path}: limits are of different periods, so no epsilon covers all of them")
-    total = total_epsilon({unit: limit.sum for unit, limit in known.items()}, delta) if whole else None
-    return {"delta": exact_text(delta), "epsilon": _text(total), **(periods[0] if whole else {})}
+    total = total_epsilon({unit: limit.sum for unit, limit in limits_by_unit.items()}, delta) if is_complete else None
+    return {"delta": exact_text(delta), "epsilon": _format_epsilon(total), **(periods[0] if is_complete else {})}
 
 
 def _period_of(limit: Limit | None) -> dict[str, Any]:
-    """Return the period that a limit is of, as JSON has it."""
+    """Return the members of the JSON document that state the period of a limit."""
     if limit is not None and limit.calendar is not None:
         return {"per": limit.calendar.per, "zone": limit.calendar.zone}
     hours = None if limit is None else limit.hours
     if hours is None:
         return {"window_hours": None}
+    # A whole number if possible, else a double if it is exact, else text: the document never rounds.
     return {"window_hours": next((n for n in (int(hours), float(hours)) if n == hours), exact_text(hours))}
 
 
-def _totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
-    """Return what all accounts of each subject amount to as epsilon at a delta, over all periods that are shown."""
+def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: Fraction) -> dict[str, Fraction | None]:
+    """Return the total epsilon of each subject at a delta, over all accounts and periods that are shown.
+
+    Args:
+        book: The ledger.
+        units: The accounts, by unit.
+        delta: The delta.
+
+    Returns:
+        The epsilon by subject; None if the subject's charges use up all of the delta.
+    """
     sums: dict[str, dict[str, Sum]] = {}
     for unit, accounts in units.items():
-        for own in accounts:
-            mine = sums.setdefault(own.subject, {})
-            mine[unit] = add_sums(mine.get(unit, zero_sum(unit)), own.spent_sum)
+        for account in accounts:
+            sums_by_unit = sums.setdefault(account.subject, {})
+            sums_by_unit[unit] = add_sums(sums_by_unit.get(unit, zero_sum(unit)), account.spent_sum)
+    # An epsilon-DP charge also costs rho = epsilon^2 / 2, which gives a smaller total for many small charges.
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:
             squares[charge.subject] = squares.get(charge.subject, Fraction(0)) + charge.cost.epsilon**2
-    return {name: total_epsilon(own, delta, squares=squares.get(name, Fraction(0))) for name, own in sums.items()}
+    return {
+        name: total_epsilon(subject_sums, delta, squares=squares.get(name, Fraction(0)))
+        for name, subject_sums in sums.items()
+    }
 
 
-def _text(epsilon: Fraction | None) -> str | None:
+def _format_epsilon(epsilon: Fraction | None) -> str | None:
+    """Return an epsilon as exact text; None stays None."""
     return None if epsilon is None else exact_text(epsilon)

@@ -20,15 +20,16 @@ from typing import Final
 from privopt.errors import RegistryError
 
 CORE: Final = "privopt.checker"
+"""The package of the checker itself."""
 
 GROUP: Final = "privopt.checkers"
-"""The group of entry points, as ``privopt.checker.parts`` names it. The core imports nothing of the checker."""
+"""The group of entry points, as in ``privopt.checker.parts``. Core and checker import nothing from each other."""
 
 TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
-"""Value of an entry point: module, attribute and perhaps extras."""
+"""The value of an entry point: module, attribute and perhaps extras."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""Time of each member: the least that an archive can hold, so that two files of the same sources are equal."""
+"""The time of each member: the earliest that a zip file can hold. A fixed time makes files of equal sources equal."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -44,27 +45,30 @@ if __name__ == "__main__":
 
 
 def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
-    """Make the file: a zip archive that Python runs, of the checker's sources and those of all installed parts.
+    """Build the executable zip archive with the sources of the checker and of all installed parts.
 
     Args:
         name: The file's name, for its help.
 
     Returns:
-        The file's bytes, equal for equal sources; and the parts, by the kind of guarantee that they check.
+        The file's bytes, which are equal for equal sources, and the parts by the kind of guarantee that they check.
 
     Raises:
         RegistryError: Two entry points claim one kind of guarantee, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
-    targets = {kind: f"{_match(point)['module']}:{_match(point)['attribute']}" for kind, point in points.items()}
+    # ``module:attribute`` of each part, by kind of guarantee, without extras and blanks.
+    targets = {
+        kind: f"{_match_target(point)['module']}:{_match_target(point)['attribute']}" for kind, point in points.items()
+    }
     members = {"__main__.py": MAIN.format(name=name, core=CORE, parts=targets).encode()}
     members |= dict(_iter_sources(CORE))
     for point in points.values():
         try:
-            members |= dict(_iter_sources(_match(point)["module"]))
+            members |= dict(_iter_sources(_match_target(point)["module"]))
         except Exception as error:  # importing a part's package runs its code, which may raise anything
             reason = f"{type(error).__name__}: {error}"
-            raise RegistryError(f"{_describe(point)}: the part's sources cannot be read: {reason}") from error
+            raise RegistryError(f"{_describe_point(point)}: the part's sources cannot be read: {reason}") from error
     folders = {folder for member in members for folder in _folders_above(member)}
     # Python 3.11 finds no package in a zip by its folder alone. The sources' own __init__.py files come first.
     members = {f"{folder}/__init__.py": b"" for folder in folders} | members
@@ -72,49 +76,55 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         for member, source in sorted(members.items()):
             info = zipfile.ZipInfo(member, MEMBER_TIME)
+            # Unix permissions are in the upper half of the attributes; without them unzip makes files unreadable.
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             archive.writestr(info, source)
     return stream.getvalue(), targets
 
 
 def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
-    """Return the one entry point of each kind of guarantee, by kind in order.
+    """Return the entry point of each kind of guarantee, sorted by kind.
 
     Raises:
-        RegistryError: Two entry points claim one kind, or one is not ``module:Part``.
+        RegistryError: Two entry points claim the same kind, or the value of one is not of the form ``module:Part``.
     """
-    chosen: dict[str, EntryPoint] = {}
+    points_by_kind: dict[str, EntryPoint] = {}
+    # Sorted, since the order of installed distributions depends on the machine, and the archive must not.
     for point in sorted(points, key=lambda point: (point.name, point.value)):
-        if point.name in chosen:
-            owners = f"{_describe(chosen[point.name])} and {_describe(point)}"
+        if point.name in points_by_kind:
+            owners = f"{_describe_point(points_by_kind[point.name])} and {_describe_point(point)}"
             raise RegistryError(f"the checker's part for {point.name!r} is registered by both {owners}; uninstall one")
         if TARGET.fullmatch(point.value) is None:
-            raise RegistryError(f"{_describe(point)}: the checker's part for {point.name!r} must be module:Part")
-        chosen[point.name] = point
-    return chosen
+            raise RegistryError(f"{_describe_point(point)}: the checker's part for {point.name!r} must be module:Part")
+        points_by_kind[point.name] = point
+    return points_by_kind
 
 
-def _match(point: EntryPoint) -> re.Match[str]:
+def _match_target(point: EntryPoint) -> re.Match[str]:
+    """Return the match of an entry point's value, with the groups ``module`` and ``attribute``."""
     match = TARGET.fullmatch(point.value)
     assert match is not None  # choose_points has refused any other
     return match
 
 
-def _describe(point: EntryPoint) -> str:
-    """Name the distribution of an entry point and what it points to."""
+def _describe_point(point: EntryPoint) -> str:
+    """Describe an entry point for messages: its distribution's name and version, then its target in parentheses."""
     owner = "an unknown distribution" if point.dist is None else f"{point.dist.name} {point.dist.version}"
     return f"{owner} ({point.value})"
 
 
 def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
-    """Yield names and sources of the package that a module belongs to; of the module alone if it has no package.
+    """Yield the path in the archive and the source of each file that a module needs.
+
+    These are all files of the package that the module belongs to, or the module alone if it has no package.
 
     Raises:
-        ImportError: There is no such module, or it has no source in Python.
+        ImportError: The module does not exist, or has no Python source.
     """
     spec = find_spec(module)
     if spec is None:
         raise ModuleNotFoundError(f"no module named {module}")
+    # A part may be a package itself, a module of one, or a module on its own.
     is_package = spec.submodule_search_locations is not None
     package = module if is_package else module.rpartition(".")[0]
     if package:
@@ -126,13 +136,20 @@ def _iter_sources(module: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and source of each Python file in a package's folder, recursively.
+
+    Args:
+        path: The folder's path in the archive.
+        folder: The folder, which may itself lie in a zip file.
+    """
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
             yield from _iter_folder(f"{path}/{entry.name}", entry)
-        elif entry.name.endswith(".py"):
+        elif entry.name.endswith(".py"):  # sources alone, since compiled files belong to one version of Python
             yield f"{path}/{entry.name}", entry.read_bytes()
 
 
 def _folders_above(member: str) -> Iterator[str]:
+    """Yield all folders that contain a member of the archive, such as ``a`` and ``a/b`` for ``a/b/c.py``."""
     parts = member.split("/")[:-1]
     return ("/".join(parts[: count + 1]) for count in range(len(parts)))

@@ -6,10 +6,11 @@ Nothing heavy is imported here: each command imports what it needs, so ``privopt
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
+from privopt.command.completion import FOLDER, MECHANISM, METHOD
 from privopt.command.exit_codes import (
     BAD_USAGE,
     DOES_NOT_HOLD,
@@ -24,147 +25,217 @@ from privopt.command.exit_codes import (
     SOLVER,
     STOPPED_FEASIBLE,
     TIME_LIMIT,
-    guarded,
+    handle_errors,
     positive,
     utf8,
 )
 from privopt.command.program import HELP, run_program, say_result
 from privopt.command.release_commands import audit, report, sample, sign
-from privopt.command.terminal import complain, divert_prints, print_result, progress_display, say_json, summary
-from privopt.errors import PrivoptError, UsageError
+from privopt.command.terminal import (
+    align_columns,
+    complain,
+    divert_prints,
+    line_width,
+    print_result,
+    progress_display,
+    remark,
+    say_json,
+    summary,
+)
+from privopt.errors import PrivoptError, RegistryError, UsageError
+from privopt.registry.missing import INSTALL_ALL
+from privopt.specs import COMMAND_GROUPS, CommandSpec
 from privopt.version import VERSION
 
 __all__ = ["cli", "main"]
 
 
+WIDE_COLUMNS: Final = 120
+"""Columns of a terminal from which on ``list`` has a column for distributions."""
+
+
 class _Commands(click.Group):
-    """The core's commands, and those that plugins register; these are imported when they are called."""
+    """The commands of the core and of plugins. A plugin's command is imported only when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands of the core and of plugins, which click shows and completes."""
         from privopt.registry import registry
 
         with divert_prints():
             return sorted({*super().list_commands(ctx), *registry().of("command")})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command called ``cmd_name``, or None if it does not exist and all plugins are intact.
+
+        The example from the command's spec is added below its help. If plugins are broken or missing, click's error
+        says so, since one of them may provide the command.
+        """
         from privopt.registry import registry
 
+        # The core's own commands come first, so that no plugin can replace ``verify`` or ``solve``.
         command = super().get_command(ctx, cmd_name)
-        if command is not None:
-            return command
         with divert_prints():
-            if cmd_name not in registry().of("command"):
+            entry = registry().of("command").get(cmd_name)
+            if command is None and entry is None:
                 if absences := registry().describe_absences():
                     ctx.fail("; ".join([f"No such command {cmd_name!r}", *absences]))
                 return None
-            try:
-                loaded = registry().import_entry("command", cmd_name)
-            except PrivoptError as error:
-                ctx.fail(str(error))
+            if command is None:
+                try:
+                    command = self._load_command(cmd_name)
+                except PrivoptError as error:
+                    ctx.fail(str(error))
+        if entry is not None and not command.epilog:
+            command.epilog = _epilog(entry.spec)
+        return command
+
+    def _load_command(self, name: str) -> click.Command:
+        """Import the command called ``name``, which a plugin registered, and return it.
+
+        Raises:
+            RegistryError: The command cannot be imported, or is not a :class:`click.Command`.
+        """
+        from privopt.registry import registry
+
+        loaded = registry().import_entry("command", name)
         if not isinstance(loaded, click.Command):
-            origin = registry().find("command", cmd_name).origin
-            ctx.fail(f"{origin}: the target must be a click.Command, got {type(loaded).__name__}")
+            origin = registry().find("command", name).origin
+            raise RegistryError(f"{origin}: the target must be a click.Command, got {type(loaded).__name__}")
         return loaded
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands without importing those of plugins."""
+        """Write the commands into the text of ``--help``, under the headings of their groups.
+
+        Names and summaries come from the specs, so that no command of a plugin has to be imported.
+        """
         from privopt.registry import registry
 
-        rows = []
-        for name in self.list_commands(ctx):
-            own = super().get_command(ctx, name)
-            rows.append(
-                (name, registry().of("command")[name].spec.summary if own is None else own.get_short_help_str(80))
-            )
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        with divert_prints():
+            specs = [entry.spec for entry in registry().of("command").values()]
+        # The core's groups in their own order, then those of plugins by name.
+        headings = [*COMMAND_GROUPS, *sorted({spec.group for spec in specs} - set(COMMAND_GROUPS))]
+        width = max(len(spec.name) for spec in specs)
+        for heading in headings:
+            rows = [(f"{spec.name:<{width}}", spec.summary) for spec in specs if spec.group == heading]
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows)
+
+
+def _epilog(spec: CommandSpec) -> str:
+    """Return the text below a command's help: an example, and the page that explains it."""
+    lines = [f"Example:  {spec.example}"] if spec.example else []
+    lines += [f"Read more: {spec.page}"] if spec.page else []
+    return "\n\n".join(lines)
 
 
 @click.group(cls=_Commands, context_settings={**HELP, "max_content_width": 100})
 @click.version_option(VERSION, prog_name="privopt")
 def cli() -> None:
-    """Compute optimal privacy mechanisms, with proof."""
+    """Compute optimal privacy mechanisms, with proof.
+
+    A problem file says what is secret, what may be published and what an error costs. Begin with privopt list, and with
+    privopt describe MECHANISM.
+    """
 
 
 @cli.command("list")
 @click.option("--json", "as_json", is_flag=True, help="A list of objects on standard output.")
-@guarded
+@handle_errors
 def list_(as_json: bool) -> int:
     """List every registered mechanism."""
+    # The docstring is the text of --help. Broken plugins are listed too, on standard error.
     from privopt.registry import registry
 
-    taken = registry()
+    installed = registry()
     rows = [
         {
             "name": name,
-            "plugin": found.plugin,
-            "version": found.version,
-            "guarantee": found.spec.guarantee,
-            "summary": found.spec.summary,
+            "plugin": entry.plugin,
+            "version": entry.version,
+            "guarantee": entry.spec.guarantee,
+            "summary": entry.spec.summary,
         }
-        for name, found in taken.mechanisms.items()
+        for name, entry in installed.mechanisms.items()
     ]
-    width = max((len(row["name"]) for row in rows), default=0)
-    owners = [f"{row['plugin']} {row['version']}" for row in rows]
-    origin = max(map(len, owners), default=0)
-    lines = [
-        f"{row['name']:<{width}}  {owner:<{origin}}  {row['guarantee']:<9}  {row['summary']}"
-        for row, owner in zip(rows, owners, strict=True)
-    ]
-    say_result(rows, "\n".join(lines), as_json=as_json)
-    for broken in taken.broken:
+    say_result(rows, align_columns([_list_cells(row) for row in rows]), as_json=as_json)
+    if not rows:
+        complain(f"no mechanism is installed; {INSTALL_ALL!r} brings those of the project")
+    # On standard error, so that standard output stays a list of mechanisms.
+    for broken in installed.broken:
         complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
-    return BAD_USAGE if any(broken.fatal for broken in taken.broken) else DONE
+    # A damaged distribution is only reported; a plugin that breaks its contract makes the list fail.
+    return BAD_USAGE if any(broken.fatal for broken in installed.broken) else DONE
+
+
+def _list_cells(row: dict[str, str]) -> tuple[str, ...]:
+    """Return the cells of a mechanism's row for ``privopt list``.
+
+    On a narrow terminal the distribution is appended to the summary instead of having its own column.
+    """
+    origin, width = f"{row['plugin']} {row['version']}", line_width()
+    if width is not None and width < WIDE_COLUMNS:
+        return row["name"], row["guarantee"], f"{row['summary']} ({origin})"
+    return row["name"], origin, row["guarantee"], row["summary"]
 
 
 @cli.command()
-@click.argument("mechanism")
-@guarded
-def describe(mechanism: str) -> None:
+@click.argument("mechanism", type=MECHANISM)
+@click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
+@handle_errors
+def describe(mechanism: str, as_json: bool) -> None:
     """Describe a mechanism's problem file key by key, its methods, its guarantee and its source."""
     from privopt.declare import describe_keys
     from privopt.declare.schema import ProblemHeading
     from privopt.interfaces import Mechanism
+    from privopt.interfaces.abilities import TakesKinds
     from privopt.registry import registry
 
-    found = registry().get(mechanism)
-    spec = found.spec
-    print_result(f"{spec.name}  ({found.plugin} {found.version})\n{spec.summary}")
-    if spec.source:
-        print_result(f"Source: {spec.source}")
-    loaded: Mechanism[Any, Any] = found.load()
-    print_result(f"\nGuarantee: {spec.guarantee}")
-    if loaded.scope:
-        print_result(f"  {loaded.scope}")
-    print_result("\nMethods")
-    wide = max(len(method.name) for method in spec.methods)
-    for method in spec.methods:
-        notes = [
-            note
-            for note in (
-                "default" if method is spec.default else "",
-                "" if spec.promises(method) else f"guarantee none{': needs --allow-unsafe' * spec.asks(method)}",
-            )
-            if note
-        ]
-        remark = f" ({', '.join(notes)})" if notes else ""
-        print_result(f"  {method.name:<{wide}}  {method.summary}{remark}")
-    print_result("\nProblem file (TOML)")
-    from privopt.interfaces.abilities import TakesKinds
-
+    entry = registry().get(mechanism)
+    spec = entry.spec
+    loaded: Mechanism[Any, Any] = entry.load()
+    # Kinds of distances, losses and so on that the mechanism does not take are left out of the keys.
     takes: dict[str, Any] = {"takes": loaded.takes} if isinstance(loaded, TakesKinds) else {}
+    # The keys of every problem file, title and purpose, come before those of the mechanism.
     rows = [*describe_keys(ProblemHeading), *describe_keys(loaded.problem_class, **takes)]
-    wide = max(len(row.key) for row in rows)
-    for row in rows:
-        unit = f" [{row.unit}]" if row.unit else ""
-        print_result(f"  {row.key:<{wide}}  {row.type}{unit}; {row.default}; {row.help}")
+    methods = []
+    for method in spec.methods:
+        notes = ["default"] if method is spec.default else []
+        if not spec.promises(method):
+            notes.append(f"guarantee none{': needs --allow-unsafe' * spec.asks(method)}")
+        methods.append({"name": method.name, "summary": method.summary, "notes": notes})
+    # The same facts twice: as a document for --json, and below as text for people.
+    document = {
+        "name": spec.name,
+        "plugin": entry.plugin,
+        "version": entry.version,
+        "summary": spec.summary,
+        "source": spec.source,
+        "guarantee": spec.guarantee,
+        "scope": loaded.scope,
+        "methods": methods,
+        "keys": [{name: getattr(row, name) for name in ("key", "type", "unit", "default", "help")} for row in rows],
+    }
+    method_rows = [
+        (str(m["name"]), f"{m['summary']}{' (' + ', '.join(m['notes']) + ')' if m['notes'] else ''}") for m in methods
+    ]
+    key_rows = [
+        (row.key, f"{row.type}{f' [{row.unit}]' if row.unit else ''}; {row.default}; {row.help}") for row in rows
+    ]
+    lines = [f"{spec.name}  ({entry.plugin} {entry.version})", align_columns([(spec.summary,)])]
+    lines += [align_columns([(f"Source: {spec.source}",)])] if spec.source else []
+    lines += ["", f"Guarantee: {spec.guarantee}"]
+    lines += [align_columns([(loaded.scope,)], indent=2)] if loaded.scope else []
+    lines += ["", "Methods", align_columns(method_rows, indent=2)]
+    lines += ["", "Problem file (TOML)", align_columns(key_rows, indent=2)]
+    say_result(document, "\n".join(lines), as_json=as_json)
 
 
 @cli.command()
-@click.argument("mechanism")
+@click.argument("mechanism", type=MECHANISM)
 @click.argument("problem", type=PATH)
-@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder to write.")
-@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder to write.")
+@click.option("--method", type=METHOD, metavar="NAME", help="One of the mechanism's methods (see describe).")
 @SOLVER
 @JOBS
 @click.option("--executor", metavar="URL", help="A cluster: dask://host:port (extra privopt[dask]).")
@@ -192,7 +263,7 @@ def describe(mechanism: str) -> None:
 @click.option("--allow-unsafe", is_flag=True, help="Accept a method without a guarantee.")
 @click.option("--resume", is_flag=True, help="Go on from the checkpoint in DIR.partial/.")
 @click.option("--sign", "signer", type=PATH, metavar="KEY", help="Also sign DIR, as privopt sign does.")
-@guarded
+@handle_errors
 def solve(
     mechanism: str,
     problem: Path,
@@ -206,13 +277,16 @@ def solve(
     **options: Any,
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
+    # The docstring is the text of --help. ``key`` is the file under which the ledger hashes subjects, and ``signer``
+    # the OpenSSH key of --sign. ``options`` are those of privopt.run.task.Options that need no conversion.
     from privopt.files.release_folder import dump_json
     from privopt.ledger.charge import Charge
-    from privopt.run.options import Options
     from privopt.run.signatures import check_key
     from privopt.run.signatures import sign as sign_folder
     from privopt.run.solve import solve as run
+    from privopt.run.task import Options
 
+    # A key that cannot sign is refused before the solve, which may take hours.
     if signer is not None:
         check_key(signer)
     if ledger is None and (subject is not None or key is not None):
@@ -223,7 +297,7 @@ def solve(
     with progress_display(quiet=quiet, limit=options["time_limit"]) as progress:
         solved = run(mechanism, problem, out, Options(progress=progress, charged=charged, **options))
     for line in solved.warnings:
-        complain(f"warning: {line}")
+        remark(f"warning: {line}")
     if signer is not None:
         sign_folder(solved.folder, signer)
     if as_json:
@@ -234,13 +308,13 @@ def solve(
 
 
 @cli.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @JOBS
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
 @click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also who of these signed it.")
-@guarded
+@handle_errors
 def verify(
     folder: Path, jobs: int | None, as_json: bool, require: str | None, kernel: bool, signers: Path | None
 ) -> int:
@@ -250,37 +324,42 @@ def verify(
     from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
 
+    # The docstring is the text of --help. ``signers`` is an OpenSSH file of the people whose signature is accepted.
     if kernel:
-        find_kernel()
+        find_kernel()  # fails now rather than after a long verification
+    # A damaged distribution may be the one whose mechanism this folder needs.
     for broken in registry().broken:
         if broken.is_damaged:
             complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
 
     with progress_display(quiet=False) as progress:
-        found = run(folder, jobs=jobs, progress=progress)
-    if signers is not None and found.holds:
-        found = with_signature(found, folder, signers)
-    for line in found.complaints:
+        outcome = run(folder, jobs=jobs, progress=progress)
+    # A signature says whose folder it is, which matters only if its claims hold.
+    if signers is not None and outcome.holds:
+        outcome = with_signature(outcome, folder, signers)
+    for line in outcome.complaints:
         complain(f"{folder}: {line}")
-    word = f"{found.verdict} " if found.holds else ""
-    for line in found.notes:
+    word = f"{outcome.verdict} " if outcome.holds else ""
+    for line in outcome.notes:
         complain(f"{folder}: note: {line}")
-    by_kernel = prove(folder) if kernel and found.holds else None
-    words = f"{found.words()}" + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
-    document = found.to_json() | ({"kernel": by_kernel} if kernel else {})
+    # The kernel is a checker that was itself proved correct; ``by_kernel`` says in words what it proved.
+    by_kernel = prove(folder) if kernel and outcome.holds else None
+    words = f"{outcome.words()}" + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
+    document = outcome.to_json() | ({"kernel": by_kernel} if kernel else {})
     say_result(document, f"{word}{folder}: {words}", as_json=as_json)
-    if not found.holds:
+    if not outcome.holds:
         return DOES_NOT_HOLD
-    return NO_PRIVACY if found.verdict == "none" or (require and found.verdict != require) else DONE
+    # The claims hold, and yet there is no privacy, or less evidence than the user requires.
+    return NO_PRIVACY if outcome.verdict == "none" or (require and outcome.verdict != require) else DONE
 
 
 @cli.command()
-@click.argument("mechanism")
+@click.argument("mechanism", type=MECHANISM)
 @click.argument("problem", type=PATH)
-@click.option("--method", metavar="NAME", help="One of the mechanism's methods (see describe).")
+@click.option("--method", type=METHOD, metavar="NAME", help="One of the mechanism's methods (see describe).")
 @click.option("--json", "as_json", is_flag=True, help="The same on standard output as one object.")
 @QUIET
-@guarded
+@handle_errors
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
     """Predict errors before epsilon is chosen; secret files are not opened."""
     from privopt.declare.schema import File
@@ -290,30 +369,32 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     from privopt.registry import registry
     from privopt.run.task import read_problem
 
-    found = registry().get(mechanism)
-    chosen = found.method(method)
-    if not found.spec.promises(chosen):
-        raise UsageError(f"plan: method must be one that gives privacy, got {chosen.name}")
-    loaded: Mechanism[Any, Any] = found.load()
+    entry = registry().get(mechanism)
+    chosen_method = entry.method(method)
+    # Without a guarantee there is no epsilon to choose.
+    if not entry.spec.promises(chosen_method):
+        raise UsageError(f"plan: method must be one that gives privacy, got {chosen_method.name}")
+    loaded: Mechanism[Any, Any] = entry.load()
     if not isinstance(loaded, Plans):
-        other = "curve compares epsilons of mechanisms over places"
-        raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {other}")
-    declared = read_problem(loaded, File.read(problem, wanted="a problem file in TOML"), closed=True)
+        advice = "curve compares epsilons of mechanisms over places"
+        raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {advice}")
+    # closed: secret files are not opened, so that choosing a budget by the plan costs no privacy.
+    declared = read_problem(loaded, File.read(problem, expectation="a problem file in TOML"), closed=True)
     with progress_display(quiet=quiet) as progress, faults_in(problem.name):
-        made = loaded.plan(declared, problem.name, SolveContext(method=chosen.name, progress=progress))
-    say_result({"mechanism": mechanism, **made.to_json()}, "\n".join(made.lines()), as_json=as_json)
+        error_plan = loaded.plan(declared, problem.name, SolveContext(method=chosen_method.name, progress=progress))
+    say_result({"mechanism": mechanism, **error_plan.to_json()}, "\n".join(error_plan.lines()), as_json=as_json)
 
 
 @cli.command()
-@click.argument("mechanism")
-@click.option("--method", metavar="NAME", help="One method; default: every one that has a guarantee.")
+@click.argument("mechanism", type=MECHANISM)
+@click.option("--method", type=METHOD, metavar="NAME", help="One method; default: every one that has a guarantee.")
 @click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
 @click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Of the problems drawn.")
 @click.option(
     "--fail-on-skip", is_flag=True, help="A check that applies and is skipped fails, unless the profile says why."
 )
 @click.option("--json", "as_json", is_flag=True, help="A list of results on standard output.")
-@guarded
+@handle_errors
 def check(
     mechanism: str,
     method: str | None,
@@ -323,6 +404,7 @@ def check(
     as_json: bool,
 ) -> int:
     """Run the conformance kit on an installed mechanism."""
+    # The docstring is the text of --help. Each result is reported on standard error as soon as it is known.
     from privopt.registry import registry
     from privopt.testing.command import check as run
     from privopt.testing.command import judge_skips, table
@@ -346,12 +428,11 @@ def check(
 @cli.command()
 @click.option("--out", type=PATH, required=True, metavar="FILE.pyz", help="The file to write.")
 @click.option("--force", is_flag=True, help="Replace FILE.pyz.")
-@guarded
+@handle_errors
 def checker(out: Path, force: bool) -> None:
-    """Write a program that checks a folder where no privopt is installed: one file, Python's standard library alone."""
+    """Write a one-file program that checks a folder with Python's standard library alone, without privopt."""
     from privopt.command.checker_file import checker_file
-    from privopt.files.new_folder import new_file
-    from privopt.files.targets import check_file
+    from privopt.files.new_folder import check_file, new_file
 
     check_file(out, force=force, option="--out")
     contents, parts = checker_file(out.name)
@@ -371,7 +452,7 @@ def checker(out: Path, force: bool) -> None:
     metavar="KIND",
     help="What it releases: noise or selection, and with privopt-metric-dp matrix or sampler.",
 )
-@guarded
+@handle_errors
 def new(name: str, into: Path, kind: str) -> None:
     """Write a new plugin project, whose tests pass as generated."""
     from privopt.command.new import new_plugin

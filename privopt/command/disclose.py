@@ -1,4 +1,4 @@
-"""The command that writes what is filed about a release: it imports what it needs when it is called."""
+"""The command ``privopt disclose``, which writes documents about a release for registries and regulators."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from privopt.command.exit_codes import PATH, guarded, warn_of_no_privacy
+from privopt.command.completion import FOLDER
+from privopt.command.exit_codes import PATH, handle_errors, warn_of_no_privacy
 from privopt.command.terminal import complain, print_result, progress_display
 
 __all__ = ["disclose"]
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--format",
     "form",
@@ -25,17 +26,29 @@ __all__ = ["disclose"]
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="File to write.")
 @click.option("--facts", type=PATH, metavar="FILE.toml", help="What only the owner knows.")
 @click.option("--ask", type=PATH, metavar="FILE.toml", help="Also write the questions there, with the answers so far.")
+@click.option(
+    "--ledger",
+    type=PATH,
+    metavar="FILE",
+    help="The ledger that counts its reports: says what may be spent on one person, and what was. Names nobody.",
+)
 @click.option("--force", is_flag=True, help="Replace FILE.")
-@guarded
-def disclose(folder: Path, form: str, out: Path, facts: Path | None, ask: Path | None, force: bool) -> None:
-    """Write what an office files about a release that holds, each sentence with the claim it rests on."""
+@handle_errors
+def disclose(
+    folder: Path, form: str, out: Path, facts: Path | None, ask: Path | None, ledger: Path | None, force: bool
+) -> None:
+    """Write a disclosure about a verified release, in which each sentence is marked with its evidence."""
+    # The docstring is the text of --help. Questions without an answer do not fail the command: the document names them.
     from privopt.report.disclose.write import write_disclosure
 
     with progress_display(quiet=False) as progress:
-        left = write_disclosure(folder, form, out, facts=facts, ask=ask, force=force, progress=progress)
+        open_questions = write_disclosure(
+            folder, form, out, facts=facts, ask=ask, ledger=ledger, force=force, progress=progress
+        )
     warn_of_no_privacy(folder)
-    if left:
+    if open_questions:
         complain(
-            f"note: {len(left)} questions are open: {', '.join(left)}; --ask FILE.toml writes them, --facts reads it"
+            f"note: {len(open_questions)} questions are open: {', '.join(open_questions)}; "
+            "--ask FILE.toml writes them, --facts reads it"
         )
     print_result(str(out))

@@ -8,15 +8,16 @@ from typing import Literal
 
 import click
 
-from privopt.command.exit_codes import PATH, QUIET, guarded, positive, utf8, warn_of_no_privacy
-from privopt.command.terminal import complain, progress_display, say_json
+from privopt.command.completion import FOLDER
+from privopt.command.exit_codes import PATH, QUIET, handle_errors, positive, utf8, warn_of_no_privacy
+from privopt.command.terminal import complain, progress_display, remark, say_json
 from privopt.errors import number_of
 
 __all__ = ["estimate"]
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.argument("reports", metavar="REPORTS", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
@@ -64,7 +65,7 @@ __all__ = ["estimate"]
 @click.option("--json", "as_json", is_flag=True, help="How it was found, on standard output.")
 @QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.csv and the others.")
-@guarded
+@handle_errors
 def estimate(
     folder: Path,
     reports: Path,
@@ -84,16 +85,20 @@ def estimate(
     force: bool,
 ) -> None:
     """Estimate shares of the records from reports, with intervals."""
+    # The docstring is the text of --help, and the options above say what the parameters mean. A record is a possible
+    # secret, such as a place; its share is the part of the people whose secret it is. ``groups``, ``page`` and ``geo``
+    # are files: a group for each record to read, and a report page and a map to write.
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
-    asked = EstimateOptions(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    # Created first: it refuses invalid options before the folder is verified.
+    options = EstimateOptions(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
     with progress_display(quiet=quiet) as progress:
-        made = write_estimate(
+        shares = write_estimate(
             folder,
             reports,
             out,
-            asked,
+            options,
             column=column,
             subject=subject,
             also=also,
@@ -103,13 +108,14 @@ def estimate(
             force=force,
             progress=progress,
         )
+    # A table on disk is complete by now; all that follows is about it, on standard error.
     warn_of_no_privacy(folder)
-    for line in made.notes:
-        complain(f"note: {line}")
-    if made.skipped:
-        complain(f"{reports}: skipped {number_of(made.skipped, 'row')} without a report")
+    for line in shares.notes:
+        remark(f"note: {line}")
+    if shares.skipped:
+        remark(f"{reports}: skipped {number_of(shares.skipped, 'row')} without a report")
     if not quiet:
-        found = f"{number_of(len(made.ids), 'share')} from {number_of(made.n, 'report')}"
-        complain(f"{out}: {found} ({made.method}{made.gaps})")
+        counts_text = f"{number_of(len(shares.ids), 'share')} from {number_of(shares.n, 'report')}"
+        complain(f"{out}: {counts_text} ({shares.method}{shares.gaps})")
     if as_json:
-        say_json(json.dumps(made.to_json(), indent=2, ensure_ascii=False))
+        say_json(json.dumps(shares.to_json(), indent=2, ensure_ascii=False))

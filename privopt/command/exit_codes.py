@@ -1,4 +1,7 @@
-"""Turn errors into lines and exit codes, and read the options and limits that all commands share."""
+"""Exit codes, the conversion of errors into lines and exit codes, and options that several commands share.
+
+docs/reference/files.md lists the codes. The code 1 is reserved for a claim that does not hold.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,9 @@ from typing import Final, ParamSpec
 
 import click
 
-from privopt.command.terminal import complain, divert_prints
+from privopt.command.terminal import QUIET_KEY, complain, divert_prints, remark
 from privopt.errors import PrivoptError
+from privopt.registry.missing import describe_missing_library
 
 __all__ = [
     "DOES_NOT_HOLD",
@@ -27,10 +31,10 @@ __all__ = [
     "SOLVER",
     "STOPPED_FEASIBLE",
     "TIME_LIMIT",
-    "guarded",
+    "check_fraction",
+    "handle_errors",
     "pair",
     "positive",
-    "share",
     "utf8",
     "warn_of_no_privacy",
 ]
@@ -59,18 +63,36 @@ HASH_SUBJECTS: Final = click.option(
 SOLVER: Final = click.option(
     "--solver", default="cbc", show_default=True, metavar="NAME", help="cbc, highs or a registered one."
 )
-QUIET: Final = click.option("--quiet", is_flag=True, help="No progress; errors and warnings still come.")
+
+
+def _keep_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    """Record ``--quiet`` in the command's context, where :func:`privopt.command.terminal.remark` looks it up."""
+    context.meta[QUIET_KEY] = value
+    return value
+
+
+QUIET: Final = click.option(
+    "--quiet", is_flag=True, callback=_keep_quiet, help="Print nothing on success; errors still come."
+)
 
 
 def positive(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse an option that is not a finite number above 0."""
+    """Return the value of an option unchanged, or refuse it if it is not a finite number above 0.
+
+    This is a click callback, like the functions below with the same parameters. The value is None if the option is
+    omitted.
+    """
+    # NaN fails both comparisons.
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
     return value
 
 
-def share(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    """Refuse an option that is not between 0 and 1: a gap of 1 would call anything optimal."""
+def check_fraction(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    """Return the value of an option unchanged, or refuse it if it is not between 0 and 1.
+
+    This callback checks ``--gap``: with a gap of 1, every release would be optimal.
+    """
     if value is not None and not 0 < value < 1:
         raise click.BadParameter(f"{value:g} is not a number above 0 and below 1")
     return value
@@ -79,7 +101,7 @@ def share(context: click.Context, parameter: click.Parameter, value: float | Non
 GAP: Final = click.option(
     "--gap",
     type=float,
-    callback=share,
+    callback=check_fraction,
     metavar="RELATIVE",
     help="Relative gap asked for; default: the method's own, 1e-6 for most. 0.01 does for a first look.",
 )
@@ -92,36 +114,45 @@ TIME_LIMIT: Final = click.option(
 )
 
 
-def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
-    """Turn privopt's errors into their lines and exit codes, and interrupts into 5.
+def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
+    """Decorate a command so that it ends the process with an exit code, and prints errors as lines on standard error.
 
-    What the command prints by :mod:`privopt.command.terminal` is all that reaches standard output.
+    privopt's errors have their own codes. Interrupts and nearly all other exceptions have code 5, so that 1 always
+    means a claim that does not hold. Only text that the command prints by :mod:`privopt.command.terminal` reaches
+    standard output.
     """
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        """Run the command, and end the process with the exit code of the command or of its error."""
         try:
             with divert_prints():
                 code = command(*args, **kwargs)
         except PrivoptError as error:
-            complain("\n".join((str(error), *_notes(error))))
+            complain("\n".join((str(error), *_read_notes(error))))
             sys.exit(error.exit_code)
         except KeyboardInterrupt as error:
-            complain("\n".join(("interrupted", *_notes(error))))
+            complain("\n".join(("interrupted", *_read_notes(error))))
             sys.exit(STOPPED_EMPTY)
         except BrokenPipeError:
+            # The reader, such as head, has seen enough, which is no error. A closed standard error keeps the
+            # interpreter from complaining about the pipe while it ends.
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
-            found = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
-            complain("\n".join((found, *_notes(error))))
+            message = f"{error.filename or 'input or output'}: {error.strerror or error or type(error).__name__}"
+            complain("\n".join((message, *_read_notes(error))))
             sys.exit(STOPPED_EMPTY)
-        except MemoryError:
+        except MemoryError:  # without a traceback: formatting it would take memory
             complain("out of memory")
             sys.exit(STOPPED_EMPTY)
-        except Exception as error:  # code 1 would say that a claim does not hold, which no one has found
+        except Exception as error:
+            # Python's own exit code for an exception is 1, which here says that a claim does not hold.
             if isinstance(error, (click.ClickException, click.exceptions.Exit, click.Abort)):
                 raise
+            if isinstance(error, ModuleNotFoundError) and (advice := describe_missing_library(error)):
+                complain(advice)
+                sys.exit(BAD_USAGE)
             complain(traceback.format_exc().rstrip())
             complain("a fault of privopt or of a plugin, not of your input: please report the lines above")
             sys.exit(STOPPED_EMPTY)
@@ -130,13 +161,17 @@ def guarded(command: Callable[P, int | None]) -> Callable[P, None]:
     return run
 
 
-def _notes(error: BaseException) -> list[str]:
-    """Return what else belongs to an error, such as what a ledger was charged before it."""
+def _read_notes(error: BaseException) -> list[str]:
+    """Return the notes attached to an error, such as what a ledger was charged before it."""
     return getattr(error, "__notes__", [])
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an argument decoded as UTF-8, whatever the locale: ids and names of columns are UTF-8."""
+    """Return an argument decoded as UTF-8, whatever the locale: ids and names of columns are UTF-8.
+
+    Python decodes arguments by the locale. Bytes that it cannot decode become lone surrogates, which are recognised
+    here because they cannot be encoded.
+    """
     if value is None:
         return None
     try:
@@ -147,20 +182,21 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Parse two numbers with a comma between."""
+    """Return the two numbers of an option such as ``--at 41.9,12.5``; None if it is omitted."""
     if value is None:
         return None
     try:
         first, second = (float(part) for part in value.split(","))
     except ValueError:
-        raise click.BadParameter(f"{value!r} is not two numbers with a comma between") from None
+        # The text is not repeated: it is a secret position, and logs keep messages.
+        raise click.BadParameter("expected two numbers with a comma between, such as 41.9,12.5") from None
     return first, second
 
 
 def warn_of_no_privacy(folder: Path) -> None:
-    """Print a warning to users of a release that holds and yet gives no privacy."""
-    from privopt.run.result_file import read_result
+    """Print a warning if a release gives no privacy although its claims hold."""
+    from privopt.run.build_result import read_result
 
     words = read_result(folder).mark
     if words:
-        complain(f"warning: {folder}: {words}")
+        remark(f"warning: {folder}: {words}")

@@ -1,4 +1,4 @@
-"""``privopt new``: a plugin project whose tests pass as generated."""
+"""``privopt new``: write a plugin project whose tests pass as generated, from templates that plugins can add."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
     """Write a plugin project called ``name`` into the folder ``into``/``name``.
 
     Args:
-        name: of distribution, mechanism and package.
-        into: folder that there is.
-        kind: name of a registered template: what the mechanism releases.
+        name: The name of the distribution and mechanism, from which the package's name is derived.
+        into: An existing folder.
+        kind: The name of a registered template. Templates are named after what the mechanism releases.
 
     Returns:
         The project's folder.
 
     Raises:
-        UsageError: no such kind, a name that cannot be a distribution, a mechanism and a package, or that is taken,
-            by an installed package too.
+        UsageError: The kind does not exist, or the name is invalid for a distribution, a mechanism or a package, or is
+            already in use, for example by an installed package.
     """
     templates = registry().of("template")
     if kind not in templates:
         raise UnknownNameError("kind of project", kind, templates)
-    package, target = _package(name), into / name
+    package, target = _choose_package(name), into / name
     if target.exists():
         raise UsageError(f"new: {target} exists already")
     if not into.is_dir():
         raise UsageError(f"new: the folder {into} does not exist")
     cls = "".join(word.capitalize() for word in name.split("-"))
-    chosen = templates[kind].spec
+    template_spec = templates[kind].spec
+    # What the templates contain as $name, $package, ...
     words = {
         "name": name,
         "package": package,
@@ -56,42 +57,57 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "options": f"{cls}Options",
         "release": f"{cls}Release",
         "version": VERSION,
-        "notion": chosen.notion,
-        "method": chosen.method,
-        "does": chosen.does,
-        "needs": "".join(f', "{name}"' for name in chosen.needs),
+        "notion": template_spec.notion,
+        "method": template_spec.method,
+        "does": template_spec.does,
+        "needs": "".join(f', "{name}"' for name in template_spec.needs),
     }
-    code, folder = f"src/{package}/", resources(chosen.package) / "templates" / kind
+    # Templates by the path of the file that they make: those of every project, then those of this kind.
+    code, folder = f"src/{package}/", resources(template_spec.package) / "templates" / kind
     files = {
         "pyproject.toml": COMMON / "pyproject.toml.txt",
         "README.md": COMMON / "README.md.txt",
         f"{code}py.typed": COMMON / "py.typed.txt",
         f"{code}__init__.py": COMMON / "__init__.py.txt",
         "tests/test_conformance.py": COMMON / "test_conformance.py.txt",
-        **{(code if own.endswith(".py") else "") + own: folder / f"{own}.txt" for own in chosen.files},
+        **{
+            (code if file_name.endswith(".py") else "") + file_name: folder / f"{file_name}.txt"
+            for file_name in template_spec.files
+        },
     }
+    # Written under a hidden name and then renamed, so that a project appears whole or not at all.
     work = Path(tempfile.mkdtemp(prefix=f".{name}.", dir=into))
     try:
         for path, template in files.items():
             (work / path).parent.mkdir(parents=True, exist_ok=True)
             (work / path).write_text(Template(template.read_text("utf-8")).substitute(words), "utf-8")
-        work.chmod(0o755)
+        work.chmod(0o755)  # mkdtemp makes folders for the owner alone
         work.rename(target)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     return target
 
 
-def _package(name: str) -> str:
-    """Return the package of a distribution and mechanism that may be called so."""
+def _choose_package(name: str) -> str:
+    """Return the name of the Python package for a new distribution and mechanism called ``name``.
+
+    Raises:
+        UsageError: The name is invalid for a mechanism or a package, or is in use.
+    """
     try:
+        # The rules for names of mechanisms are those for names of methods.
         MethodSpec(name=name, summary="")
     except ValueError as error:
         raise UsageError(f"new: {error}") from None
     package = name.replace("-", "_")
-    taken = {*sys.stdlib_module_names, "privopt", "test", "tests"}
-    installed = PathFinder.find_spec(package)  # a folder in the path that is no package has no origin
-    if keyword.iskeyword(package) or package in taken or (installed is not None and installed.origin is not None):
+    reserved_names = {*sys.stdlib_module_names, "privopt", "test", "tests"}
+    # A folder of that name on the path is found too, but without __init__.py it has no origin.
+    installed = PathFinder.find_spec(package)
+    if (
+        keyword.iskeyword(package)
+        or package in reserved_names
+        or (installed is not None and installed.origin is not None)
+    ):
         raise UsageError(f"new: {name!r} cannot be the name of a Python package; add a word to it")
     if name in registry().mechanisms:
         owner = registry().mechanisms[name]

@@ -1,43 +1,84 @@
-"""Build and run command-line programs, privopt's and plugins', that share exit codes and JSON output."""
+"""Build and run the command-line programs of privopt and its plugins, with common exit codes and JSON output."""
 
 from __future__ import annotations
 
 import io
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from privopt.command.exit_codes import DONE, STOPPED_EMPTY, guarded
+from privopt.command.exit_codes import DONE, STOPPED_EMPTY, handle_errors
 from privopt.command.terminal import complain, divert_prints, print_result, reserve_standard_output, say_json
+from privopt.errors import number_of
 
-__all__ = ["HELP", "JSON", "Program", "program", "run_program", "say_result"]
+__all__ = ["HELP", "JSON", "Program", "SecretCommand", "program", "run_program", "say_result"]
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 """An option of commands that have a result; see :func:`say_result`."""
 
 
-class Program(click.Group):
-    """Commands of a plugin's own program, each guarded as those of ``privopt`` are.
+class SecretCommand(click.Command):
+    """A command whose arguments are secrets, so its error messages never repeat an argument.
 
-    A command returns its exit code, or None for 0. Errors of privopt are their lines and codes (2 a fault of the input,
-    3 infeasible, 5 stopped with nothing), an interrupt is 5, and anything else is 5 with its traceback, never 1.
+    Messages stay in the logs of terminals and jobs. A secret that follows a wrong option, or contains a blank, is
+    parsed as a further argument, so unknown arguments may be secrets too.
+    """
+
+    allow_extra_args = True  # they are refused below, in other words
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse arguments as :meth:`click.Command.parse_args` does, but quote none of them in errors.
+
+        Returns:
+            The remaining arguments, always empty.
+        """
+        try:
+            remaining_arguments = super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:  # a slip in the name of an option
+                raise
+            raise click.UsageError("No such option: it is not repeated here, for it may be the secret.", ctx) from None
+        except click.BadParameter as error:
+            if error.param is None or error.param.callback is not None:  # callbacks quote nothing
+                raise
+            raise click.BadParameter(f"expected {_describe_type(error.param.type)}.", ctx, error.param) from None
+        if remaining_arguments:
+            count = number_of(len(remaining_arguments), "further argument")
+            raise click.UsageError(f"Got {count}: expected the secret as the value of its option.", ctx)
+        return remaining_arguments
+
+
+def _describe_type(kind: click.ParamType[Any]) -> str:
+    """Describe the values that a parameter of this type takes, for an error that does not quote the value."""
+    if isinstance(kind, click.Choice):
+        return f"one of {', '.join(map(str, kind.choices))}"
+    minimum = kind.min if isinstance(kind, click.IntRange) else None
+    return f"a value of type {kind.name.split()[0]}" + ("" if minimum is None else f", at least {minimum}")
+
+
+class Program(click.Group):
+    """The commands of a plugin's own program, whose errors are handled like those of ``privopt``.
+
+    A command returns its exit code, or None for 0. Errors of privopt become lines and exit codes (2 for faults of the
+    input, 3 for infeasible problems, 5 if the run stopped without a result). An interrupt gives 5, and so does any
+    other exception, with its traceback. The code 1 always means that a claim does not hold.
     """
 
     def command(self, *args: str, **options: object) -> Callable[[Callable[..., int | None]], click.Command]:  # type: ignore[override]
-        """Add a command, as :meth:`click.Group.command` does."""
+        """Return a decorator that adds a command, as :meth:`click.Group.command` does."""
         add = super().command(*args, **options)
-        return lambda function: add(guarded(function))
+        return lambda function: add(handle_errors(function))
 
     def main_program(self) -> None:
-        """Run the program: its entry point in ``[project.scripts]``."""
+        """Run the program. Use this method as the entry point in ``[project.scripts]``."""
         run_program(self, str(self.name))
 
 
 def program(name: str, about: str) -> Program:
-    """Make the program of a plugin.
+    """Create the program of a plugin.
 
     ::
 
@@ -49,8 +90,8 @@ def program(name: str, about: str) -> Program:
         @JSON
         def count(folder: Path, as_json: bool) -> int:
             ...
-            say_result({"count": found}, f"{found} places", as_json=as_json)
-            return DONE if found else DOES_NOT_HOLD
+            say_result({"count": places}, f"{places} places", as_json=as_json)
+            return DONE if places else DOES_NOT_HOLD
 
 
         main = cli.main_program
@@ -59,7 +100,10 @@ def program(name: str, about: str) -> Program:
 
 
 def say_result(document: object, text: str, *, as_json: bool) -> None:
-    """Print a result to standard output: as JSON, or as text for people."""
+    """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
+
+    An empty text prints nothing.
+    """
     from privopt.files.release_folder import dump_json
 
     if as_json:
@@ -69,20 +113,22 @@ def say_result(document: object, text: str, *, as_json: bool) -> None:
 
 
 def run_program(group: click.Group, name: str) -> None:
-    """Run a group of commands as a program of its own: the process ends with its code.
+    """Run a group of commands as a program, and end the process with its exit code.
 
     Args:
-        group: of guarded commands.
-        name: of the program.
+        group: The commands, which must be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
+        name: The name of the program.
     """
+    # Before any library is loaded that might print to descriptor 1.
     reserve_standard_output()
     from privopt.registry.distributions import skip_damaged_distributions
 
     with divert_prints():
         skip_damaged_distributions()
     try:
+        # Not standalone: click would print errors itself, without escaping control characters of arguments.
         sys.exit(group.main(prog_name=name, standalone_mode=False) or DONE)
-    except click.ClickException as error:  # of an argument, which may hold anything
+    except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
         complain(text.getvalue().rstrip("\n"))
@@ -91,4 +137,4 @@ def run_program(group: click.Group, name: str) -> None:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
     finally:
-        sys.stdout = sys.stderr  # what is printed while the interpreter ends is no result
+        sys.stdout = sys.stderr  # exit handlers of libraries may print, and that is no result

@@ -1,6 +1,6 @@
 """The commands that use a release: sample, audit, report, sign.
 
-As in :mod:`privopt.command.cli`, each imports what it needs.
+As in :mod:`privopt.command.cli`, each command imports the code it needs when it is called.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from privopt.command.completion import FOLDER
 from privopt.command.exit_codes import (
     HASH_SUBJECTS,
     PATH,
-    guarded,
+    QUIET,
+    handle_errors,
     pair,
     utf8,
     warn_of_no_privacy,
 )
-from privopt.command.program import say_result
-from privopt.command.terminal import complain, print_result, progress_display, say_ids
+from privopt.command.program import SecretCommand, say_result
+from privopt.command.terminal import complain, print_result, progress_display, remark, say_ids
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
     from privopt.run.verify import OpenedFolder
 
 
-@click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.command(cls=SecretCommand)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--input", "input_id", metavar="ID", callback=utf8, help="The secret: id of a record.")
 @click.option(
     "--at",
@@ -51,7 +53,7 @@ if TYPE_CHECKING:
 )
 @click.option("--subject", metavar="ID", callback=utf8, help="With --ledger: whom the draws are about.")
 @HASH_SUBJECTS
-@guarded
+@handle_errors
 def sample(
     folder: Path,
     input_id: str | None,
@@ -63,22 +65,25 @@ def sample(
     key: Path | None,
 ) -> None:
     """Draw outputs for one secret, one a line, from the operating system's entropy."""
+    # The docstring is the text of --help. The secret must not show in any message, and nothing may be drawn before it
+    # is charged.
     from privopt.api.draws import draw_of, in_blocks
     from privopt.api.released import handle_of
     from privopt.ledger.charge import Charge
     from privopt.run.verify import open_to_sample, open_verified
 
-    if sum(given is not None for given in (input_id, at, xy)) != 1:
+    if sum(option is not None for option in (input_id, at, xy)) != 1:
         raise UsageError("sample: must be given one of --input ID, --at LAT,LON and --xy X,Y")
     charge: Charge | None = None
-    if any(given is not None for given in (ledger, subject, key)):
+    if any(option is not None for option in (ledger, subject, key)):
         because = "draws are charged to a subject in a ledger"
         charge = Charge.of_options("sample", ledger, subject, key, whom="ID", because=because)
     if charge is not None:
-        charge.check_apart(folder)
+        charge.check_apart(folder)  # a ledger inside DIR would make the folder invalid
     position = at or xy
     opened: OpenedFolder | None = None
     with progress_display(quiet=False) as progress:
+        # Drawing for an id takes the matrix alone; a position or a charge needs the problem.
         if position is None and charge is None:
             name, release = open_to_sample(folder, progress=progress)
         else:
@@ -88,19 +93,29 @@ def sample(
         draw = draw_of(name, release, str(input_id))
     else:
         assert opened is not None  # a position is looked up in the problem
-        draw = handle_of(opened).draws_at(position, degrees=at is not None, note=lambda said: complain(f"note: {said}"))
-    drawn = in_blocks(draw, count) if charge is None or opened is None else _charged(draw, count, charge, opened)
+        draw = handle_of(opened).draws_at(position, degrees=at is not None, note=lambda line: remark(f"note: {line}"))
+    blocks = in_blocks(draw, count) if charge is None or opened is None else _charge_draws(draw, count, charge, opened)
     warn_of_no_privacy(folder)
-    for block in drawn:
+    for block in blocks:
         say_ids(block)
 
 
-def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
-    """Charge draws, as many as the limit allows, and yield them; notes and refusals go to standard error."""
+def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> Iterator[list[str]]:
+    """Charge as many draws as the ledger's limit allows, and return an iterator over their outputs in blocks.
+
+    Notes and refusals go to standard error.
+
+    Args:
+        draw: Draws the given number of reports.
+        count: The number of draws that the user asked for.
+        charge: The ledger and the subject to charge.
+        opened: The verified release, whose guarantee says what a draw costs.
+    """
     from privopt.api.draws import in_blocks
 
     with progress_display(quiet=False) as progress:
-        made = charge.charge_draws(
+        # All charges are on disk when this returns; by then only the first block of reports is drawn.
+        charged_draws = charge.charge_draws(
             partial(in_blocks, draw),
             count,
             folder=opened.folder,
@@ -108,14 +123,14 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> It
             relation=opened.relation,
             progress=progress,
         )
-    complain(f"note: {made.sequence}")
-    if made.refused is not None:
-        complain(f"{charge.path}: {made.refused}")
-    return made.reports
+    remark(f"note: {charged_draws.sequence}")
+    if charged_draws.refused is not None:
+        complain(f"{charge.path}: {charged_draws.refused}")
+    return charged_draws.reports
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--over-time",
     type=click.IntRange(1, 1_000_000),
@@ -125,48 +140,56 @@ def _charged(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) -> It
     help="Also attacks on up to N reports of one place (default: 1000).",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@guarded
-def audit(folder: Path, over_time: int | None, as_json: bool) -> None:
+@QUIET
+@handle_errors
+def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> None:
     """Measure what an attacker learns from a release."""
+    # The docstring is the text of --help. ``over_time`` is the most reports of one place that are attacked together.
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 
-    with progress_display(quiet=False) as progress:
-        found = run(folder, over_time=over_time, progress=progress)
+    with progress_display(quiet=quiet) as progress:
+        measured_figures = run(folder, over_time=over_time, progress=progress)
     warn_of_no_privacy(folder)
-    say_result(found, table(found).rstrip("\n"), as_json=as_json)
+    say_result(measured_figures, table(measured_figures).rstrip("\n"), as_json=as_json)
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option("--figures", type=PATH, metavar="FOLDER", help="Also SVG and PNG files there.")
 @click.option("--geo", type=PATH, metavar="FILE", help="Also a map: .geojson.")
 @click.option("--truth", is_flag=True, help="Compare with the secrets; written into DIR/private/ instead.")
-@guarded
-def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool) -> None:
+@click.option("--json", "as_json", is_flag=True, help="The files that were written, as one object.")
+@QUIET
+@handle_errors
+def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as_json: bool, quiet: bool) -> None:
     """Write DIR/report.html: one file, works offline."""
+    # The docstring is the text of --help. ``figures`` is a folder and ``geo`` a file, both to be written.
     from privopt.report.write_report import write_figures, write_geo, write_report
 
-    with progress_display(quiet=False) as progress:
-        print_result(str(write_report(folder, truth=truth, progress=progress)))
+    with progress_display(quiet=quiet) as progress:
+        written = {"report": [write_report(folder, truth=truth, progress=progress)]}
         warn_of_no_privacy(folder)
         if figures is not None:
-            for path in write_figures(folder, figures, progress=progress):
-                print_result(str(path))
+            written["figures"] = list(write_figures(folder, figures, progress=progress))
         if geo is not None:
-            print_result(str(write_geo(folder, geo, progress=progress)))
+            written["map"] = [write_geo(folder, geo, progress=progress)]
+    names = {kind: [str(path) for path in paths] for kind, paths in written.items()}
+    if as_json or not quiet:
+        say_result(names, "\n".join(name for paths in names.values() for name in paths), as_json=as_json)
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.argument("key", metavar="KEY", type=PATH)
 @click.option("--force", is_flag=True, help="Replace the signature that is there.")
-@guarded
+@handle_errors
 def sign(folder: Path, key: Path, force: bool) -> None:
     """Sign a verified folder with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
+    # The docstring is the text of --help. ``key`` is the file of the private key, or of a public one in the agent.
     from privopt.run.signatures import sign as run
 
     with progress_display(quiet=False) as progress:
-        made = run(folder, key, force=force, progress=progress)
-    print_result(str(made))
+        signature_file = run(folder, key, force=force, progress=progress)
+    print_result(str(signature_file))
     warn_of_no_privacy(folder)

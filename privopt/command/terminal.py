@@ -1,6 +1,7 @@
-"""Terminal output: messages, progress, and a short table at the end. Nothing else prints.
+"""Terminal output: messages, progress, and a short table at the end. No other module prints.
 
-Ids, file names and messages may hold anything: control characters in them never reach the terminal as such.
+Ids, file names and messages may contain control characters, which are escaped before they reach a terminal. Results go
+to standard output and everything else to standard error, so that a pipe receives only results.
 """
 
 from __future__ import annotations
@@ -8,19 +9,24 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import math
 import os
+import shlex
+import shutil
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from privopt.errors import printable
+from privopt.errors import number_of, printable
+from privopt.execution.clock import asked_to_end
 from privopt.execution.compiled import when_compiling
-from privopt.execution.interrupts import asked_to_end
 
 if TYPE_CHECKING:
     from privopt.interfaces import Progress
@@ -29,10 +35,14 @@ else:
     Progress = SolveOutcome = Any
 
 __all__ = [
+    "align_columns",
     "complain",
     "divert_prints",
+    "is_quiet",
+    "line_width",
     "print_result",
     "progress_display",
+    "remark",
     "reserve_standard_output",
     "say_ids",
     "say_json",
@@ -43,52 +53,59 @@ SECONDS_BEFORE_PROGRESS: Final = 2.0
 """Seconds of work before any progress is shown."""
 
 MOST_NAMED_FILES: Final = 6
-"""Names of published files that a summary shows."""
+"""The number of published files that a summary names."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""Bytes from which on a summary names a file's size."""
+"""A summary states the size of files from this size on, in bytes."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
-"""Bytes that a pipe takes whole or not at all."""
+"""The bytes that Linux writes to a pipe whole or not at all (PIPE_BUF)."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
-"""Seconds between lines where standard error is not a terminal."""
+"""Seconds between lines of progress if standard error is not a terminal."""
+
+MIN_TEXT_COLUMNS: Final = 24
+"""Fewest columns that the last column of a table is wrapped to."""
+
+QUIET_KEY: Final = "privopt.quiet"
+"""Where a command's context keeps whether ``--quiet`` was given."""
 
 
 def reserve_standard_output() -> None:
-    """Reserve standard output for Python: drop what native libraries print there, whatever their options.
+    """Reserve standard output for Python, and discard what native libraries such as solvers print there.
 
-    Descriptor 1 leads nowhere from now on, in every thread, and ``sys.stdout`` writes to a copy of what it was. Call it
-    once, where a program begins.
+    From then on descriptor 1 leads to the null device in every thread, and ``sys.stdout`` writes to a copy of the
+    original descriptor. Call this once, when a program begins.
     """
-    before = sys.stdout
-    if isinstance(before, io.TextIOWrapper):  # None where standard output is closed
-        before.flush()
+    original_stdout = sys.stdout
+    if isinstance(original_stdout, io.TextIOWrapper):  # it is None if standard output is closed
+        original_stdout.flush()
         sys.stdout = io.TextIOWrapper(
-            open(os.dup(before.fileno()), "wb", 0 if before.write_through else -1),  # noqa: SIM115
-            encoding=before.encoding,
-            errors=before.errors,
-            line_buffering=before.line_buffering,
-            write_through=before.write_through,
+            open(os.dup(original_stdout.fileno()), "wb", 0 if original_stdout.write_through else -1),  # noqa: SIM115
+            encoding=original_stdout.encoding,
+            errors=original_stdout.errors,
+            line_buffering=original_stdout.line_buffering,
+            write_through=original_stdout.write_through,
         )
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""Standard output of the running command, while ``sys.stdout`` leads to standard error."""
+"""The standard output of the running command, while ``sys.stdout`` leads to standard error.""" ""
 
 
 @contextmanager
 def divert_prints() -> Iterator[None]:
     """Open a block in which ``print`` of plugins and libraries goes to standard error.
 
-    :func:`print_result`, :func:`say_json` and :func:`say_ids` alone write to standard output, in every thread.
+    Only :func:`print_result`, :func:`say_json` and :func:`say_ids` write to standard output, in every thread.
     """
+    # A nested block changes nothing: its sys.stdout is already standard error.
     if _result_streams or sys.stdout is None:  # None if standard output is closed
         yield
         return
     if isinstance(sys.stdout, io.TextIOWrapper) and codecs.lookup(sys.stdout.encoding).name == "ascii":
-        sys.stdout.reconfigure(encoding="utf-8")  # a locale that knows ASCII alone; ids are Unicode
+        sys.stdout.reconfigure(encoding="utf-8")  # the locale has ASCII only, but ids are Unicode
     _result_streams.append(sys.stdout)
     try:
         with redirect_stdout(sys.stderr):
@@ -98,6 +115,7 @@ def divert_prints() -> Iterator[None]:
 
 
 def _result_stream() -> IO[str]:
+    """Return the stream for results: the real standard output, even inside a block of :func:`divert_prints`."""
     return _result_streams[-1] if _result_streams else sys.stdout
 
 
@@ -107,31 +125,89 @@ def print_result(text: object) -> None:
 
 
 def complain(text: object) -> None:
-    """Print lines to standard error."""
+    """Print lines to standard error: an error, or a message that a user must see regardless of options."""
     click.echo(printable(str(text)), err=True)
 
 
+def remark(text: object) -> None:
+    """Print a note or a warning to standard error, unless ``--quiet`` was given.
+
+    A quiet command that succeeds prints nothing, so that cron sends no mail. Everything important about a release is
+    also in its result.json and its report.
+    """
+    if not is_quiet():
+        complain(text)
+
+
+def is_quiet() -> bool:
+    """Return whether the running command was called with ``--quiet``."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET_KEY))
+
+
+def line_width() -> int | None:
+    """Return the width in characters to which text is wrapped: COLUMNS if set, otherwise the terminal's width.
+
+    None means that output goes elsewhere, such as to a file, and is not wrapped.
+    """
+    if "COLUMNS" in os.environ or _result_stream().isatty():
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def align_columns(rows: Sequence[Sequence[str]], *, indent: int = 0) -> str:
+    """Return rows as a text of aligned columns.
+
+    On a terminal the last column is wrapped between words, and its lines are aligned.
+
+    Args:
+        rows: The cells of each row; all rows have the same number.
+        indent: Blanks before each line.
+    """
+    # All columns but the last are as wide as their widest cell, with two blanks between columns.
+    widths = [max((len(row[number]) for row in rows), default=0) for number in range(len(rows[0]) - 1)] if rows else []
+    columns = line_width()
+    margin = indent + sum(width + 2 for width in widths)
+    lines = []
+    for *cells, text in rows:
+        start = " " * indent + "".join(f"{cell:<{width}}  " for cell, width in zip(cells, widths, strict=True))
+        if columns is None:
+            lines.append((start + text).rstrip())
+            continue
+        text_width = max(columns - margin, MIN_TEXT_COLUMNS)
+        parts = textwrap.wrap(text, text_width, break_long_words=False, break_on_hyphens=False) or [""]
+        lines += [(start + parts[0]).rstrip(), *(" " * margin + part for part in parts[1:])]
+    return "\n".join(lines)
+
+
 def say_json(document: str) -> None:
-    """Print a JSON document to standard output; terminal control characters are escaped, which changes no value."""
-    plain = printable(document) == document
+    """Print the text of a JSON document to standard output.
+
+    Control and formatting characters are escaped in JSON's way, so that a terminal does not obey them and every value
+    is read as it was.
+    """
+    is_printable = printable(document) == document
     escaped = (c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in document.rstrip("\n"))
-    click.echo(document.rstrip("\n") if plain else "".join(escaped), file=_result_stream())
+    click.echo(document.rstrip("\n") if is_printable else "".join(escaped), file=_result_stream())
 
 
 def say_ids(ids: Sequence[str]) -> None:
-    """Print ids on standard output, one a line: unchanged to a program, escaped on a terminal.
+    """Print ids on standard output, one per line: unchanged to a program, escaped on a terminal.
 
-    Written in whole lines, so few at a time that an interrupt cuts none.
+    Lines are written in batches small enough that an interrupt does not cut a line.
     """
     stream = _result_stream()
+    # As many of the longest lines as one atomic write to a pipe can take.
     step = max(1, ATOMIC_PIPE_BYTES // (1 + max((len(name.encode()) for name in ids), default=1)))
-    for first in range(0, len(ids), step):
-        text = "\n".join(name.replace("\n", "\\n") for name in ids[first : first + step])
-        # left as it is: click would cut escapes
+    for start in range(0, len(ids), step):
+        text = "\n".join(name.replace("\n", "\\n") for name in ids[start : start + step])
+        # color=True: click would otherwise remove escape sequences, which can be part of an id.
         click.echo(printable(text) if stream.isatty() else text, file=stream, color=True)
 
 
-def _clock(seconds: float) -> str:
+def _format_clock(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours, depending on its length."""
+    # The next unit begins at one and a half of it: 89 s, 2 min, ..., 90 min, 1.5 h.
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -142,58 +218,88 @@ Report = tuple[str, int, float | None, float | None]
 
 
 def _line(report: Report, seconds: float, limit: float | None) -> str:
+    """Return one line of the progress display.
+
+    Args:
+        report: The latest report of the search.
+        seconds: Seconds since the start.
+        limit: The time limit in seconds; None without one.
+    """
     phase, iteration, lower, upper = report
     parts = [f"{seconds:6.1f} s", printable(phase)]
     if iteration:
         parts.append(f"round {iteration}")
     if upper is not None:
-        parts.append(f"loss {upper:.9g}")
+        parts.append(f"loss {upper:.6g}")
     if lower is not None:
-        parts.append(f"bound {lower:.9g}")
-    if lower is not None and upper:
-        parts.append(f"gap {max(0.0, upper - lower) / abs(upper):.1e}")
+        parts.append(f"bound {lower:.6g}")
+    if lower is not None and upper:  # a loss of 0 has no relative gap
+        parts.append(f"gap {100 * max(0.0, upper - lower) / abs(upper):.2g} %")
     if limit is not None:
-        parts.append(f"at most {_clock(max(0.0, limit - seconds))} left")
+        parts.append(f"at most {_format_clock(max(0.0, limit - seconds))} left")
+    if upper is not None:
+        parts.append("Ctrl-C keeps the best so far")
     return "  ".join(parts)
 
 
 class _Display:
-    """Draws the last report from a separate thread, so that a silent solver still shows progress."""
+    """Draws the last report from a separate thread, so that a solver without progress still shows elapsed time.
+
+    Attributes:
+        start: Time at which the display was created, in seconds of the monotonic clock.
+        limit: The time limit in seconds; None without one.
+        last: The latest report.
+        spoken: Whether any report has arrived.
+        ended: Set when the work is over, which ends the thread.
+        thread: The thread that draws.
+    """
 
     def __init__(self, limit: float | None) -> None:
+        """Create the display; its thread is not started yet."""
         self.start, self.limit = time.monotonic(), limit
         self.last: Report = ("reading", 0, None, None)
         self.spoken = False
         self.ended = threading.Event()
+        # A daemon, so that the process can end without it.
         self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
-        """Keep what is going on, for the thread to draw."""
+        """Store the latest progress of a search for the thread to draw; see :data:`privopt.interfaces.Progress`."""
+        # One assignment of a tuple, so that the thread never sees parts of two reports; no lock is needed.
         self.last = phase, iteration, lower, upper
         self.spoken = True
 
     def _run(self) -> None:
+        """Show progress until :attr:`ended` is set: a live line on a terminal, otherwise a line every few seconds."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
+        # Imported here: short commands never need it.
         from rich.console import Console
 
         console = Console(stderr=True, highlight=False)
         if console.is_terminal:
-            from rich.text import Text
+            from rich.markup import escape
+            from rich.progress import BarColumn, SpinnerColumn, TextColumn
+            from rich.progress import Progress as Bars
 
-            with console.status("") as status:
+            # The bar shows how much of the time limit is gone; without a limit nobody knows how far a search is.
+            bar = () if self.limit is None else (BarColumn(bar_width=20),)
+            with Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console, transient=True) as bars:
+                task = bars.add_task("", total=self.limit)
                 while not self.ended.wait(0.2):
-                    status.update(Text(self._text()))
+                    seconds = min(time.monotonic() - self.start, self.limit or math.inf)
+                    bars.update(task, description=escape(self._text()), completed=seconds)
             return
         while True:
             if self.spoken:
                 print(self._text(), file=sys.stderr, flush=True)
-            if asked_to_end():  # said once: what comes next is the last line
+            if asked_to_end():  # the line above has just said so, once
                 return
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 
     def _text(self) -> str:
+        """Return the line that is shown now."""
         if asked_to_end():
             return f"{time.monotonic() - self.start:6.1f} s  interrupted: ending with what was found"
         return _line(self.last, time.monotonic() - self.start, self.limit)
@@ -203,13 +309,13 @@ class _Display:
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
-    On a terminal one line is kept up to date; elsewhere a line comes every five seconds. ``limit`` (seconds) says how
-    long it may still take. A line says once that code is compiled that later runs reuse: that takes seconds.
+    On a terminal one line is updated; otherwise a line is printed every five seconds. With ``limit`` (seconds) the
+    remaining time is shown. While code is being compiled, a line says so, and that later runs reuse it.
     """
     if quiet:
         yield None
         return
-    when_compiling(complain)
+    when_compiling(complain)  # prints a line if code has to be compiled, which can take some time
     display = _Display(limit)
     display.thread.start()
     try:
@@ -219,8 +325,27 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
         display.thread.join()
 
 
+def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
+    """Return the summary's row about the problem's files, which says which of them are published with the release.
+
+    Args:
+        solved: The outcome of the solve.
+        problem_folder: The release's copy of the problem.
+    """
+    if solved.is_private:
+        return "private", "all of it is its owner's own: publish no file of this folder"
+    # The problem's public files lie in DIR too; the user should notice which of them are published.
+    names = sorted(path.name for path in problem_folder.rglob("*") if path.is_file())
+    shared = [name for name in names if name not in solved.secret_names]
+    omission_note = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
+    # Naming the secret file itself would read as if it were published.
+    noisy = len(names) - len(shared)
+    noisy_note = f", and what the noise made of {number_of(noisy, 'secret file')}" if noisy else ""
+    return "published", f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{omission_note}{noisy_note}"
+
+
 def summary(solved: SolveOutcome) -> None:
-    """Print a short table of what was released, on standard error."""
+    """Print a short table on standard error: what a solve released, and which commands may come next."""
     from rich import markup
     from rich.console import Console
     from rich.table import Table
@@ -228,18 +353,20 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
+        # Ids may contain square brackets, which rich would take for markup.
         return markup.escape(printable(text))
 
     result = solved.result
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
+    # Rows: loss and bound, guarantee and certificate, how the run went, and which files were written.
     table = Table(show_header=False, box=None, pad_edge=False)
     unit = escape(objective.unit_in_words)
-    table.add_row(objective.measured, f"{objective.value:.9g} {unit}")
+    table.add_row(objective.measured_quantity, f"{objective.value:.9g} {unit}")
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
-        over = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
-        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{over})")
+        scope_note = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
+        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{scope_note})")
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))
     if certificate.holds is not None:
@@ -253,15 +380,16 @@ def summary(solved: SolveOutcome) -> None:
     table.add_row("status", result.status_in_words + (" (stopped early)" if solved.stopped else ""))
     table.add_row("time", f"{result.time.total:.2f} s")
     sizes = {path.name: path.stat().st_size for path in sorted(solved.folder.iterdir()) if path.is_file()}
+    # Large files are named with their size, because they matter for an upload or a repository.
     large = [f"({name} {size / 1e6:,.0f} MB)" for name, size in sizes.items() if size >= MIN_BYTES_NAMED]
     table.add_row("written", escape(" ".join((str(solved.folder), *large))))
-    shared = sorted(path.name for path in (solved.folder / PROBLEM).rglob("*") if path.is_file())
-    more = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
-    table.add_row("published", escape(f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{more}"))
+    table.add_row(*map(escape, _describe_published_files(solved, solved.folder / PROBLEM)))
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     console.print(table)
     for line in solved.meaning:
         console.print(escape(line))
+    folder = shlex.quote(str(solved.folder))
+    console.print(escape(f"Next: privopt verify {folder}; privopt report {folder}"))
     if solved.stopped:
         partial = solved.folder.with_name(f"{solved.folder.name}.partial")
         how = "--resume --force goes on from there" if partial.is_dir() else "--force and more time may lose less"

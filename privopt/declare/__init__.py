@@ -1,4 +1,4 @@
-"""Problem files: declared once as classes, read with every fault named."""
+"""Problem files: each format is declared once as a class, and all faults of a file are reported together."""
 
 from privopt.declare.describe import describe_keys
 from privopt.declare.schema import (

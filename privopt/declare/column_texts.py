@@ -1,48 +1,53 @@
-"""Columns of tables as text, and as subjects; names of the columns that apply writes."""
+"""Functions that convert table columns to text and to subject names, and the names of columns that ``apply`` writes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
-import polars as pl
 from attrs import evolve
 
-from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, folded
+from privopt.arrays import Ints, Series
+from privopt.declare.frames import type_name
+from privopt.declare.name_forms import MAX_TEXT_CHARACTERS, fault_of, fold_subject_name
 from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
 STICKY: Final = "sticky"
-"""The column that marks a table whose reports repeat."""
+"""The column that marks a table with repeated reports."""
 
 
 REPORT: Final = "report"
+"""The column of reports, and the prefix of the columns with the reports' places."""
 
 
 KEPT: Final = "kept"
-"""The column that says which reports repeat the subject's last."""
+"""The column that says which reports repeat the subject's previous report."""
 
 
 FIRST: Final = "report_first"
-"""The column that says which report is its subject's first in time, drawn whatever came of the others: estimates take
-it alone, for which of the others are fresh depends on the reports before."""
+"""The column that marks the earliest report of each subject. Estimates use only these reports: the earliest one is
+always drawn, while earlier reports decide which of the later ones are fresh draws."""
 
 
 TABLE: Final = "table"
-"""What faults call a table that is in memory, or whose file they do not know."""
+"""The name in faults of a table in memory, or of a table whose file is unknown."""
 
 
-def prefixed(prefix: str | None, name: str) -> str:
-    """Return the name of an added column, behind its prefix if there is one."""
+def prefix_name(prefix: str | None, name: str) -> str:
+    """Return the name of an added column, preceded by the prefix and an underscore if there is a prefix."""
     return name if prefix is None else f"{prefix}_{name}"
 
 
 @contextmanager
 def naming(file: str) -> Iterator[None]:
-    """Add the table's file to faults that a block raises, because code that sees only columns does not know it."""
+    """Insert a table's file name into the faults that a block raises about :data:`TABLE`.
+
+    Code that is given only columns does not know the file.
+    """
     try:
         yield
     except InputError as error:
@@ -51,17 +56,24 @@ def naming(file: str) -> Iterator[None]:
         ) from None
 
 
-def texts_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column as text in normal form, stripped; null if it is missing or blank. Whole numbers have no point.
+def texts_of(column: nw.Series[Any]) -> Series:
+    """Return a column as text in normal form, without surrounding blanks. Missing and blank cells are null.
+
+    Whole numbers have no decimal point.
 
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
     """
-    if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary)):
-        actual = f"values of type {column.dtype}"
+    import polars as pl
+
+    # Two cells with the same items could be written in different ways, so such values cannot be names.
+    if isinstance(column.dtype, (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Duration)):
+        actual = f"values of type {type_name(column.dtype)}"
         raise InputError([Fault(TABLE, f"column {column.name}", actual, "text or numbers")])
     native = column.to_native()
     if column.dtype.is_float():
+        # Single precision stays so: its shortest text is 0.1, and that of the same value as a double is
+        # 0.10000000149011612.
         double = np.float32 if column.dtype == nw.Float32 else np.float64
         doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
         native = plain_texts(doubles.fill_nan(None)).alias(column.name)
@@ -75,11 +87,40 @@ def texts_of(column: nw.Series[Any]) -> pl.Series:
     return pl.select(pl.when(text != "").then(text)).to_series().alias(column.name)
 
 
-def subjects_of(column: nw.Series[Any]) -> pl.Series:
-    """Return a column of names as text, each in its normal form (:func:`folded`); null without a name."""
+def number_ids(texts: Series, numbers: Mapping[str, int]) -> Ints:
+    """Return the number of each id in a column of B texts, shape (B,); -1 for texts that are not ids.
+
+    ``numbers`` maps each id to its number.
+
+    pandas writes whole numbers as 132.0 if cells of the column are missing. Such a text is read as the id 132, unless
+    ``numbers`` contains the id 132.0.
+
+    >>> import polars as pl
+    >>> number_ids(pl.Series(["132.0", "7", None, "7.5"]), {"132": 0, "7": 1}).tolist()
+    [0, 1, -1, -1]
+    """
+    import polars as pl
+
+    integer_texts = texts.str.replace(r"^(-?\d+)\.0+$", "${1}")
+    exact_numbers, integer_numbers = (
+        np.asarray(column.replace_strict(numbers, default=-1, return_dtype=pl.Int64), dtype=np.int64)
+        for column in (texts, integer_texts)
+    )
+    return np.where(exact_numbers < 0, integer_numbers, exact_numbers)
+
+
+def subjects_of(column: nw.Series[Any]) -> Series:
+    """Return a column of subjects' names in normal form (:func:`fold_subject_name`); cells without a name are null.
+
+    Raises:
+        InputError: Some names are too long or contain invisible characters. The message does not quote them.
+    """
+    import polars as pl
+
     texts = texts_of(column)
     # Distinct texts only: a table has far fewer subjects than rows.
-    forms = {text: folded(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
+    forms = {text: fold_subject_name(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
+    # Only the kind of fault and the number of rows are stated, because a name may be a person's.
     faults = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}
     if faults:
         actual = f"{next(iter(faults.values()))} ({texts.is_in(list(faults)).sum():,} such rows)"

@@ -1,4 +1,4 @@
-"""Tables of a release by columns: written in a fixed order, and read back with no other columns allowed."""
+"""Functions that read and write a release's CSV tables, which have fixed columns in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["read_columns", "write_columns"]
 
 
 def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
-    """Write a CSV table (UTF-8, LF) by columns, from which :func:`read_columns` recovers every bit.
+    """Write a CSV table (UTF-8, line feeds) from columns. :func:`read_columns` recovers every bit of its numbers.
 
     Args:
-        path: of the new file.
-        columns: (rows,) values by name: texts, whole numbers or doubles; None is an empty cell.
+        path: The new file.
+        columns: By name, the (rows,) values: texts, whole numbers or doubles; None becomes an empty cell.
     """
     import polars as pl
 
@@ -30,17 +30,17 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
-    """Read a table of :func:`write_columns`: exactly these columns in this order, each cell checked.
+    """Read a table that :func:`write_columns` wrote, and check the order of its columns and all cells.
 
     Args:
-        path: of the file: a regular one, no link.
-        columns: that the table has; optional ones may be absent.
+        path: A regular file, not a link.
+        columns: The columns of the table; optional ones may be absent.
 
     Returns:
-        The columns found, under their names: text, doubles or int64.
+        The columns, named, as text, doubles or int64.
 
     Raises:
-        InputError: the file is missing or no such table; the first faults are named by row and column.
+        InputError: The file is missing or is not such a table. The error lists the first faults by row and column.
     """
     import polars as pl
 
@@ -48,8 +48,9 @@ def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
         contents = read_bytes(path, links=False)
     except Unreadable as error:
         expectation = f"a table {','.join(column.label for column in columns)}"
-        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
+        raise InputError([Fault(str(path), "", error.actual, expectation)]) from None
     frame = table_of(File(name=str(path), path=path, kept=contents))
+    # Other columns are refused, because a column that is never checked could contain anything.
     present = [column for column in columns if not column.optional or column.label in frame.columns]
     header = ",".join(column.label for column in present)
     if ",".join(frame.columns) != header:

@@ -1,4 +1,4 @@
-"""The rows of ``privopt describe``: the keys of a problem class."""
+"""The rows that ``privopt describe`` shows, one for each key of a problem class."""
 
 from __future__ import annotations
 
@@ -11,33 +11,14 @@ import attrs
 from attrs import NOTHING, frozen
 
 from privopt.declare.schema import KEY, File, Folder, Key, show
-from privopt.errors import RegistryError, UsageError
+from privopt.declare.toml import list_kind_classes
+from privopt.errors import UsageError
 from privopt.registry import registry
-
-
-def find_kind_class(declared: Key, name: str) -> type | None:
-    """Return the class that a table's key ``kind`` names, or None. No other kind is loaded."""
-    kinds = registry()
-    is_known = declared.kinds and name in kinds.names(declared.kinds)
-    return kinds.kind(declared.kinds, name).load().keys() if is_known else None
-
-
-def list_kind_classes(declared: Key) -> dict[str, type | None]:
-    """Return the classes of a table with a key ``kind``, by kind. A kind that cannot be loaded has None."""
-    classes: dict[str, type | None] = {}
-    for name in registry().names(declared.kinds) if declared.kinds else ():
-        try:
-            cls = find_kind_class(declared, name)
-        except RegistryError:
-            classes[name] = None
-        else:
-            classes |= {} if cls is None else {name: cls}
-    return classes
 
 
 @frozen(kw_only=True)
 class KeyRow:
-    """One line of ``describe``."""
+    """One line of ``privopt describe``: a key, its type, unit, default and explanation, all as texts."""
 
     key: str
     type: str
@@ -47,7 +28,7 @@ class KeyRow:
 
 
 def _type_name(type_: Any) -> str:
-    """Return a type as ``describe`` shows it."""
+    """Return a field's type as ``privopt describe`` shows it, such as ``list of number`` or ``file``."""
     if get_origin(type_) in (Union, UnionType):
         return " | ".join(_type_name(member) for member in get_args(type_) if member is not NoneType)
     if get_origin(type_) is Literal:
@@ -59,30 +40,34 @@ def _type_name(type_: Any) -> str:
 
 
 def _is_composite(default: Any) -> bool:
-    """Return whether a default comes from a factory, or is a table, whose keys have their own rows."""
+    """Return whether a default comes from a factory or is a table. The keys of such tables have their own rows."""
     return isinstance(default, attrs.Factory) or attrs.has(type(default))  # type: ignore[arg-type]
 
 
 def _tables_in(type_: Any) -> list[type]:
-    """Return the classes among a type's members that are tables."""
+    """Return the member classes of a type that are tables (attrs classes)."""
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
 
 Takes = Callable[[str, str], bool]
-"""``takes(role, name)`` of a mechanism (:class:`privopt.interfaces.abilities.TakesKinds`)."""
+"""The method ``takes(role, name)`` of a mechanism (:class:`privopt.interfaces.abilities.TakesKinds`)."""
 
 
 def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, name: True) -> list[KeyRow]:
-    """Return the keys of a problem class in order, one row each. A table has a row, and rows for its keys.
+    """Return one row for each key of a problem class, in order. A table has a row of its own, followed by its keys.
 
     Args:
-        cls: the problem class.
-        prefix: of every key.
-        takes: which registered kinds the mechanism takes; the others, and their keys, are omitted.
+        cls: The problem class.
+        prefix: The prefix of every key.
+        takes: Returns whether the mechanism accepts a registered kind. Other kinds and their keys are omitted.
+
+    Raises:
+        UsageError: The class is not an attrs class.
     """
     if not attrs.has(cls):
         raise UsageError(f"{cls.__name__} is not an attrs class, so it cannot be a problem class")
+    # Annotations are strings in modules that postpone their evaluation.
     hints = get_type_hints(cls)
     rows: list[KeyRow] = []
     for attribute in attrs.fields(cls):
@@ -105,6 +90,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         if declared.kinds:
             rows.extend(_kind_rows(declared, f"{name}.", takes))
         else:
+            # In a mapping the user names the tables: NAME stands for a name.
             is_mapping = get_origin(type_) is Mapping
             for table in _tables_in(get_args(type_)[1] if is_mapping else type_):
                 rows.extend(describe_keys(table, f"{name}.NAME." if is_mapping else f"{name}.", takes=takes))
@@ -112,7 +98,15 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
 
 
 def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
-    """Return the key ``kind``, then the keys of each kind. A key that only some kinds have names them."""
+    """Return the rows of a table whose key ``kind`` chooses its class: ``kind`` first, then the keys of all kinds.
+
+    If only some kinds have a key, the key's help names these kinds.
+
+    Args:
+        declared: The declaration of the table.
+        prefix: The prefix of the table's keys, such as ``distance.``.
+        takes: See :func:`describe_keys`.
+    """
     kinds = {
         name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)
     }
@@ -123,6 +117,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     default = "required" if declared.kind is None else declared.kind
     rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(kinds), unit="", default=default, help=summaries)]
     classes = {name: cls for name, cls in kinds.items() if cls is not None}
+    # The kinds that have a row, by row.
     owners: dict[KeyRow, list[str]] = {}
     for name, cls in classes.items():
         for row in describe_keys(cls, prefix, takes=takes):

@@ -1,35 +1,129 @@
-"""Read CSV and Parquet files as polars frames, recognised by their first bytes, and write frames as CSV."""
+"""Functions that read CSV and Parquet files, distinguished by their first bytes, as polars frames, and write CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from privopt.arrays import DataFrame, Series
 from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 
+if TYPE_CHECKING:
+    from polars import DataType, LazyFrame
+else:  # loaded late
+    DataType = LazyFrame = Any
+
 PARQUET: Final = b"PAR1"
-"""What a Parquet file begins with."""
+"""The first bytes of a Parquet file."""
+
+MAX_NAME: Final = 100
+"""The most characters that a column name may have to be listed in messages."""
+
+MAX_HEADER: Final = 1 << 20
+"""The number of bytes that are searched for the end of a header."""
+
+NO_HEADER: Final = "a first row that looks like data, not like a header"
+"""The text in messages that replaces names which may be secret."""
+
+MAX_DAYS: Final = 70_000_000
+"""The most days before or after 1970 of a date that can be written (about 190,000 years)."""
+FAR_DATE: Final = "a date beyond all calendars"
+"""The text of a date that polars cannot write."""
+
+MAX_DECIMAL_DIGITS: Final = 38
+"""The most digits of a polars decimal."""
 
 MAX_KEPT: Final = 1 << 16
-"""Public CSV tables of at most so many bytes are parsed once: solving, publishing and verifying a problem ask for the
-same cells, and polars takes 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
+"""The most bytes of a public CSV table whose parsed cells are cached. Solving, publishing and verifying a problem read
+the same cells, and polars needs 1.3 ms for the 49 rows of the embedded city (2 cores, mean of 400)."""
+
+
+_BINARY_FORMATS: Final = {
+    b"\xff\xfe\x00\x00": "text in UTF-32",
+    b"\x00\x00\xfe\xff": "text in UTF-32",
+    b"\xff\xfe": "text in UTF-16",
+    b"\xfe\xff": "text in UTF-16",
+    b"\x1f\x8b": "a file that gzip compressed",
+    b"PK\x03\x04": "a ZIP archive, such as a spreadsheet's .xlsx or .ods",
+    b"\xd0\xcf\x11\xe0": "a spreadsheet's .xls",
+    b"BZh": "a file that bzip2 compressed",
+    b"\xfd7zXZ": "a file that xz compressed",
+    b"\x28\xb5\x2f\xfd": "a file that Zstandard compressed",
+    b"SQLite format 3": "an SQLite database",
+    b"%PDF": "a PDF file",
+    PARQUET: "a Parquet file",
+}
+"""Formats that are mistaken for text, by their first bytes; a longer beginning precedes its own prefix."""
+
+_OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
+"""The start of JSON, XML and HTML texts, with which no table header begins."""
+
+_QUOTED: Final = re.compile(rb'"[^"]*"')
+"""A name in quotes."""
+
+_DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
+"""Patterns that are rare in column names but common in data rows and titles: decimals, long numbers, foreign syntax."""
+
+
+def describe_binary_format(head: bytes) -> str | None:
+    """Return the format of a file by its first bytes, if that is a format often mistaken for text; otherwise None.
+
+    >>> describe_binary_format(b"PK\x03\x04..."), describe_binary_format(b"id,lat,lon")
+    ("a ZIP archive, such as a spreadsheet's .xlsx or .ods", None)
+    """
+    return next((name for mark, name in _BINARY_FORMATS.items() if head.startswith(mark)), None)
+
+
+def find_header_fault(head: bytes, file: str) -> Fault | None:
+    """Return a fault if the first line of a file cannot be a header of comma-separated values; otherwise None.
+
+    The fault quotes no column name, because the line may be a row of secrets.
+
+    Args:
+        head: The first bytes of the file, without a BOM. They must include the whole first line.
+        file: The name of the file.
+    """
+    if _OTHER_TEXT.match(head):
+        return Fault(file, "", "JSON, XML or HTML", "comma-separated values, or a format that is said by the name")
+    # A name in quotes may contain the ends of lines.
+    line = _QUOTED.sub(lambda name: name[0].translate(None, b"\r\n"), head[:MAX_HEADER]).partition(b"\n")[0]
+    if line[:4].lower() == b"sep=":
+        return Fault(file, "row 1", "the separator that a spreadsheet notes", "the header: delete this line")
+    if b"\r" in line.removesuffix(b"\r"):
+        return Fault(file, "", "lines that end in \\r", "lines that end in \\n or \\r\\n")
+    # Spreadsheets of some countries export semicolons, and decimals with commas.
+    for mark in (";", "\t", "|"):
+        if mark.encode() in line and b"," not in line:
+            expectation = "commas between fields, a point before decimals"
+            return Fault(file, "header", f"{mark!r} between fields", expectation)
+    return None
+
+
+def type_name(dtype: object) -> str:
+    """Return the name of a column's type without parameters, because fields and categories are data of the table."""
+    return dtype.__name__ if isinstance(dtype, type) else type(dtype).__name__
 
 
 def text_of(file: File) -> bytes:
-    """Return the bytes of a text file in UTF-8, without a BOM."""
+    """Return the bytes of a text file without a byte order mark, after checking that they are UTF-8.
+
+    Raises:
+        InputError: The file has another format or encoding, or contains a zero byte.
+    """
     raw = file.contents
-    if raw.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise InputError([Fault(file.name, "", "text in UTF-16", "text in UTF-8")])
+    if (other_format := describe_binary_format(raw[:16])) is not None:
+        raise InputError([Fault(file.name, "", other_format, "text in UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
-    if raw.startswith(b"\xef\xbb\xbf"):  # of which readers differ in what they leave
+    # Readers differ in whether they remove a second mark or take it for a part of the first name.
+    if raw.startswith(b"\xef\xbb\xbf"):
         raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one byte order mark, or none")])
     try:
         raw.decode("utf-8")
@@ -37,6 +131,7 @@ def text_of(file: File) -> bytes:
         row = raw[: error.start].count(b"\n") + 1
         actual = "text in another encoding" if file.secret else f"byte 0x{raw[error.start]:02x}"
         raise InputError([Fault(file.name, f"row {row}", actual, "text in UTF-8")]) from None
+    # Some readers end a text at a zero byte.
     if b"\0" in raw:
         row = raw[: raw.index(b"\0")].count(b"\n") + 1
         raise InputError([Fault(file.name, f"row {row}", "a zero byte", "text")])
@@ -44,59 +139,71 @@ def text_of(file: File) -> bytes:
 
 
 def is_parquet(file: File) -> bool:
-    """Return whether a table is Parquet, by its first bytes; otherwise it is CSV."""
+    """Return whether the first bytes of a table are those of a Parquet file. All other tables are CSV."""
     return file.contents.startswith(PARQUET)
 
 
 def table_text(file: File) -> bytes:
-    """Return a CSV file's text without a BOM: UTF-8, with a header, without empty lines at its end."""
+    """Return a CSV file's text without a byte order mark, after checking its header and its end.
+
+    Raises:
+        InputError: The file is not UTF-8 text, is empty, ends in empty lines, or has no valid header.
+    """
     raw = text_of(file)
     body = raw.rstrip()
     if not body:
         raise InputError([Fault(file.name, "", "an empty file", "a header row and a row for each entry")])
+    # One line feed ends the last row; a second one is an empty line.
     if raw.count(b"\n", len(body)) > 1:
         row = body.count(b"\n") + 2
         raise InputError([Fault(file.name, f"row {row}", "an empty line", "a row, or the end of the file")])
-    head = io.BytesIO(body).readline().decode()
-    # Spreadsheets of some countries export semicolons, and decimals with commas.
-    for mark in (";", "\t"):
-        if mark in head and "," not in head:
-            expectation = "commas between fields, a point before decimals"
-            raise InputError([Fault(file.name, "header", f"{mark!r} between fields", expectation)])
+    if (fault := find_header_fault(body, file.name)) is not None:
+        raise InputError([fault])
     return raw
 
 
 def table_of(file: File) -> DataFrame:
-    """Return the whole table. Cells of CSV are text, those of Parquet have their own types.
+    """Read a whole table. The cells of a CSV file are text; those of a Parquet file keep their types.
 
-    Names of columns have no blanks around them; they and all text are in :func:`normal_form`.
+    Column names are stripped of surrounding blanks. Column names and text cells are in :func:`normal_form`.
+
+    Raises:
+        InputError: The file is not a table, or a row and the header differ in their number of fields.
     """
     import polars as pl
 
+    is_ascii = False  # ASCII is in normal form, and a look at each of many columns takes long
     if is_parquet(file):
-        frame = _read_parquet(file)
+        frame = read_parquet(file)
     else:
         try:
             text = table_text(file)
+            is_ascii = text.isascii()
+            # Secret cells are not cached: they would stay in memory after their use. The clone protects the cached
+            # frame from renamed columns.
             frame = _read_cells(text) if file.secret or len(text) > MAX_KEPT else _cached_cells(text).clone()
+            # polars fills a row that is too short with empty cells, so its last cell is empty.
             if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
-                raise InputError([fault])  # polars fills such a row with empty cells
+                raise InputError([fault])
         except pl.exceptions.PolarsError:
             raise InputError([find_ragged_row(file)]) from None
     frame.columns = strip_names(frame.columns)
-    texts = [name for name, kind in frame.schema.items() if kind == pl.String]
+    texts = [] if is_ascii else [name for name, kind in frame.schema.items() if kind == pl.String]
     return frame.with_columns(normalize_texts(frame[name]) for name in texts) if texts else frame
 
 
 def normalize_texts(texts: Series) -> Series:
-    """Return a column of text in :func:`normal_form`. ASCII is in it already, which byte lengths show quickly."""
+    """Return a text column in :func:`normal_form`.
+
+    ASCII text is already in normal form, and comparing the lengths in bytes and characters detects it quickly.
+    """
     if not texts.len() or texts.str.len_bytes().sum() == texts.str.len_chars().sum():
         return texts
     return texts.str.normalize("NFC")
 
 
 def _read_cells(text: bytes) -> DataFrame:
-    """Parse a CSV file to cells of text."""
+    """Parse the text of a CSV file into a frame of text columns, in which empty cells are ``""``."""
     import polars as pl
 
     frame = pl.read_csv(text, infer_schema=False)
@@ -106,11 +213,14 @@ def _read_cells(text: bytes) -> DataFrame:
 _cached_cells = lru_cache(maxsize=32)(_read_cells)
 
 
-def repeated(file: File) -> frozenset[str]:
-    """Return the names that a CSV header has more than once, in normal form; polars would rename the second.
+def find_repeated_names(file: File) -> frozenset[str]:
+    """Return the names that occur more than once in a CSV header, in normal form. polars would rename the duplicates.
 
     Args:
-        file: that :func:`table_of` has read.
+        file: A file that :func:`table_of` has read.
+
+    Raises:
+        InputError: The header cannot be read.
     """
     if is_parquet(file):
         return frozenset()
@@ -122,32 +232,93 @@ def repeated(file: File) -> frozenset[str]:
     return frozenset(name for name, count in counts.items() if count > 1)
 
 
-def _read_parquet(file: File) -> DataFrame:
-    """Read a Parquet file."""
+def read_parquet(file: File, expectation: str = "a table") -> DataFrame:
+    """Read a Parquet file without the columns of unreadable types, whose names are recorded in ``file.seen``.
+
+    Args:
+        file: The file.
+        expectation: The expected kind of file in words, for the fault.
+
+    Raises:
+        InputError: The file is not Parquet.
+    """
+    import polars as pl
+
+    lazy = pl.scan_parquet(io.BytesIO(file.contents))
+    try:
+        unreadable = find_unreadable_columns(lazy)
+        file.seen.unreadable.update(strip_names(unreadable))
+        return lazy.drop(unreadable).collect(engine="in-memory")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        raise InputError([Fault(file.name, "", "a file that is not Parquet", expectation)]) from None
+
+
+def find_unreadable_columns(lazy: LazyFrame) -> tuple[str, ...]:
+    """Return the columns of a Parquet file whose type polars cannot read, such as decimals of 76 digits.
+
+    Raises:
+        pl.exceptions.PolarsError: No column can be read, so the file itself is invalid.
+    """
+    import polars as pl
+
+    schema = lazy.collect_schema()
+    # Wide decimals are known by their type. If there are none and a whole row can be read, all columns can.
+    wide_columns = {name for name, dtype in schema.items() if _has_wide_decimal(dtype)}
+    other_columns = [name for name in schema if name not in wide_columns]
+    if not wide_columns and (not other_columns or _is_readable(lazy)):
+        return ()
+    unreadable = tuple(name for name in schema if name in wide_columns or not _is_readable(lazy.select(name)))
+    if len(unreadable) == len(schema):
+        raise pl.exceptions.ComputeError("no column can be read")
+    return unreadable
+
+
+def _has_wide_decimal(dtype: DataType) -> bool:
+    """Return whether a type is, or contains, a decimal with more digits than polars supports.
+
+    For lists of such decimals, polars panics only when the values are used, so reading a row does not detect them.
+    """
+    import polars as pl
+
+    if isinstance(dtype, pl.Decimal):
+        return bool(dtype.precision > MAX_DECIMAL_DIGITS)
+    if isinstance(dtype, pl.Struct):
+        return any(_has_wide_decimal(cast("DataType", part.dtype)) for part in dtype.fields)
+    inner = getattr(dtype, "inner", None)
+    return isinstance(inner, pl.DataType) and _has_wide_decimal(inner)
+
+
+def _is_readable(lazy: LazyFrame) -> bool:
+    """Return whether the first row of a lazy frame can be read.
+
+    The schema alone does not show this, because it may contain types that polars cannot read.
+    """
     import polars as pl
 
     try:
-        return pl.read_parquet(file.contents)
-    except pl.exceptions.PolarsError:
-        raise InputError([Fault(file.name, "", "a file that is not Parquet", "a table")]) from None
+        lazy.head(1).collect(engine="in-memory")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return False
+    return True
 
 
 def as_csv(file: File) -> bytes | None:
-    """Return a Parquet file as CSV text, to be read like a CSV file; None if the file is not Parquet.
+    """Return the contents of a Parquet file as CSV text; None if the file is not Parquet.
 
-    Columns that no text can hold (lists, bytes) are omitted.
+    Columns that cannot be written as text (lists, bytes) are omitted.
     """
-    return csv_bytes(_read_parquet(file)) if is_parquet(file) else None
+    return csv_bytes(read_parquet(file)) if is_parquet(file) else None
 
 
 def csv_bytes(frame: DataFrame) -> bytes:
-    """Write a table as CSV in the one form that all readers read alike, and that is stable under reading.
+    """Return a table as CSV text, in a form that all readers interpret alike and that survives reading and writing.
 
-    Text is in normal form; each number has the fewest digits that give its double back (:func:`plain_texts`).
-    Columns that no text can hold are omitted.
+    Text is in normal form; each number has the fewest digits from which its double can be recovered
+    (:func:`plain_texts`). Columns that cannot be written as text are omitted.
     """
     import polars as pl
 
+    # Lists, structures and bytes have no text that all readers read alike.
     flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
     columns = [plain_texts(frame[name]).alias(name) for name in flat]
     columns = [column.fill_null("") if column.null_count() else column for column in columns]
@@ -156,30 +327,57 @@ def csv_bytes(frame: DataFrame) -> bytes:
 
 
 def plain_texts(series: Series) -> Series:
-    """Return a column as text in :func:`normal_form`, whole numbers without a decimal point.
+    """Return a column as text in :func:`normal_form`, with whole numbers written without a decimal point.
 
-    Doubles that are whole have none either, because pandas stores a column of whole numbers with blanks as doubles.
+    This includes whole doubles, because pandas stores a column of whole numbers with missing cells as doubles.
 
     >>> import polars as pl
     >>> plain_texts(pl.Series([7.0, None, 3.5, 1e17, float("nan")])).to_list()
     ['7', None, '3.5', '100000000000000000', 'NaN']
 
+    Dates that are too far away to be written become :data:`FAR_DATE`.
+
     Raises:
-        PolarsError: a column of lists, structures or bytes.
+        PolarsError: The column contains lists, structures, bytes or durations.
     """
     import polars as pl
 
-    texts = series.cast(pl.String)
+    texts = _date_texts(series) if series.dtype in (pl.Date, pl.Datetime) else series.cast(pl.String)
     if not series.dtype.is_float():
         return normalize_texts(texts)
     number, text = pl.col("number"), pl.col("text")
+    # -0.0 keeps its sign, which no whole number has.
     is_whole = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**63) & (text != "-0.0")
     plain_text = pl.when(is_whole).then(number.cast(pl.Int64, strict=False).cast(pl.String)).otherwise(text)
     return pl.DataFrame({"number": series, "text": texts}).select(plain_text).to_series().alias(series.name)
 
 
+def without_far_dates(series: Series) -> Series:
+    """Return a column in which null replaces dates that are too far away for polars to write without a panic."""
+    import polars as pl
+
+    if series.dtype not in (pl.Date, pl.Datetime):
+        return series
+    # Units of a second, by polars' name of the unit. A Date counts days, a Datetime such units, from 1970 on.
+    units_by_name = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+    day = 86_400 * units_by_name[series.dtype.time_unit] if isinstance(series.dtype, pl.Datetime) else 1
+    limit = min(MAX_DAYS * day, 2**63 - 1)
+    is_near = series.to_physical().is_between(-limit, limit).fill_null(value=True)
+    return series if is_near.all() else series.zip_with(is_near, pl.Series([None], dtype=series.dtype))
+
+
+def _date_texts(series: Series) -> Series:
+    """Return a column of dates or times as text, with :data:`FAR_DATE` for those that polars cannot write."""
+    import polars as pl
+
+    near_dates = without_far_dates(series)
+    texts = near_dates.cast(pl.String)
+    is_far = near_dates.is_null() & series.is_not_null()
+    return texts.zip_with(~is_far, pl.Series([FAR_DATE])).alias(series.name) if is_far.any() else texts
+
+
 def _uneven_row(file: File) -> Fault | None:
-    """Return the first row of a CSV file with fewer or more fields than the header; None if there is no such row."""
+    """Return a fault for the first row of a CSV file with too few or too many fields; None if there is no such row."""
     # Rows end with a line feed alone, as polars reads them: a carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
@@ -191,20 +389,24 @@ def _uneven_row(file: File) -> Fault | None:
 
 
 def find_ragged_row(file: File) -> Fault:
-    """Return the fault of the first row with another number of fields. No cell is quoted, as it may be a secret."""
+    """Return a fault for the first row with a wrong number of fields. The fault quotes no cell, which may be secret."""
     return _uneven_row(file) or Fault(file.name, "", "text that is not a table", "comma-separated values")
 
 
 def list_columns(names: Sequence[str]) -> str:
-    """Return the first names of a header for a message; none of them if one is a number, as rows of data have.
+    """Return the first names of a header for use in a message, unless one of the names looks like data.
+
+    A file without a header begins with a row of data, which may be secret; in that case :data:`NO_HEADER` is returned.
 
     >>> list_columns(["id", "lat"]), list_columns(["ann", "45.01"])
-    ('id, lat', 'a first row with numbers, which is no header')
+    ('id, lat', 'a first row that looks like data, not like a header')
     """
     for name in names:
+        if _DATA.search(name) or len(name) > MAX_NAME:
+            return NO_HEADER
         with suppress(ValueError):
             float(name.replace(",", "."))
-            return "a first row with numbers, which is no header"
+            return NO_HEADER
     return ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
 
 

@@ -1,4 +1,4 @@
-"""The normal form of names, in which they are compared; the form of a subject's name; names that look alike."""
+"""The normal forms in which names and subject names are compared, and the detection of names that look alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 MAX_TEXT_CHARACTERS: Final = 1_000
-"""Characters of the longest subject, unit or purpose."""
+"""The most characters of a subject, unit or purpose."""
 
 _UNSEEN: Final = frozenset(
     map(
@@ -20,18 +20,20 @@ _UNSEEN: Final = frozenset(
         ),
     )
 )
-"""Characters that show nothing though they are letters, marks or signs: Unicode's Default_Ignorable_Code_Point, and
-the last."""
+"""Invisible characters that Unicode classifies as letters, marks or symbols: those with Default_Ignorable_Code_Point,
+and the last one."""
 
 MAX_WARNINGS: Final = 5
-"""Groups of names that warnings quote."""
+"""The most groups of names that warnings quote."""
 
 _NUMBER: Final = re.compile(r"([+-]?\d+)(?:\.(\d*))?")
+"""A subject name that is a number, with or without decimals."""
 _REFUSED: Final = {"Cc": "a control character", "Cs": "half a character", "Co": "private use", "Cn": "unassigned"}
+"""The Unicode categories of characters that are forbidden in subject names, with their names in messages."""
 
 
 def normal_form(text: str) -> str:
-    r"""Return a text in Unicode's Normalization Form C, in which ids, regions, words and names of columns are compared.
+    r"""Return a text in Unicode's Normalization Form C, in which ids, regions, words and column names are compared.
 
     >>> normal_form("Zu\u0308rich") == "Z\u00fcrich"
     True
@@ -43,24 +45,26 @@ def normal_form(text: str) -> str:
 
 
 def normal_column(name: Any) -> Any:
-    """Return a column's name in :func:`normal_form`. A value that is not text (None) is unchanged."""
+    """Return a column's name in :func:`normal_form`. A value that is not text, such as None, is returned unchanged."""
     return normal_form(name) if isinstance(name, str) else name
 
 
-def folded(name: str) -> str:
-    r"""Return the normal form of a subject's name, however it was written.
+def fold_subject_name(name: str) -> str:
+    r"""Return the normal form of a subject's name, which is the same for all spellings of the name.
 
-    Names that differ in what no one sees, or that programs write for one another, get one form, so that a person has
-    one budget. The form is NFKC, without invisible characters, with single blanks and none outside, and a whole number
-    as its digits. Two people whose names have one form share a budget: they are charged more, never less.
+    Names that differ only invisibly, or in ways in which programs rewrite them, get the same form, so that a person has
+    a single budget. The form is NFKC without invisible characters and surrounding blanks, with single blanks inside;
+    whole numbers are reduced to their digits. Two people whose names have the same form share a budget, so they are
+    charged more, never less.
 
-    >>> folded("Zoe\u0308 \ufb01eld\u200b"), folded("007"), folded("7.0"), folded("7.5")
-    ('Zoë field', '7', '7', '7.5')
+    >>> [fold_subject_name(name) for name in ("Zoe\u0308 \ufb01eld\u200b", "007", "7.0", "7.5")]
+    ['Zoë field', '7', '7', '7.5']
 
     Source:
         Unicode Standard Annex 15 (NFKC); ADR 15.
     """
     if not name.isascii():
+        # Invisible characters are removed from the compatible form, and what they separated is composed again.
         visible = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
         name = unicodedata.normalize("NFKC", "".join(visible))
     name = " ".join(name.split())
@@ -70,7 +74,7 @@ def folded(name: str) -> str:
 
 
 def fault_of(name: str) -> str | None:
-    """Return why a folded name cannot be a subject's name; None if it can."""
+    """Return why a folded name is not allowed as a subject's name; None if it is allowed."""
     if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
     refused = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
@@ -78,9 +82,9 @@ def fault_of(name: str) -> str | None:
 
 
 def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
-    r"""Group names that differ only in characters that no one sees, each group in the order of the names.
+    r"""Return groups of names that differ only in invisible characters or blanks, each in the order of ``names``.
 
-    Zero-width characters, marks of direction, soft hyphens, kinds and numbers of blanks make no difference to a reader.
+    A reader cannot see zero-width characters, direction marks and soft hyphens, or the kind and number of blanks.
 
     >>> find_look_alikes(["Bern", "Zug\u200b", "Zug", "St Gallen", "St\u00a0Gallen"])
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]
@@ -93,12 +97,12 @@ def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
         return []
     groups: dict[str, list[str]] = {}
     for name in distinct:
-        groups.setdefault(_visible_text(name), []).append(name)
+        groups.setdefault(visible_text(name), []).append(name)
     return [tuple(group) for group in groups.values() if len(group) > 1]
 
 
 def show_invisible(name: str) -> str:
-    r"""Return a name with what no one sees in it written as its code.
+    r"""Return a name with invisible characters and unusual blanks replaced by their code points.
 
     >>> print(show_invisible("St\u00a0Gallen\u200b"))
     St<U+00A0>Gallen<U+200B>
@@ -107,11 +111,11 @@ def show_invisible(name: str) -> str:
 
 
 def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
-    """Return a warning for each group of names that look alike; the first few groups only.
+    """Return warnings about the first few groups of names that look alike, one for each group.
 
     Args:
-        names: Public names: the warnings quote them.
-        noun: What they name, in the plural (``"ids"``).
+        names: The names, which must be public, because the warnings quote them.
+        noun: A plural noun for the names, such as ``"ids"``.
     """
     groups = find_look_alikes(names)
     lines = [
@@ -126,12 +130,12 @@ def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
 
 
 def _is_invisible(character: str) -> bool:
-    """Return whether a character shows nothing and takes no space."""
+    """Return whether a character is invisible and takes up no space."""
     return character in _UNSEEN or unicodedata.category(character) == "Cf"
 
 
-def _visible_text(name: str) -> str:
-    """Return a name without invisible characters, every run of blanks one space."""
+def visible_text(name: str) -> str:
+    """Return a name without invisible characters, and with a single space in place of each run of blanks."""
     if name.isascii():
         return " ".join(name.split())
     return normal_form(" ".join("".join(c for c in name if not _is_invisible(c)).split()))

@@ -1,8 +1,10 @@
-"""Values in notebooks: small tables, escaped, in the notebook's own colours, light or dark."""
+"""Small HTML tables for notebooks, in the notebook's own light or dark colours."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from decimal import Decimal
 from fractions import Fraction
 from html import escape
 from typing import Any, Final
@@ -11,10 +13,16 @@ CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
 
 
-def shown(value: object, digits: int = 9) -> str:
-    """Format a value for people, escaped: ``digits`` significant digits, thousands separated, "none" for None."""
+def format_value(value: object, digits: int = 9) -> str:
+    """Return a value as readable text, escaped for HTML.
+
+    Args:
+        value: Any value; None becomes "none", True "yes", and the items of a list are separated by commas.
+        digits: The number of significant digits of a double. Thousands are separated by commas.
+    """
     if value is None:
         return "none"
+    # Before int, of which bool is a subclass.
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -22,21 +30,40 @@ def shown(value: object, digits: int = 9) -> str:
     if isinstance(value, Fraction):
         return str(value) if value.denominator < 1000 else f"{float(value):.9g}"
     if isinstance(value, float):
-        places = max(0, min(2, digits - 6))
-        return f"{value:,.{places}f}" if 10.0 ** min(5, digits) <= abs(value) < 1e15 else f"{value:.{digits}g}"
+        # Large doubles have thousands separated and at most two decimals; above 1e15 they are no longer exact.
+        decimals = max(0, min(2, digits - 6))
+        return f"{value:,.{decimals}f}" if 10.0 ** min(5, digits) <= abs(value) < 1e15 else f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(shown(inner, digits) for inner in value)
+        return ", ".join(format_value(inner, digits) for inner in value)
     return escape(str(value))
 
 
+def format_digits(value: float, digits: int = 3) -> str:
+    """Return a number with ``digits`` significant digits and separated thousands.
+
+    Only numbers below a millionth, and from 10^15 on, have an exponent.
+
+    >>> format_digits(68282.4), format_digits(0.274893), format_digits(3.0), format_digits(0.00002)
+    ('68,300', '0.275', '3', '0.00002')
+    >>> format_digits(1.5e-140)
+    '1.5e-140'
+    """
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    rounded = Decimal(f"{value:.{digits - 1}e}")
+    # Beyond these limits there would be more zeros than a sentence or a figure has room for.
+    has_few_zeros = Decimal("1e-6") <= abs(rounded) < 10**15
+    return f"{rounded.normalize():,f}" if has_few_zeros else f"{value:.{digits}g}"
+
+
 def card(title: str, facts: Mapping[str, Any]) -> str:
-    """Return a table of facts under a title, as HTML.
+    """Return an HTML table of facts with a title.
 
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)
     """
     rows = "".join(
-        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th><td style="{CELL}">{shown(value)}</td></tr>'
+        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th><td style="{CELL}">{format_value(value)}</td></tr>'
         for name, value in facts.items()
     )
     head = f'<caption style="{CAPTION}"><b>{escape(title)}</b></caption>'

@@ -1,7 +1,7 @@
-"""Problems in memory: tables and arrays take the places in which a problem file names files.
+"""Problems in memory, in which tables and arrays replace the files that a problem file names.
 
-A problem is the text of a problem file and the bytes of the files that it names. All later steps, checks and messages
-included, are the same for problems on disk and in memory.
+A problem consists of the text of a problem file and the bytes of the files that the text names. All later steps,
+including checks and messages, are the same for problems on disk and in memory.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
-import polars as pl
 from attrs import evolve, field, frozen
 
+from privopt.arrays import DataFrame, Series
 from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes
 from privopt.declare.toml_text import to_toml
@@ -41,11 +41,11 @@ NAME: Final = "problem.toml"
 
 @frozen(kw_only=True, eq=False)
 class Part:
-    """A table of a problem file, and the files that it names.
+    """A table of a problem file, together with the files that the table names.
 
     Attributes:
-        values: key -> value, or name of a file.
-        files: name -> bytes.
+        values: The values by key; files are given by name.
+        files: The bytes of the files, by name.
     """
 
     values: Mapping[str, object]
@@ -54,10 +54,10 @@ class Part:
 
 @frozen(kw_only=True, eq=False)
 class Problem:
-    """A problem: the text of its file, and the files next to it.
+    """A problem: the text of a problem file, together with the files that the text names.
 
     Attributes:
-        source: what mechanisms read.
+        source: The problem file in the form in which mechanisms read it.
     """
 
     source: File
@@ -68,14 +68,13 @@ class Problem:
         return self.source.contents.decode("utf-8-sig")
 
     def write(self, folder: Path | str) -> Path:
-        """Write the problem file and the files that it names into a folder, which is created if needed.
+        """Write the problem file and the files that it names to a folder, which is created if necessary.
 
         Returns:
-            The problem file.
+            The path of the problem file.
 
         Raises:
-            UsageError: a file that would be written is there already, or one that the problem names lies outside the
-                folder of its file.
+            UsageError: A file to be written already exists, or the problem names a file outside its own folder.
         """
         folder = Path(folder)
         outer_names = (
@@ -89,6 +88,7 @@ class Problem:
                 f"{', '.join(outer_names)}"
             )
         contents = {NAME: self.source.contents, **self.source.in_memory}
+        # Nothing is written if one file exists, so that no half of a problem is left.
         existing = [name for name in contents if (folder / name).exists()]
         if existing:
             raise UsageError(f"{folder} must be a folder without {', '.join(existing)}, which would be overwritten")
@@ -98,19 +98,20 @@ class Problem:
         return folder / NAME
 
     def _repr_html_(self) -> str:
+        """Return the problem file as HTML, for display in notebooks."""
         from html import escape
 
         return f"<pre>{escape(self.toml)}</pre>"
 
 
 def read_problem(path: Path | str) -> Problem:
-    """Read a problem file and the files next to it that it names, so that :meth:`Problem.write` can write them.
+    """Read a problem file and the files in its folder that it names, so that :meth:`Problem.write` can copy them.
 
     Raises:
-        InputError: it cannot be read, or is not TOML.
+        InputError: The problem file cannot be read, or is not TOML.
     """
     path = Path(path)
-    source = File.read(path, wanted="a problem file in TOML")
+    source = File.read(path, expectation="a problem file in TOML")
     inner_names = [
         name for name in _list_named_files(source) if not Path(name).is_absolute() and ".." not in Path(name).parts
     ]
@@ -119,17 +120,18 @@ def read_problem(path: Path | str) -> Problem:
 
 
 def _list_named_files(source: File) -> list[str]:
-    """Return the files that a problem file names, in alphabetical order."""
+    """Return the names of all files that a problem file mentions, in alphabetical order."""
     assert source.path is not None
     try:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
-    # Any text of the file that is the path of a file counts: keys of all mechanisms are read alike.
+    # Any text in it that is the path of an existing file counts, since the mechanism, and thus its keys, is not known.
     return sorted({text for text in _iter_texts(values) if _is_file(source.path.parent, text)})
 
 
 def _is_file(folder: Path, name: str) -> bool:
+    """Return whether an arbitrary text is the name of a file in a folder."""
     try:
         return (folder / name).is_file()
     except (OSError, ValueError):  # a text too long for a name, or with a zero byte
@@ -137,7 +139,7 @@ def _is_file(folder: Path, name: str) -> bool:
 
 
 def _iter_texts(value: object) -> Iterator[str]:
-    """Yield every text in nested tables and lists."""
+    """Yield every text inside a TOML value, which may be a text, a number, or nested tables and lists of these."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -149,68 +151,92 @@ def _iter_texts(value: object) -> Iterator[str]:
 
 
 def problem(*, title: str | None = None, purpose: str | None = None, **tables: object) -> Problem:
-    """Build a problem of any mechanism from mappings, one for each table, with tables and arrays in place of files.
+    """Return a problem for any mechanism, built from its tables and top-level keys, with data in place of files.
 
-    ``title`` and ``purpose`` are lines at the head of its report, and public.
+    ``title`` and ``purpose`` are public and appear at the top of the report.
 
     ::
 
         po.problem(hierarchy={"counts": counts, "sizes": 12}, privacy={"epsilon": 0.1})
+        po.problem(answers=["yes", "no"], privacy={"epsilon": 1.0})  # a key outside any table
 
-    Underscores in names of tables become hyphens. A value may be what TOML holds, a rational, a table of any kind
-    (pandas, polars, pyarrow; a dict of columns as ``po.table(columns)``), or an array, which becomes a .npy file.
+    Underscores in table names become hyphens. A mapping is a table of the problem file; any other value is a top-level
+    key. Values can be TOML values, rationals, tables of any library (pandas, polars, pyarrow; a dict of columns as
+    ``po.table(columns)``), arrays, which become .npy files, and bytes, the contents of any other kind of file.
 
     Raises:
-        UsageError: a value that no problem file can hold.
+        UsageError: A value cannot be stored in a problem file.
     """
     files: dict[str, bytes] = {}
     heading = {"title": title, "purpose": purpose}
     values: dict[str, object] = {name: text for name, text in heading.items() if text is not None}
     for name, table_values in tables.items():
+        # None stands for an omitted table, so that callers can pass on what they were given.
         if table_values is None:
             continue
-        where = name.replace("_", "-")
         if not isinstance(table_values, Part | Mapping):
-            raise UsageError(f"{where} must be a mapping from keys to values, got {type(table_values).__name__}")
+            # A key outside any table keeps its underscores, as keys in tables do.
+            values[name] = _store_value(name, values_of(table_values), files)
+            continue
+        where = name.replace("_", "-")
         part = table_values if isinstance(table_values, Part) else Part(values=table_values)
         files |= part.files
+        # The files' names follow from the keys, so that equal problems have equal files.
         values[where] = {key: _store_value(f"{where}-{key}", value, files) for key, value in part.values.items()}
-    contents = to_toml(values).encode()
+    # In TOML a key below a table's header belongs to that table, so top-level keys come first.
+    top_level = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
+    contents = to_toml(top_level | values).encode()
     return Problem(source=File(name=NAME, path=None, kept=contents, in_memory=files))
 
 
 def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
-    """Convert a value to one that a problem file can have. Tables and arrays become files."""
+    """Return a value for a problem file. Tables and arrays are stored as files, and their names are returned.
+
+    Args:
+        where: The name of the key with its tables, from which file names are derived.
+        value: The value.
+        files: Receives the files' contents by name.
+    """
     if isinstance(value, Mapping):
         return {str(key): _store_value(f"{where}-{key}", inner, files) for key, inner in value.items()}
     if isinstance(value, Path):
         return str(value)
+    if isinstance(value, bytes):
+        return keep(f"{where}.txt", value, files)
     if isinstance(value, Part):
         files |= value.files
         return {str(key): inner for key, inner in value.values.items()}
     if isinstance(value, np.ndarray) and value.ndim:
         return keep(f"{where}.npy", npy_bytes(value), files)
+    # pass_through returns values that are not tables unchanged.
     if isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame):
         return keep(f"{where}.csv", csv_bytes(table(value)), files)
     return value  # what no problem file can hold is refused when it is written
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
-    """Store a file of a problem, and return its name."""
+    """Add the contents ``raw`` of a file to ``files``, and return the name that the problem file then contains."""
     files[name] = raw
     return name
 
 
 def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
-    """Convert any kind of table, or a dict of columns, to a narwhals frame.
+    """Return any kind of table, or a dict of columns, as a narwhals frame.
+
+    Args:
+        data: A table of pandas, polars, pyarrow or narwhals, or a dict from names to lists or arrays.
+        what: The name of the table in messages.
 
     Raises:
-        UsageError: it is not a table.
+        UsageError: ``data`` is not a table, its columns differ in length, or two columns have the same name.
     """
+    import polars as pl
+
     if isinstance(data, nw.DataFrame):
         return data
     if isinstance(data, Mapping):
         for name, column in data.items():
+            # Text is iterable, but nobody means a column of its characters.
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
                 actual = f"{type(column).__name__} as column {name}"
                 raise UsageError(
@@ -225,6 +251,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
                 f"{what} must have the same number of rows in each column, got {lengths[0]} to {lengths[-1]} rows"
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
+    # pandas allows names that are no texts, and equal names.
     if nw.dependencies.is_pandas_dataframe(data):
         invalid_name = next((name for name in data.columns if not isinstance(name, str)), None)
         if invalid_name is not None:
@@ -232,6 +259,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
         if not data.columns.is_unique:
             repeated_name = data.columns[data.columns.duplicated()][0]
             raise UsageError(f"{what} must have columns that differ in name, got {repeated_name} twice")
+    # pass_through returns values that are not tables unchanged.
     frame = nw.from_native(data, eager_only=True, pass_through=True)
     if not isinstance(frame, nw.DataFrame):
         hint = "; a lazy one is to be collected first" if hasattr(data, "collect") else ""
@@ -242,18 +270,20 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
 
 
 def values_of(data: object) -> object:
-    """Convert a single column, for example of pandas, to a list. Other values are unchanged."""
+    """Return a single column, such as a pandas Series, as a list. Other values are returned unchanged."""
     column = nw.from_native(data, series_only=True, pass_through=True)
     return column.to_list() if isinstance(column, nw.Series) else data
 
 
-def table(data: object) -> pl.DataFrame:
-    """Convert a dict of columns, or any other kind of table, to a table for :func:`problem`."""
+def table(data: object) -> DataFrame:
+    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`."""
     return text_frame(frame_of(data, "table"))
 
 
-def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
-    """Convert a table's columns to polars. Values that are not text, number or truth value become text."""
+def text_frame(frame: nw.DataFrame[Any]) -> DataFrame:
+    """Return a table as a polars frame. Categories and columns of mixed types become text."""
+    import polars as pl
+
     columns = []
     for name in frame.columns:
         native = frame[name].to_native()
@@ -262,16 +292,19 @@ def text_frame(frame: nw.DataFrame[Any]) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _to_series(name: str, column: nw.Series[Any]) -> pl.Series:
+def _to_series(name: str, column: nw.Series[Any]) -> Series:
+    """Return a column of any library as a polars series. Missing values, including NaN in pandas, become null."""
     missing = column.is_null().to_list()
     return _make_column(
         name, [None if is_missing else value for value, is_missing in zip(column.to_list(), missing, strict=True)]
     )
 
 
-def _make_column(name: str, values: list[Any]) -> pl.Series:
-    """Convert values to a column. Mixed types become text, so that a fault can name the wrong value."""
+def _make_column(name: str, values: list[Any]) -> Series:
+    """Return values as a polars series. Mixed types, and integers that polars cannot store, become text."""
+    import polars as pl
+
     try:
         return pl.Series(name, values)
-    except TypeError:
+    except (TypeError, OverflowError):
         return pl.Series(name, [None if value is None else str(value) for value in values], dtype=pl.String)

@@ -1,19 +1,20 @@
-"""Problem classes: attrs declarations from which parsing, faults and ``describe`` follow.
+"""Tools to declare problem classes with attrs, from which parsing, faults and ``describe`` are derived.
 
-A problem is a frozen attrs class whose fields are made by :func:`key`; a table of the file is a field
-whose type is another such class::
+A problem is a frozen attrs class whose fields are declared with :func:`key`. A table of the file is a field whose type
+is another such class::
 
     @frozen(kw_only=True)
     class Privacy:
         epsilon: Fraction = key(help="privacy budget", unit="1/distance", check=positive)
 
+
     @frozen(kw_only=True)
     class AcmeProblem:
         privacy: Privacy = key(help="how much may leak")
 
-Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (the rational of the decimal text),
-``File``, ``Folder``, ``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names),
-attrs classes, and any of them ``| None``.
+Field types: ``float``, ``int``, ``bool``, ``str``, ``Fraction`` (the rational of the decimal text), ``File``,
+``Folder``, ``Literal[...]``, ``tuple[T, ...]``, ``Mapping[str, T]`` (a table whose keys the user names), attrs classes,
+and any of them ``| None``.
 """
 
 from __future__ import annotations
@@ -30,25 +31,31 @@ from privopt.errors import Fault, InputError
 from privopt.files.regular import Unreadable, read_bytes
 
 Check = Callable[[Any], str | None]
-"""Takes a value; returns what was expected instead, or None if the value will do."""
+"""A function that returns None if a value is valid, and otherwise a text on what was expected."""
 
 T = TypeVar("T")
 KEY: Final = "privopt.key"
-"""Where the attrs metadata of a field has its :class:`Key`."""
+"""The key in a field's attrs metadata under which its :class:`Key` is stored."""
 
 
 class RefusedValueError(ValueError):
-    """A value is refused: the value, or ``words`` for it, and what was expected."""
+    """Raised if the value of a key is invalid. The table's reader turns the error into a fault with file and key.
 
-    def __init__(self, value: object, wanted: str, *, words: str = "") -> None:
-        self.found = words or show(value)
-        self.wanted = wanted
-        super().__init__(f"expected {wanted}, got {self.found}")
+    Attributes:
+        actual: The value, in words.
+        expectation: The expected value, in words.
+    """
+
+    def __init__(self, value: object, expectation: str, *, words: str = "") -> None:
+        """Create the error. The value is described by ``words`` if given, and otherwise shown as it was written."""
+        self.actual = words or show(value)
+        self.expectation = expectation
+        super().__init__(f"expected {expectation}, got {self.actual}")
 
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of one key of a problem class."""
+    """The declaration of one key of a problem class; see :func:`key` for its attributes."""
 
     help: str
     unit: str
@@ -64,16 +71,18 @@ class Key:
 
 @define
 class FileUse:
-    """What readers have used of a file so far. ``solve`` publishes nothing more of a public file.
+    """The parts of a file that have been read so far. ``solve`` publishes only these parts of a public file.
 
     Attributes:
-        columns: read from a table, as its header names them; empty if it is not a table.
-        instead: contents that are published instead of the file, if the file holds more than was read; None for a
-        table.
+        columns: The columns that were read from a table, as named in its header; empty for files of other kinds.
+        instead: The contents to publish in place of a file that contains more than was read, or in another form; None
+            to publish the file itself, or the columns of a table that were read.
+        unreadable: The columns of a Parquet file whose types cannot be read, such as decimals of 76 digits.
     """
 
     columns: set[str] = field(factory=set)
     instead: bytes | None = None
+    unreadable: set[str] = field(factory=set)
 
 
 @frozen(kw_only=True)
@@ -81,13 +90,13 @@ class File:
     """A file that a problem file names.
 
     Attributes:
-        name: as the problem file gives it.
-        path: where it is; None if it was never on disk, or a secret file is absent from a published folder.
-        secret: whether it goes to ``private/`` alone.
-        kept: its bytes as they were when the problem was read, so that what is computed, hashed and written is the same
-            even if the file is edited meanwhile.
-        in_memory: files that it may name, by name; they take precedence over those on disk.
-        seen: what was read of it so far.
+        name: The name in the problem file.
+        path: The location; None if the file was never on disk, or is a secret file that was not published.
+        secret: Whether the file is written to ``private/`` only.
+        kept: The bytes of the file when the problem was read. Computing, hashing and writing all use these bytes, even
+            if the file is edited in the meantime.
+        in_memory: Contents, by name, of files that this file may name. These files take precedence over files on disk.
+        seen: The parts of the file that have been read so far.
     """
 
     name: str
@@ -98,24 +107,37 @@ class File:
     seen: FileUse = field(factory=FileUse, repr=False, eq=False)
 
     @classmethod
-    def read(cls, path: Path, name: str | None = None, *, wanted: str = "a file") -> File:
-        """Read a file's bytes."""
+    def read(cls, path: Path, name: str | None = None, *, expectation: str = "a file") -> File:
+        """Return a file whose bytes are read now.
+
+        Args:
+            path: The path of the file.
+            name: The name of the file in faults; by default the last part of the path.
+            expectation: The expected kind of file, for faults.
+
+        Raises:
+            InputError: The file cannot be read.
+        """
         name = (path.name or str(path)) if name is None else name
         try:
             return cls(name=name, path=path, kept=read_bytes(path))
         except Unreadable as error:
-            raise InputError([Fault(name, "", error.found, wanted)]) from None
+            raise InputError([Fault(name, "", error.actual, expectation)]) from None
 
     @property
     def contents(self) -> bytes:
-        """The bytes of the file."""
+        """The bytes of the file.
+
+        Raises:
+            InputError: The file cannot be read, or is a secret file that was not published.
+        """
         if self.kept is not None:
             return self.kept
         return File.read(self.here, self.name).contents
 
     @property
     def absent(self) -> bool:
-        """Whether this is a secret file that was not published."""
+        """Whether this is a secret file that was not published and therefore has no contents."""
         return self.path is None and self.kept is None
 
     @property
@@ -128,11 +150,11 @@ class File:
 
 @frozen(kw_only=True)
 class Folder:
-    """A folder that a problem file names. It belongs to its owner and is not part of DIR.
+    """A folder that a problem file names. It belongs to the problem's owner and is not part of DIR.
 
     Attributes:
-        name: as the problem file gives it.
-        path: where it is; None in a published copy, from which it is never looked for.
+        name: The name in the problem file.
+        path: The location; None in a published copy, where the folder is never opened.
     """
 
     name: str
@@ -157,19 +179,19 @@ def key(
     """Declare a key of a problem file.
 
     Args:
-        default: value if the key is omitted; without one the key is required.
-        help: one line for ``describe``.
-        unit: unit of the value, shown by ``describe`` and in faults.
-        secret: the file it names goes to ``private/`` only.
-        name: the key as written in the file where it is not a Python name (``"lr-geo"``).
-        check: further condition; see :func:`positive` and its neighbours.
-        factory: makes the default, each time.
-        kinds: role of registered kinds (:class:`privopt.specs.RoleSpec`), for a table whose key ``kind`` chooses one of
-            them, and with it which other keys the table has.
-        kind: the kind if that key is omitted; without one it is required.
-        rest: it takes all keys of its table that no other field is called, as a mapping.
-        infinite: ``"inf"`` and ``"-inf"``, as JSON has them, are numbers here.
-        omit: :func:`document` leaves it out where it has its default.
+        default: The value if the key is omitted. A key without a default is required.
+        help: A one-line explanation for ``describe``.
+        unit: The unit of the value, shown by ``describe`` and in faults.
+        secret: Whether the file that the key names is secret, and so written to ``private/`` only.
+        name: The key in files, if it is not a valid Python name (``"lr-geo"``).
+        check: A further condition; see :func:`positive` and the functions after it.
+        factory: A function that creates the default, called anew each time.
+        kinds: For a table whose key ``kind`` selects a registered kind, and thereby the table's other keys: the role of
+            the kinds (:class:`privopt.specs.RoleSpec`).
+        kind: The default of the key ``kind``. If it is None, the key ``kind`` is required.
+        rest: Whether the field collects, as a mapping, all keys of its table that belong to no other field.
+        infinite: Whether the texts ``"inf"`` and ``"-inf"``, which JSON uses, are accepted as numbers.
+        omit: Whether :func:`document` leaves the key out if its value is the default.
     """
     declared = Key(
         help=help,
@@ -184,7 +206,9 @@ def key(
         omit=omit,
     )
 
+    # Also for instances that Python code makes, which no reader has checked.
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
+        """Apply the key's check as an attrs validator. None, which stands for an omitted key, is not checked."""
         expectation = check(value) if check is not None and value is not None else None
         if expectation:
             raise InputError([Fault("problem", name or attribute.name, show(value), expectation)])
@@ -196,27 +220,27 @@ def key(
 
 
 def positive(value: float | Fraction) -> str | None:
-    """Check: a number above 0."""
+    """Check that a number is above 0. Like all checks, return None if so, and otherwise what was expected."""
     return None if value > 0 else "a number above 0"
 
 
 def non_negative(value: float | Fraction) -> str | None:
-    """Check: a number of at least 0."""
+    """Check that a number is at least 0; see :func:`positive`."""
     return None if value >= 0 else "a number of at least 0"
 
 
 def at_least(minimum: float | Fraction) -> Check:
-    """Check: a number of at least ``minimum``."""
+    """Return the check that a number is at least ``minimum``."""
     return lambda value: None if value >= minimum else f"a number of at least {float(minimum):g}"
 
 
-def between(low: float, high: float) -> Check:
-    """Check: a number above ``low`` and below ``high``."""
-    return lambda value: None if low < value < high else f"a number above {low:g} and below {high:g}"
+def between(lower: float, upper: float) -> Check:
+    """Return the check that a number is above ``lower`` and below ``upper``."""
+    return lambda value: None if lower < value < upper else f"a number above {lower:g} and below {upper:g}"
 
 
 def one_of(values: Collection[object]) -> Check:
-    """Check: one of ``values``."""
+    """Return the check that a value is one of ``values``."""
     return lambda value: None if value in values else f"one of {', '.join(map(str, values))}"
 
 
@@ -224,28 +248,29 @@ share: Final = between(0, 1)
 
 
 MAX_LINE: Final = 200
-"""Characters of the longest title, purpose or unit."""
+"""The most characters of a title, purpose or unit."""
 
 
 def one_line(value: str) -> str | None:
-    """Check: a line of text, without control characters and the marks that turn its direction."""
+    """Check that a text is a single line without control characters or marks that change the writing direction."""
     is_valid = value.strip() and value.isprintable() and len(value) <= MAX_LINE
     return None if is_valid else f"one line of 1 to {MAX_LINE} printable characters"
 
 
 @frozen(kw_only=True)
 class ProblemHeading:
-    """The title and purpose of a problem: keys before the tables of every problem file, and public."""
+    """The title and purpose of a problem: public keys that may precede the tables of every problem file."""
 
     title: str | None = key(None, help="the report's heading; public", check=one_line)
     purpose: str | None = key(None, help="what the release is for: a line under the heading; public", check=one_line)
 
 
 def show(value: object) -> str:
-    """Return a value as the user wrote it, shortened if it is long."""
+    """Return a value as the user wrote it, shortened if necessary."""
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):
+        # A quotient of two long numbers would not be recognised as what the user wrote.
         text = str(float(value))
     elif isinstance(value, str):
         text = repr(value)
@@ -257,11 +282,12 @@ def show(value: object) -> str:
 
 
 def document(value: AttrsInstance) -> dict[str, Any]:
-    """Return the keys of an instance in order with their values, as :func:`privopt.declare.structure` reads them."""
+    """Return the keys of an instance and their values, in order and in a form that :func:`structure` reads."""
     values: dict[str, Any] = {}
     for attribute in attrs.fields(type(value)):
         declared: Key | None = attribute.metadata.get(KEY)
         inner = getattr(value, attribute.name)
+        # A field without a declaration is not a key of the file.
         if declared is None or (declared.omit and inner == attribute.default):
             continue
         if declared.rest:
@@ -272,17 +298,17 @@ def document(value: AttrsInstance) -> dict[str, Any]:
 
 
 def files_of(problem: AttrsInstance) -> list[File]:
-    """Return every file that a problem names, in the order of its fields."""
+    """Return every file that a problem names, in the order of the fields."""
     return _collect_parts(problem, File)
 
 
 def folders_of(problem: AttrsInstance) -> list[Folder]:
-    """Return every folder that a problem names."""
+    """Return every folder that a problem names, in the order of the fields."""
     return _collect_parts(problem, Folder)
 
 
 def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
-    """Return all files, or folders, of a problem and of its tables."""
+    """Return all files or folders (as ``kind`` says) that a problem and its tables name, in the order of fields."""
     parts: list[T] = []
     for attribute in attrs.fields(type(problem)):
         value = getattr(problem, attribute.name)
@@ -291,6 +317,7 @@ def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
         elif isinstance(value, tuple):
             parts.extend(item for item in value if isinstance(item, kind))
         elif KEY in attribute.metadata:
+            # In a mapping the user names the tables.
             tables = value.values() if isinstance(value, Mapping) else (value,)
             parts.extend(item for table in tables if attrs.has(type(table)) for item in _collect_parts(table, kind))
     return parts

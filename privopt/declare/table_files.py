@@ -1,7 +1,7 @@
-"""Tables from any source. CSV and Parquet files are read in batches that fit memory.
+"""Tables from any source. CSV and Parquet files are read in batches that fit into memory.
 
-Cells of a CSV file are text and stay unchanged to the letter: the id 007 is not 7, and 1.10 is not 1.1. An empty line
-is not a row, but a line of commas alone is. No message quotes a cell, because it may be the secret.
+The cells of a CSV file are unchanged text: the id 007 is not 7, and 1.10 is not 1.1. An empty line is not a row, but a
+line of commas is. No message quotes a cell, because cells may be secret.
 """
 
 from __future__ import annotations
@@ -18,34 +18,39 @@ import narwhals as nw
 import polars as pl
 from attrs import frozen
 
+from privopt.declare.frames import describe_binary_format, find_header_fault, find_unreadable_columns
 from privopt.declare.name_forms import normal_form
 from privopt.declare.tables import strip_names
 from privopt.errors import Fault, InputError, UsageError
 from privopt.files.regular import Unreadable, open_regular
 
 ENDINGS: Final = (".csv", ".parquet")
+"""The extensions of table files, in lower case."""
 
 LARGEST: Final = 1 << 50
-"""Bytes of the largest table; it is never held whole."""
+"""The most bytes of a table file, which is read in batches."""
 
 BATCH_BYTES: Final = 64 * 2**20
-"""Size of a batch in memory, about."""
+"""The approximate size of a batch in memory, in bytes."""
 
 BATCH_ROWS: Final = 500_000
-"""Rows of a batch, at most."""
+"""The most rows of a batch."""
 
 WHOLE: Final = 4 * 2**20
-"""Bytes of the largest CSV file that is read at once."""
+"""The most bytes of a CSV file that is read at once."""
 
 HEADER: Final = 1 << 20
-"""Bytes of the longest header."""
+"""The most bytes of a header."""
 
 SAMPLE_ROWS: Final = 1_000
-"""Rows from which the size of one is guessed."""
+"""The number of rows from which the size of a row is estimated."""
 
 
 def ending_of(path: Path, option: str) -> str:
-    """Return the ending of a table's file: ``".csv"`` or ``".parquet"``."""
+    """Return the extension of a table file, ``".csv"`` or ``".parquet"``, and refuse all others.
+
+    ``option`` is the option or argument that names the file, for the message.
+    """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
         raise UsageError(f"{option} {path}: the ending must be {' or '.join(ENDINGS)}, got {path.suffix!r}")
@@ -54,21 +59,26 @@ def ending_of(path: Path, option: str) -> str:
 
 @frozen(kw_only=True, eq=False)
 class TableSource:
-    """A table from any source: the names of its columns, and its rows in batches.
+    """A table from any source, with its column names and its rows in batches.
 
     Attributes:
-        name: for faults: a file's, or what a table in memory is called.
-        columns: their names, in order.
-        batches: gives the rows in order, a batch at a time, from the first again each time it is called.
+        name: The name of the table in faults: a file name, or a name for a table in memory.
+        columns: The names of the columns, in order.
+        batches: A function that returns an iterator over the rows in batches. Each call starts again at the first row.
+        unreadable: The columns of a Parquet file whose types cannot be read. They are not in ``columns``.
     """
 
     name: str
     columns: tuple[str, ...]
     batches: Callable[[], Iterator[nw.DataFrame[Any]]]
+    unreadable: tuple[str, ...] = ()
 
     @classmethod
     def of_frame(cls, frame: nw.DataFrame[Any], name: str) -> Self:
-        """Create a source from a table in memory: one batch, names of columns in normal form."""
+        """Return a source for a table in memory, which is read as a single batch. ``name`` is used in faults.
+
+        Column names are converted to normal form, unless two names would become equal.
+        """
         forms = {name: normal_form(name) for name in frame.columns}
         if len({*forms.values()}) == len(forms):
             frame = frame.rename({name: form for name, form in forms.items() if name != form})
@@ -76,11 +86,12 @@ class TableSource:
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Create a source from a table in a file. Only its header is read now.
+        """Return a source for a table in a file, of which only the header is read now.
 
         Raises:
-            UsageError: its name ends otherwise.
-            InputError: it cannot be read, or is not a table; so does a bad row, or bad bytes, as they are reached.
+            UsageError: The file's name has another extension.
+            InputError: The file cannot be read, or is not a table. Invalid rows or bytes raise the same error later,
+                during iteration.
         """
         ending = ending_of(path, "TABLE")
         try:
@@ -89,21 +100,41 @@ class TableSource:
                     refuse_table(path, "an empty file", "a header and rows" if ending == ".csv" else "a Parquet file")
                 head = stream.read(HEADER) if ending == ".csv" else b""
         except Unreadable as error:
-            raise InputError([Fault(path.name, "", error.found, "a table")]) from None
+            raise InputError([Fault(path.name, "", error.actual, "a table")]) from None
+        # The names of the columns: of CSV from its first bytes, of Parquet from its schema.
+        unreadable: tuple[str, ...] = ()
         if ending == ".csv":
             columns = _read_header(path, head)
         else:
             try:
-                columns = strip_names(_scan_parquet(path).collect_schema().names())
+                unreadable = find_unreadable_columns(_scan_parquet(path))
+                columns = strip_names(_scan_parquet(path).drop(unreadable).collect_schema().names())
             except (pl.exceptions.PolarsError, OSError):
                 refuse_table(path, "a file that is not Parquet", "a Parquet file")
-        return cls(name=path.name, columns=columns, batches=lambda: _iter_batches(path, ending, columns))
+        return cls(
+            name=path.name,
+            columns=columns,
+            batches=lambda: _iter_batches(path, ending, columns, unreadable),
+            unreadable=unreadable,
+        )
 
 
-def _iter_batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator[nw.DataFrame[Any]]:
-    """Yield the rows of a file in batches; a bad row raises an error that names it."""
+def _iter_batches(
+    path: Path, ending: str, columns: tuple[str, ...], unreadable: tuple[str, ...] = ()
+) -> Iterator[nw.DataFrame[Any]]:
+    """Yield the rows of a file in batches.
+
+    Args:
+        path: The path of the file.
+        ending: ``".csv"`` or ``".parquet"``.
+        columns: The names of the columns to read.
+        unreadable: The columns of a Parquet file to leave out.
+
+    Raises:
+        InputError: A row is invalid. The fault gives its number.
+    """
     try:
-        lazy = _scan_file(path, ending, columns)
+        lazy = _scan_file(path, ending, columns, unreadable)
         batches = iter([lazy.collect(engine="in-memory")]) if _is_small(path, ending) else _stream_batches(lazy)
         for batch in batches if ending == ".parquet" else _without_blank(path, batches):
             yield nw.from_native(batch, eager_only=True)
@@ -114,7 +145,7 @@ def _iter_batches(path: Path, ending: str, columns: tuple[str, ...]) -> Iterator
 
 
 def _is_small(path: Path, ending: str) -> bool:
-    """Return whether a table is small enough to be read at once.
+    """Return whether a table is small enough to be read in one piece.
 
     A Parquet file is never small: a few bytes may represent a billion equal rows.
     """
@@ -122,7 +153,7 @@ def _is_small(path: Path, ending: str) -> bool:
 
 
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield batches of a table that is too large to be read at once."""
+    """Return an iterator over a large table in batches of about :data:`BATCH_BYTES` bytes."""
     row = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     # A sample estimates the width of a row, from which the rows of a batch follow.
     size = row.estimated_size() / max(1, len(row))
@@ -130,84 +161,110 @@ def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))
 
 
-def _scan_file(path: Path, ending: str, columns: tuple[str, ...]) -> pl.LazyFrame:
-    """Scan a file lazily, under the given names of columns."""
+def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tuple[str, ...]) -> pl.LazyFrame:
+    """Return a lazy frame of a file with the given column names, without reading any rows.
+
+    Args:
+        path: The path of the file.
+        ending: ``".csv"`` or ``".parquet"``.
+        columns: The names of the columns to read.
+        unreadable: The columns of a Parquet file to leave out.
+    """
     if ending == ".parquet":
-        lazy = _scan_parquet(path)
+        lazy = _scan_parquet(path).drop(unreadable)
     else:
         lazy = pl.scan_csv(path.absolute(), infer_schema=False, glob=False)
     names = lazy.collect_schema().names()
     if len(names) != len(columns):
         refuse_table(path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
-    return lazy.rename(dict(zip(names, columns, strict=True)))  # polars leaves doubled quotes as they are
+    # The names come from the csv module: polars leaves doubled quotes in a header as they are.
+    return lazy.rename(dict(zip(names, columns, strict=True)))
 
 
 def _scan_parquet(path: Path) -> pl.LazyFrame:
-    """Scan exactly the file of this name: polars would expand ``*``, ``[`` and ``~``."""
+    """Return a lazy frame of the file with exactly this name. By default, polars expands ``*``, ``[`` and ``~``."""
     return pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
 
 
 def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Remove blank lines, which polars reads as rows whose cells are all empty (``,,``).
+    """Yield the batches of a CSV file without its blank lines, which polars reads as rows of empty cells (``,,``).
 
-    To tell them apart, the file is read again in step with the batches, as long as there are rows whose last cell is
-    empty. A doubtful line stays a row.
+    To tell blank lines from rows of empty cells, the file is read a second time alongside the batches, as long as there
+    are rows whose last cell is empty. Lines in doubt remain rows.
 
     Raises:
-        InputError: A row has fewer fields than the header. Polars would fill it with empty cells.
+        InputError: A row has fewer fields than the header. (polars would fill the row with empty cells.)
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
+        # Rows that the second reader has not read yet, and the number of the batch's first row in the file.
         skipped_rows, row = 0, 2
         for batch in batches:
             first_row, row = row, row + len(batch)
-            empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            is_empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
+            # A blank line has an empty last cell, so this batch has none.
             if not batch[:, -1].has_nulls():
                 skipped_rows += len(batch)
                 yield batch
                 continue
             counts: list[int] = []
-            with suppress(csv.Error):  # a cell longer than it takes
+            # A cell can be too long for the csv module; then `counts` is shorter than the batch.
+            with suppress(csv.Error):
                 counts = [len(cells) for cells in islice(lines, skipped_rows, skipped_rows + len(batch))]
-            skipped_rows, blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
-            short = next((index for index, count in enumerate(counts) if 0 < count < batch.width), None)
-            if short is not None and len(counts) == len(batch):
-                actual, expectation = f"{counts[short]} fields", f"{batch.width} fields, as the header has"
-                raise InputError([Fault(path.name, f"row {first_row + short:,}", actual, expectation)])
-            if len(counts) == len(batch) and not (blank & ~empty).any():
-                batch = batch.filter(~blank)
+            skipped_rows, is_blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
+            short_index = next((index for index, count in enumerate(counts) if 0 < count < batch.width), None)
+            if short_index is not None and len(counts) == len(batch):
+                actual, expectation = f"{counts[short_index]} fields", f"{batch.width} fields, as the header has"
+                raise InputError([Fault(path.name, f"row {first_row + short_index:,}", actual, expectation)])
+            if len(counts) == len(batch) and not (is_blank & ~is_empty).any():
+                batch = batch.filter(~is_blank)
             else:
+                # The two readers are out of step, so no later line is taken for blank either.
                 lines = iter(())
             yield batch
 
 
 def refuse_table(path: Path, got: str, expectation: str) -> NoReturn:
-    """Raise a fault of the whole table."""
+    """Raise an error about the whole table that says what the file contains (``got``) and what was expected."""
     raise InputError([Fault(path.name, "", got, expectation)])
 
 
 def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
-    """Read the names of columns from the first bytes of a file."""
-    text = head.decode("utf-8-sig", "surrogateescape")  # rows that are not text have faults of their own
+    """Return the column names of a CSV file, given its first bytes.
+
+    Raises:
+        InputError: The bytes are not the header of a table in UTF-8.
+    """
+    if (other_format := describe_binary_format(head[:16])) is not None:
+        refuse_table(path, other_format, "text in UTF-8, or Parquet in a file whose name ends in .parquet")
+    bare = head.removeprefix(b"\xef\xbb\xbf")
+    # Readers differ in whether they remove a second mark or take it for a part of the first name.
+    if bare.startswith(b"\xef\xbb\xbf"):
+        refuse_table(path, "a second byte order mark", "one byte order mark, or none")
+    if (fault := find_header_fault(bare, path.name)) is not None:
+        raise InputError([fault])
+    # Rows that are not text have faults of their own; only bytes in the header are refused here. surrogateescape turns
+    # a byte that is not UTF-8 into a character from U+DC80 on, by which it is found below.
+    text = bare.decode("utf-8", "surrogateescape")
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])
     except csv.Error:
         refuse_table(path, "a header that cannot be read", "names of columns in UTF-8, of less than 1 MiB")
     if not names:
         refuse_table(path, "an empty header", "names of columns")
-    for mark in (";", "\t"):
-        if len(names) == 1 and mark in names[0]:
-            refuse_table(path, f"{mark!r} between fields", "commas between fields, a point before decimals")
+    if any("\0" in name for name in names):
+        refuse_table(path, "a zero byte in the header", "text in UTF-8")
     invalid_letter = next((letter for name in names for letter in name if "\udc80" <= letter <= "\udcff"), None)
     if invalid_letter is not None:
         refuse_table(path, f"byte 0x{ord(invalid_letter) - 0xDC00:02x} in the header", "text in UTF-8")
-    if b"\r" in head and b"\n" not in head:
-        refuse_table(path, "lines that end in \\r", "lines that end in \\n or \\r\\n")
     return strip_names(names)
 
 
 def _csv_fault(path: Path) -> Fault:
-    """Return the fault of the first invalid row, by reading the file again, slowly."""
+    """Return a fault for the first invalid row of a CSV file, found by reading the file again with a slower parser.
+
+    It looks first for bytes that are not UTF-8, then for rows with too many fields, and then for unclosed quotes.
+    """
     with path.open("rb") as stream:
         for number, line in enumerate(stream, start=1):
             try:

@@ -1,6 +1,6 @@
-"""Read the tables and arrays that a problem file names, with every fault named by row and column.
+"""Functions that read the tables and arrays that a problem file names. Faults give row and column.
 
-Rows are counted as an editor counts lines of a plain file: the header is row 1, in Parquet too.
+Rows are numbered like lines in an editor: the header is row 1, even in a Parquet file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ from privopt.declare.frames import (
     as_csv,
     csv_bytes,
     find_ragged_row,
+    find_repeated_names,
     is_parquet,
     list_columns,
     plain_texts,
-    repeated,
     strip_names,
     table_of,
     table_text,
     text_of,
+    type_name,
 )
 from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import File, FileUse
@@ -59,9 +60,10 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""Added to what is expected where a comma stands there."""
+"""The addition to the expectation in faults of numbers with a comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
+"""A number with a decimal comma."""
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
@@ -73,19 +75,19 @@ class Column:
     """A column that a table must or may have.
 
     Attributes:
-        name: in the header.
-        kind: ``"id"`` (text without spaces around it, not empty), ``"text"`` (unchanged, or empty), ``"number"``
-            (finite double) or ``"count"`` (whole number, int64).
-        optional: whether it may be missing from the header.
-        least: smallest value allowed, for numbers.
-        most: largest value allowed, for numbers.
-        one_of: values allowed, where these can be listed: texts, or numbers.
-        whole: whether numbers must be whole; they are int64 then, as of kind ``"count"``.
-        unit: shown in faults.
-        rests: whether ``NAME written``, the decimals as texts (rows,), and ``NAME rest`` are returned too: (rows,)
-            the difference of each double from its decimal, nearly to the last bit (numbers only).
-        label: its name in the header where that is another.
-        blank: what an empty cell represents; None if it is a fault.
+        name: The name of the column in the result and, by default, in the header.
+        kind: ``"id"`` (text, not empty, without surrounding spaces), ``"text"`` (unchanged, possibly empty),
+            ``"number"`` (finite double) or ``"count"`` (whole number, int64).
+        optional: Whether the column may be missing from the header.
+        least: The smallest allowed number.
+        most: The largest allowed number.
+        one_of: The allowed texts or numbers, if they can be listed.
+        whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
+        unit: The unit, shown in faults.
+        rests: Whether two further columns are returned, for numbers only: ``NAME written``, (rows,) the decimals as
+            texts, and ``NAME rest``, (rows,) each decimal less its double, nearly to the last bit.
+        label: The name in the header, if it differs from ``name``.
+        blank: The value of an empty cell; None if an empty cell is a fault.
     """
 
     name: str
@@ -114,7 +116,13 @@ class Column:
 
 
 Table = dict[str, NDArray[Any]]
-"""Columns by name: ``<U`` arrays of ids, float64 or int64 arrays of values."""
+"""The columns of a table by name: ``<U`` arrays of ids or texts, float64 or int64 arrays of numbers."""
+
+
+def _describe_absence(file: File, label: str) -> str:
+    """Return a text on why a required column was not read: it is missing, or its type cannot be read."""
+    is_unreadable = label in file.seen.unreadable
+    return f"column {label!r} of a type that cannot be read" if is_unreadable else f"no column {label!r}"
 
 
 def read_table(
@@ -123,30 +131,32 @@ def read_table(
     """Read a CSV file with a header (UTF-8, with or without BOM, LF or CRLF), or a Parquet file.
 
     Args:
-        file: as the problem names it.
-        columns: to read; others in the file are ignored, and ``solve`` publishes none of them.
-        any_of: alternative sets of optional columns; exactly one set must be there in full
-            (``[("lat", "lon"), ("x", "y")]``).
-        min_rows: 0 if a header alone is a table too: a secret table without its last row is as private as with it.
+        file: The file, as the problem names it.
+        columns: The columns to read. Other columns of the file are ignored and not published by ``solve``.
+        any_of: Alternative sets of optional columns, exactly one of which must be complete (``[("lat", "lon"), ("x",
+            "y")]``).
+        min_rows: The smallest number of rows. It is 0 for secret tables, since refusing an empty table would reveal
+            that nobody is in it.
 
     Returns:
-        The columns found, by name, each of shape (rows,).
+        The columns by name, each of shape (rows,).
 
     Raises:
-        InputError: with every fault found, up to twenty.
+        InputError: All faults of the file, up to twenty.
     """
     frame = table_of(file)
     header = frame.columns
+    # Columns of the alternative sets are stated as alternatives, "lat,lon or x,y".
     choice = {name for names in any_of for name in names}
     expected_labels = [c.label for c in columns if c.name not in choice]
     labels = {c.name: c.label for c in columns}
     expected_labels += [" or ".join(",".join(labels[name] for name in names) for names in any_of)] if any_of else []
     faults = [
-        Fault(file.name, "header", "no column " + repr(c.label), f"columns {', '.join(expected_labels)}")
+        Fault(file.name, "header", _describe_absence(file, c.label), f"columns {', '.join(expected_labels)}")
         for c in columns
         if not c.optional and c.label not in header
     ]
-    repeated_labels = repeated(file)
+    repeated_labels = find_repeated_names(file)
     faults += [
         Fault(file.name, "header", f"column {c.label!r} twice", "one column of that name")
         for c in columns
@@ -157,9 +167,11 @@ def read_table(
         complete_sets = [names for names in any_of if all(name in header for name in names)]
         if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
-            # Without a header the first row is taken for one, so that a secret file's is not quoted.
+            # Without a header the first row is taken for one, so a secret file's is not quoted.
             header_text = f"columns {list_columns(header)}" if header else "no columns"
             actual = "other columns" if file.secret else header_text
+            if unreadable := [name for names in any_of for name in names if name in file.seen.unreadable]:
+                actual = f"{actual}, and {', '.join(unreadable)} of a type that cannot be read"
             faults.append(Fault(file.name, "header", actual, f"columns {choices}, one of these alone"))
     if faults:
         raise InputError(faults)
@@ -169,8 +181,10 @@ def read_table(
     cell_faults = Faults()
     for column in columns:
         if column.label in header:
-            file.seen.columns.update([] if file.secret else [column.label])  # of what is published
+            # Only public files are published, so only their columns are noted.
+            file.seen.columns.update([] if file.secret else [column.label])
             table[column.name] = _to_array(check_column(file.name, frame[column.label], column, cell_faults))
+            # The texts of invalid cells are no decimals.
             if column.rests and not cell_faults.count:
                 written = table[f"{column.name} written"] = _decimal_texts(frame[column.label])
                 table[f"{column.name} rest"] = _decimal_rests(written, table[column.name])
@@ -179,38 +193,42 @@ def read_table(
 
 
 def _check_faults(file: File, faults: Faults) -> None:
-    """Raise the faults of a file, without values if it is secret."""
+    """Raise the collected faults of a file, if any. Values of a secret file are left out."""
     (Faults(conceal(faults.listed), faults.count) if file.secret else faults).check()
 
 
 def _to_array(series: Series) -> NDArray[Any]:
-    """Convert a column to a NumPy array."""
+    """Return a column as a NumPy array of text (``<U``), or of the column's numeric type."""
     import polars as pl
 
     return np.asarray(series.to_numpy(), dtype=np.str_ if series.dtype == pl.String else None)
 
 
 def check_column(name: str, series: Series, column: Column, faults: Faults) -> Series:
-    """Read the cells of one column as texts, doubles or int64, and add invalid ones to ``faults``.
+    """Return the cells of a column as texts, doubles or int64, and add a fault for each invalid cell.
 
     Args:
-        name: of the file, for faults.
-        series: the cells as they were read.
-        column: what they should be.
-        faults: to be checked once all columns are read.
+        name: The name of the file, for faults.
+        series: The cells as they were read.
+        column: The declaration of the column.
+        faults: The list that receives the faults. The caller checks it once all columns are read.
+
+    Returns:
+        The values; those of invalid cells are meaningless.
     """
     import polars as pl
 
     try:
         texts = plain_texts(series)
     except pl.exceptions.PolarsError:  # lists, or bytes
-        type_text = f"values of type {series.dtype}"
+        type_text = f"values of type {type_name(series.dtype)}"
         faults.extend([Fault(name, f"column {column.label}", type_text, "text or numbers", is_description=True)])
         return pl.zeros(len(series), eager=True)
     if column.kind == "text" and not column.one_of:  # any text will do
         return texts.fill_null("") if texts.null_count() else texts
     cell = pl.col("text").fill_null("").str.strip_chars()
     if column.kind in ("id", "text"):
+        # A missing id in a column of doubles is NaN, which is not an id.
         if series.dtype.is_float():
             cell = cell.replace("NaN", "")
         cells = texts.to_frame("text").select(pl.col("text").fill_null(""), stripped=cell)
@@ -221,6 +239,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
             np.zeros(len(series), dtype=np.bool_),
         )
     else:
+        # strict=False: text that is not a number becomes null, and thus "missing".
         numbers = _to_integers(cell) if column.whole else cell.cast(pl.Float64, strict=False)
         cells = texts.to_frame("text").select(stripped=cell, value=numbers.fill_null(0), missing=numbers.is_null())
         cell_texts, values, missing = cells["stripped"], cells["value"], cells["missing"].to_numpy()
@@ -228,11 +247,13 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         array = values.to_numpy()
         is_out_of_bounds = ~missing & ((array < column.least) | (array > column.most))
         is_invalid = missing if column.whole else missing | ~np.isfinite(array)
+        # Each cell gets one fault, so cells that are not numbers are not also reported as too large.
         is_invalid, is_out_of_bounds = is_invalid & ~is_blank, is_out_of_bounds & ~is_invalid
         if is_blank.any():
             values = pl.Series(np.where(is_blank, np.asarray(column.blank, dtype=array.dtype), array))
     if column.one_of:
         is_out_of_bounds = is_out_of_bounds | (~values.is_in(list(column.one_of)).to_numpy() & ~is_invalid)
+    # A cell of the wrong type is told the type alone, one out of bounds the bounds too.
     plain_expectation = evolve(column, least=-math.inf, most=math.inf, one_of=()).expectation
     for rows, expectation in ((is_invalid, plain_expectation), (is_out_of_bounds, column.expectation)):
         positions = np.flatnonzero(rows).tolist()
@@ -243,28 +264,35 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
 
 
 def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str) -> Fault:
-    """Return the fault of one cell."""
+    """Return a fault with the position and text of a cell, and what was expected.
+
+    ``row`` counts from 0 below the header; faults count the header as row 1.
+    """
     hint = point_hint(text) if column.kind in ("number", "count") else ""
     where = f"row {row + 2}, column {column.label}"
     return Fault(name, where, text or "nothing", expectation + hint, is_description=not text)
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return the texts of numbers as they are written (rows,), without surrounding blanks."""
+    """Return (rows,) the texts of numbers as they are written, without surrounding blanks."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the written decimals less the doubles that were read (rows,), to 60 digits, as doubles."""
+    """Return (rows,) the differences written decimal - double, computed with 60 digits and rounded to doubles."""
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
 
 
 def _to_integers(text: Expr) -> Expr:
-    """Parse whole numbers; null if the text is not one. 3.0 is 3, because programs export it so."""
+    """Return an expression that parses text as whole numbers; other text becomes null.
+
+    3.0 is accepted as 3, because programs export whole numbers in this form.
+    """
     import polars as pl
 
+    # Texts that are not integer literals are read as doubles, which represent whole numbers below 2**53 exactly.
     number = text.cast(pl.Float64, strict=False)
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
@@ -272,12 +300,20 @@ def _to_integers(text: Expr) -> Expr:
 
 
 def point_hint(text: str) -> str:
-    """Return a hint that a number needs a point instead of a comma; empty if it has none."""
+    """Return a hint to use a decimal point if ``text`` is a number with a decimal comma; otherwise an empty string."""
     return POINT if _COMMA.fullmatch(text) else ""
 
 
 def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_secret: bool = False) -> list[Fault]:
-    """Return a fault for each id that occurs again. An id of a secret file is not quoted."""
+    """Return a fault for each id that repeats an earlier row. Ids of secret files are not quoted.
+
+    Args:
+        file: The name of the file, for faults.
+        ids: (rows,) the ids.
+        column: The name of the id column, for faults.
+        is_secret: Whether the file is secret.
+    """
+    # A row repeats an id if the id's first row is another one.
     _, first_rows, inverse = np.unique(ids, return_index=True, return_inverse=True)
     repeats = np.flatnonzero(first_rows[inverse] != np.arange(len(ids)))
     faults = Faults()
@@ -290,14 +326,22 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
 def check_ids(
     file: File, ids: NDArray[Any], known_ids: NDArray[Any], column: str, expectation: str
 ) -> NDArray[np.int64]:
-    """Return the positions of ``ids`` among the known ids.
+    """Return (rows,) the position of each id among the known ids.
+
+    Args:
+        file: The file that contains the ids, for faults.
+        ids: (rows,) the ids to find.
+        known_ids: The known ids, without repetitions.
+        column: The name of the id column, for faults.
+        expectation: The expected id in words, for faults.
 
     Raises:
-        InputError: one fault for each id that is not known.
+        InputError: Some ids are unknown. The error has a fault for each of them.
     """
     # A binary search in the sorted ids: the tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
     insertion = np.searchsorted(known_ids[order], ids)
+    # An id beyond the last one is compared with the first, and differs from it.
     insertion[insertion == len(known_ids)] = 0
     position = order[insertion]
     faults = Faults()
@@ -309,10 +353,14 @@ def check_ids(
 
 
 def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
-    """Read ids, one for each line, none of them empty. ``min_rows`` is 0 for a secret file, which may be empty.
+    """Return the ids of a text file with one id per line, as an array (ids,). No line may be empty.
+
+    Args:
+        file: The file.
+        min_rows: The smallest number of ids; 0 for a secret file, which may be empty.
 
     Raises:
-        InputError: a line is empty, an id occurs twice, or there are too few.
+        InputError: A line is empty, an id occurs twice, or there are too few ids.
     """
     text = text_of(file).decode("utf-8")
     if not file.secret and normal_form(text) != text:  # solve publishes the form in which ids are compared
@@ -342,18 +390,19 @@ def read_array(
     maximum: float = math.inf,
     infinite: Callable[[NDArray[np.float64]], NDArray[np.bool_]] | None = None,
 ) -> NDArray[np.float64]:
-    """Read an ``.npy`` matrix of numbers. Whole numbers must be doubles too, which all are up to 2^53.
+    """Read an ``.npy`` matrix of numbers as doubles. Integers that no double represents exactly are refused.
 
     Args:
-        file: as the problem names it.
-        shape: that the array must have; None for a side of any length.
-        what: the array in the field's words, for faults (``"distances (km)"``).
-        minimum: smallest value allowed.
-        maximum: largest size of a finite value allowed.
-        infinite: says which infinities are allowed; none by default. NaN never is.
+        file: The file, as the problem names it.
+        shape: The required shape; None for an axis of any length.
+        what: The name of the array in faults (``"distances (km)"``).
+        minimum: The smallest allowed value.
+        maximum: The largest allowed absolute value of a finite entry.
+        infinite: A function that returns which infinite entries are allowed; by default none are. NaN is never allowed.
 
     Raises:
-        InputError: not an array of that shape, or values that will not do, by row and column from 0.
+        InputError: The file is not an array of the required shape, or values are invalid. Faults give row and column,
+            counted from 0.
     """
     sides = " x ".join("any" if length is None else str(length) for length in shape)
     expectation = f"{what} as an array of numbers, {sides}"
@@ -366,6 +415,7 @@ def read_array(
     if array.ndim != 2 or any(s is not None and s != n for s, n in zip(shape, array.shape, strict=True)):
         actual = " x ".join(map(str, array.shape))
         raise InputError([Fault(file.name, "", f"an array of shape {actual or 'nothing'}", expectation)])
+    # Integers that no double represents would be rounded, and the published matrix would differ.
     values, is_inexact = np.ascontiguousarray(array, dtype=np.float64), no_doubles(array)
     is_invalid = is_inexact | ~np.isfinite(values) | (values < minimum) | (np.abs(values) > maximum)
     if infinite is not None:
@@ -373,22 +423,27 @@ def read_array(
     if is_invalid.any():
         bound = f" of at least {minimum:g}" if minimum > -math.inf else ""
         bound += f" of at most {maximum:g} in size" if maximum < math.inf else ""
-        places = np.argwhere(is_invalid).tolist()
+        positions = np.argwhere(is_invalid).tolist()
         value_expectation = f"{what} as finite numbers{bound}"
         if is_inexact.any():
             value_expectation += ", whole ones up to 2^53, or doubles"
         faults = (
-            Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), value_expectation) for r, c in places
+            Fault(file.name, f"row {r}, column {c} (from 0)", str(array[r, c]), value_expectation) for r, c in positions
         )
-        _check_faults(file, Faults(faults, len(places)))
+        _check_faults(file, Faults(faults, len(positions)))
     return read_only(values)
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id of a table that has one row for each record.
+    """Return (rows,) the position in ``ids`` of each id of a table, which must contain every id exactly once.
+
+    Args:
+        file: The file, for faults.
+        table_ids: (rows,) the ids of the table.
+        ids: The ids of all records.
 
     Raises:
-        InputError: ids that are unknown, missing or there twice.
+        InputError: Ids are unknown, missing or repeated.
     """
     if faults := duplicate_faults(file.name, table_ids, is_secret=file.secret):
         raise InputError(faults)
@@ -402,9 +457,9 @@ def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
 
 
 def _osmnx_roads(edges: File) -> File:
-    """Return a table of roads with columns from, to, km in place of OSMnx's u, v, length (metres); others as they are.
+    """Return a table of roads with the columns from, to, km, converted from OSMnx's u, v, length (m) if necessary.
 
-    A row of OSMnx is a street in one direction; a street that runs both ways has two rows.
+    Each row of an OSMnx table is one direction of a street; a two-way street has two rows.
     """
     from polars import Series as PolarsSeries
 
@@ -416,6 +471,7 @@ def _osmnx_roads(edges: File) -> File:
     check_column(edges.name, frame["length"], number, cell_faults)
     cell_faults.check()
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
+    # Metres are divided by 1,000 as decimals, so that no rounding precedes that of the reader.
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
     text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
     if not edges.secret:
@@ -424,16 +480,21 @@ def _osmnx_roads(edges: File) -> File:
 
 
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
-    """Read the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
+    """Return the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
 
-    Edges as OSMnx writes them (u, v, length in metres) are read too.
+    Edges as written by OSMnx (u, v, length in metres) are accepted too.
+
+    Args:
+        edges: The file of roads.
 
     Raises:
-        InputError: a file that will not do, by row and column.
+        InputError: Cells are invalid. The faults give row and column.
     """
     columns = [Column(name="from", kind="id"), Column(name="to", kind="id")]
     edges = _osmnx_roads(edges)
     table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
     table["km nearest"] = table["km"]
+    # A distance that is too long would promise less privacy, so a double above its decimal is replaced by the next one
+    # below.
     table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
     return table

@@ -1,42 +1,51 @@
-"""Read problem files: TOML into the attrs classes of :mod:`privopt.declare.schema`, with every fault named.
+"""Functions that read TOML problem files as attrs classes (:mod:`privopt.declare.schema`) and report all faults.
 
-Each type of a key has a reader that returns the value or raises a ``RefusedValueError``. Readers of tables collect the
-errors of all keys.
+For each type of key, a reader returns the value or raises a ``RefusedValueError``. Readers of tables collect the errors
+of all keys.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from decimal import Decimal
+from difflib import get_close_matches
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import attrs
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
-from privopt.declare.describe import find_kind_class, list_kind_classes
-from privopt.declare.exact_text import StatedFraction
 from privopt.declare.name_forms import normal_form
 from privopt.declare.schema import KEY, File, FileUse, Folder, Key, ProblemHeading, RefusedValueError, show
-from privopt.declare.toml_text import read_toml
-from privopt.errors import Fault, InputError
+from privopt.declare.toml_text import StatedFraction, find_line, read_toml
+from privopt.errors import Fault, InputError, RegistryError
+from privopt.files.archive import expect, loading_bytes
 from privopt.files.regular import Unreadable, open_regular, read_whole
-from privopt.files.sizes import expect, loading_bytes
+from privopt.registry import registry
 
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
+"""The beginning of faults about unknown keys."""
 
 
 @frozen
 class _Scope:
-    """The context in which file names are resolved: the folder, and which files may be opened."""
+    """The context in which file names are resolved: the base folder, and the files that may be opened.
+
+    Attributes:
+        base: The folder of the problem file.
+        public: Whether the problem is a published copy, whose files must lie in its folder.
+        closed: Whether secret files must not be opened.
+        in_memory: The contents of files by name. These take precedence over files on disk.
+        seen: The parts of each file that have been read so far, by file name.
+    """
 
     base: Path
     public: bool
@@ -50,7 +59,13 @@ _scope: ContextVar[_Scope] = ContextVar("place")
 
 @contextmanager
 def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
-    """Resolve file names relative to a problem file within the block."""
+    """Resolve file names relative to a problem file within the block.
+
+    Args:
+        source: The problem file.
+        public: Whether the problem is a published copy, whose files must lie in its folder.
+        closed: Whether secret files must not be opened.
+    """
     base = Path.cwd() if source.path is None else source.path.resolve().parent
     token = _scope.set(_Scope(base, public, closed, source.in_memory))
     try:
@@ -60,6 +75,7 @@ def _reading_scope(source: File, public: bool, closed: bool) -> Iterator[None]:
 
 
 def _read_number(value: object) -> Decimal | int | float:
+    """Return a finite number unchanged, and refuse any other value. Booleans are refused although bool is an int."""
     if isinstance(value, bool) or not isinstance(value, (int, float, Decimal)):
         raise RefusedValueError(value, "a number")
     if not (value.is_finite() if isinstance(value, Decimal) else isinstance(value, int) or math.isfinite(value)):
@@ -68,6 +84,7 @@ def _read_number(value: object) -> Decimal | int | float:
 
 
 def _read_float(value: Any) -> float:
+    """Return a number as a double, and refuse numbers that are too large for a double."""
     number = _read_number(value)
     try:
         result = float(number)
@@ -79,9 +96,10 @@ def _read_float(value: Any) -> float:
 
 
 def _read_fraction(value: object) -> Fraction:
+    """Return a number as an exact rational that keeps its decimal text."""
     number = value if isinstance(value, Fraction) else _read_number(value)
     # A decimal such as 1e999999999 would become a rational of that many digits.
-    if isinstance(number, Decimal):  # looked at before it is made a rational of so many digits
+    if isinstance(number, Decimal):
         is_in_range = abs(number.adjusted()) <= 300
     else:
         is_in_range = Fraction(1, 10**300) <= abs(Fraction(number)) <= 10**300
@@ -92,6 +110,7 @@ def _read_fraction(value: object) -> Fraction:
 
 
 def _read_int(value: Any) -> int:
+    """Return a whole number that fits into 64 bits, and refuse any other value."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise RefusedValueError(value, "a whole number")
     if abs(value) >= 2**63:
@@ -100,40 +119,48 @@ def _read_int(value: Any) -> int:
 
 
 def _read_bool(value: Any) -> bool:
+    """Return a boolean unchanged, and refuse any other value."""
     if not isinstance(value, bool):
         raise RefusedValueError(value, "true or false")
     return value
 
 
 def _read_text(value: Any) -> str:
+    """Return a text in Unicode's normal form C, in which names are compared."""
     return normal_form(_read_path_text(value))
 
 
 def _read_path_text(value: Any) -> str:
-    """Read the name of a file or folder as it is written, because file systems may distinguish normal forms."""
+    """Return the name of a file or folder unchanged, because file systems may distinguish Unicode's normal forms."""
     if not isinstance(value, str):
         raise RefusedValueError(value, "text in quotes")
     return value
 
 
 def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
+    """Return a value that is one of ``choices`` (words or numbers), and refuse any other value."""
+    # True equals 1, but a key that takes 1 does not take true.
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
     return value
 
 
 def _read_file(value: Any) -> File:
+    """Return the file that a key names, with its contents. The name is relative to the problem file."""
     name = _read_path_text(value)
     if not name:
         raise RefusedValueError(value, "the name of a file")
     scope = _scope.get()
-    use = scope.seen.setdefault(PurePosixPath(name), FileUse())  # one of all keys that name it
+    # All keys that name a file share the record of what is used of it.
+    use = scope.seen.setdefault(PurePosixPath(name), FileUse())
     if name in scope.in_memory:
         return File(name=name, path=None, kept=scope.in_memory[name], seen=use)
     path = scope.base / name
+    # A published folder comes from others, and must not make its reader open other files.
     if scope.public and not _is_within(scope.base, name):
         raise RefusedValueError(value, "the name of a file in the same folder, as privopt solve writes it")
     try:
+        # A link in a published folder could lead to a file of the reader.
         with open_regular(path, links=not scope.public) as (stream, size):
             expect(loading_bytes(stream, size), f"{name} and what is read of it")
             return File(name=name, path=path, kept=read_whole(stream, size), seen=use)
@@ -143,6 +170,7 @@ def _read_file(value: Any) -> File:
 
 
 def _read_folder(value: Any) -> Folder:
+    """Return the folder that a key names relative to the problem file. In a published copy, the path is None."""
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.public:
@@ -155,7 +183,7 @@ def _read_folder(value: Any) -> Folder:
 
 
 def _is_within(base: Path, name: str) -> bool:
-    """Return whether a name leads to a place inside the folder once links are resolved."""
+    """Return whether a name leads to a path inside the folder ``base`` once links are resolved."""
     # Absolute names and .. are refused even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
@@ -164,7 +192,7 @@ def _is_within(base: Path, name: str) -> bool:
 
 
 def _read_secret_file(value: Any) -> File:
-    """Read the name of a secret file, which may be absent from a published copy."""
+    """Return the secret file that a key names. In a published copy the file may be absent and then has no contents."""
     name = _read_path_text(value)
     scope = _scope.get()
     if scope.closed or (scope.public and not os.path.lexists(scope.base / name.replace("\0", ""))):
@@ -185,11 +213,12 @@ _PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
 
 
 def _read_value(value: Any, type_: Any) -> Any:
-    """Convert a value of TOML or JSON to a type.
+    """Return a TOML or JSON value converted to a type.
 
     Raises:
-        RefusedValueError: it is none.
-        InputError: keys inside it, in the file that is called "problem" for want of its name.
+        RefusedValueError: The value does not have the type.
+        InputError: Keys inside the value are invalid. The faults call the file "problem", because its name is not known
+            here.
     """
     if type_ in _PLAIN:
         return _PLAIN[type_](value)
@@ -209,27 +238,42 @@ def _is_optional(type_: Any) -> bool:
 
 
 def _read_union(value: Any, members: list[Any]) -> Any:
-    """Return the value as the first member of a union that accepts it; TOML has no null."""
+    """Return the value as read by the first member of a union that accepts the value.
+
+    ``members`` do not include None, because TOML has no null.
+    """
     expectations = []
     for member in members:
         try:
             return _read_value(value, member)
         except RefusedValueError as error:
+            # An optional value has a single type, whose own error says more.
             if len(members) == 1:
                 raise
-            expectations.append(error.wanted)
+            expectations.append(error.expectation)
     raise RefusedValueError(value, " or ".join(expectations))
 
 
 def _read_table(value: Any, cls: Any) -> Any:
-    """Convert a table to an instance of a class, or raise the faults of all its keys."""
+    """Return a table as an instance of an attrs class declared with :func:`key`.
+
+    Args:
+        value: The table.
+        cls: The class.
+
+    Raises:
+        RefusedValueError: The value is not a table.
+        InputError: Keys of the table are invalid or unknown. The error has the faults of all keys.
+    """
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
     # Annotations are strings until they are resolved.
     attrs.resolve_types(cls)
+    # All keys are read before the faults are raised, so that the user sees all of them at once.
     remaining, values, faults = dict(value), dict[str, Any](), list[Fault]()
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
+        # The field that takes all other keys is filled last.
         if declared is None or declared.rest:
             continue
         name = declared.name or attribute.name
@@ -243,28 +287,59 @@ def _read_table(value: Any, cls: Any) -> Any:
     if rest_names:
         values[rest_names[0]] = remaining
     elif remaining:
-        key_names = ", ".join(_key_names(cls))
-        faults += [Fault("problem", name, UNKNOWN_KEY, f"one of {key_names}") for name in sorted(remaining)]
+        key_names = _key_names(cls)
+        faults += [
+            Fault("problem", name, f"{UNKNOWN_KEY}{_suggest(name, key_names)}", f"one of {', '.join(key_names)}")
+            for name in sorted(remaining)
+        ]
     if faults:
         raise InputError(faults)
     return cls(**values)
 
 
+def _suggest(name: str, key_names: Sequence[str]) -> str:
+    """Return a question that suggests the key most similar to an unknown one; empty if no key is similar."""
+    nearest = get_close_matches(name, key_names, n=1)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def _add_line(fault: Fault, text: str) -> Fault:
+    """Return a fault of a problem file with the line number added if the fault is about an unknown key.
+
+    ``text`` is the text of the problem file. The fault is unchanged if the line cannot be determined.
+    """
+    line = find_line(text, fault.where) if fault.actual.startswith(UNKNOWN_KEY) else None
+    if line is None:
+        return fault
+    return evolve(fault, actual=fault.actual.replace(UNKNOWN_KEY, f"{UNKNOWN_KEY} in line {line}", 1))
+
+
 @contextmanager
 def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
-    """Collect errors of a block as faults of a key, and of the keys inside it."""
+    """Add the errors of a block to ``faults``, as faults of the key ``name`` and of the keys inside its value."""
     try:
         yield
     except RefusedValueError as error:
-        faults.append(Fault("problem", name, error.found, error.wanted))
+        faults.append(Fault("problem", name, error.actual, error.expectation))
     except InputError as error:
         for fault in error.faults:
+            # Faults of the files that the problem names are located in those files.
             is_own_file = fault.file == "problem"
             faults.append(attrs.evolve(fault, where=f"{name}.{fault.where}".strip(".")) if is_own_file else fault)
 
 
 def _read_key(value: object, type_: Any, declared: Key) -> Any:
-    """Read the value of a key, and apply the key's own check."""
+    """Return the value of a key, converted to the key's type and checked by the key's own check.
+
+    Args:
+        value: The TOML or JSON value.
+        type_: The type of the field.
+        declared: The declaration of the key.
+
+    Raises:
+        RefusedValueError: The value has the wrong type, or fails the check.
+        InputError: Keys of a table inside the value are invalid.
+    """
     if declared.kinds:
         return _read_kind(declared, value)
     is_optional = _is_optional(type_)
@@ -284,7 +359,12 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
 
 
 def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
-    """Read a table whose keys the user names. All values have one type; faults name the key."""
+    """Return a table whose keys are chosen by the user and whose values all have the type ``member``.
+
+    Raises:
+        RefusedValueError: The value is not a table.
+        InputError: Values are invalid, or two names are equal in normal form.
+    """
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
     result: dict[str, Any] = {}
@@ -301,8 +381,32 @@ def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
     return result
 
 
+def find_kind_class(declared: Key, name: str) -> type | None:
+    """Return the class of a table whose key ``kind`` is ``name``; None if there is no such kind.
+
+    ``declared.kinds`` is the role, such as "distance". Only the plugin of this kind is loaded.
+    """
+    kinds = registry()
+    is_known = declared.kinds and name in kinds.names(declared.kinds)
+    return kinds.kind(declared.kinds, name).load().keys() if is_known else None
+
+
+def list_kind_classes(declared: Key) -> dict[str, type | None]:
+    """Return the classes that a table with a key ``kind`` can have, by kind; None for kinds that cannot be loaded."""
+    classes: dict[str, type | None] = {}
+    for name in registry().names(declared.kinds) if declared.kinds else ():
+        try:
+            cls = find_kind_class(declared, name)
+        # A kind that cannot be loaded must not hide the others.
+        except RegistryError:
+            classes[name] = None
+        else:
+            classes |= {} if cls is None else {name: cls}
+    return classes
+
+
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Read a table whose key ``kind`` names its class."""
+    """Return a table as an instance of the class that its key ``kind`` selects. The class declares the other keys."""
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
     remaining = dict(value)
@@ -315,7 +419,11 @@ def _read_kind(declared: Key, value: Any) -> Any:
 
 
 def _read_sequence(value: Any, member: Any) -> Any:
-    """Read a list whose items have one type, and name the positions of invalid items."""
+    """Return a list whose items have the type ``member``, as a tuple.
+
+    Raises:
+        RefusedValueError: The value is not a list, or some items are invalid; the message names their positions.
+    """
     if not isinstance(value, list):
         raise RefusedValueError(value, "a list in brackets")
     results, faults = [], []
@@ -323,7 +431,7 @@ def _read_sequence(value: Any, member: Any) -> Any:
         try:
             results.append(_read_value(item, member))
         except RefusedValueError as error:
-            faults.append(f"{error.found} at position {position} where {error.wanted} is expected")
+            faults.append(f"{error.actual} at position {position} where {error.expectation} is expected")
     if faults:
         raise RefusedValueError(value, "a list of valid values", words="; ".join(faults[:3]))
     return tuple(results)
@@ -332,26 +440,34 @@ def _read_sequence(value: Any, member: Any) -> Any:
 def load_problem(
     cls: type[T], source: Path | File, *, public: bool = False, closed: bool = False, ignore: Collection[str] = ()
 ) -> T:
-    """Read a problem file and, once, every file that it names. :attr:`File.contents` are the bytes read then.
+    """Read a problem file, and every file that it names, as an instance of a problem class.
 
-    Its title and purpose are checked, and read by :func:`read_heading`.
+    Each file is read once, so :attr:`File.contents` does not change later. Title and purpose are only checked here;
+    :func:`read_heading` returns them.
 
     Args:
-        cls: attrs class declared with :func:`key`.
-        source: the TOML file; one in memory names files by paths relative to the working folder.
-        public: read a published copy, from which secret files may be absent, and which names no file outside
-            its own folder.
-        closed: open no secret file, though it is there.
-        ignore: tables of other mechanisms, which one file may hold in addition to this one's.
+        cls: An attrs class declared with :func:`key`.
+        source: The TOML file. File names in a problem in memory are relative to the working folder.
+        public: Whether the problem is a published copy, in which secret files may be absent and all files must lie in
+            the folder of the problem file.
+        closed: Whether secret files must not be opened, even if they exist.
+        ignore: The tables of other mechanisms that the file may contain.
+
+    Raises:
+        InputError: The problem file or a file that it names has faults. The error contains all of them.
     """
     if isinstance(source, Path):
-        source = File.read(source, wanted="a problem file in TOML")
+        source = File.read(source, expectation="a problem file in TOML")
     heading, tables = _split_heading(cls, source)
     structure(ProblemHeading, heading, source.name)
     key_names = _key_names(cls)
     data = {name: value for name, value in tables.items() if name in key_names or name not in ignore}
-    with _reading_scope(source, public, closed):
-        return structure(cls, data, source.name)
+    try:
+        with _reading_scope(source, public, closed):
+            return structure(cls, data, source.name)
+    except InputError as error:
+        text = source.contents.decode("utf-8-sig")
+        raise InputError(_add_line(fault, text) for fault in error.faults) from None
 
 
 def read_heading(cls: type, source: File) -> ProblemHeading:
@@ -361,7 +477,10 @@ def read_heading(cls: type, source: File) -> ProblemHeading:
 
 
 def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split the keys of a problem file into its heading and the others, unless the class has such keys itself."""
+    """Split the tables of a problem file into its heading (title and purpose) and all others.
+
+    If the problem class itself declares a key title or purpose, the key does not belong to the heading.
+    """
     tables = read_toml(source)
     heading = {
         name: tables.pop(name) for name in set(_key_names(ProblemHeading)) - {*_key_names(cls)} if name in tables
@@ -370,23 +489,24 @@ def _split_heading(cls: type, source: File) -> tuple[dict[str, Any], dict[str, A
 
 
 def _key_names(cls: type) -> list[str]:
-    """Return the keys of a class as files write them."""
+    """Return the names of a class's keys in files, in the order of the fields."""
     return [a.metadata[KEY].name or a.name for a in attrs.fields(cls) if KEY in a.metadata]
 
 
 def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
-    """Create an instance of a class declared with :func:`key` from tables of TOML or JSON.
+    """Return an instance of a class declared with :func:`key`, created from TOML or JSON data.
 
     Args:
-        cls: the class.
-        data: its keys and their values.
-        file: that they were read from, for faults.
+        cls: The class.
+        data: The values by key.
+        file: The name of the file that the data come from, for faults.
 
     Raises:
-        InputError: every fault, by its key in the file.
+        InputError: Keys are invalid. The error has all faults, each with its key in the file.
     """
     faults: list[Fault] = []
     with _gather_faults(faults, ""):
         instance: T = _read_table(data, cls)
         return instance
+    # Reached only if the block above ended in an error, whose faults it has collected.
     raise InputError(attrs.evolve(fault, file=file) if fault.file == "problem" else fault for fault in faults)

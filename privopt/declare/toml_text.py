@@ -1,34 +1,84 @@
-"""Read and write problem files as TOML text, with exact decimals and a limit on their length."""
+"""Functions that read and write problem files as TOML text, with exact decimals of limited length.
+
+:class:`StatedFraction` is a rational that keeps the decimal text in which it was written.
+"""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from decimal import Context, Decimal, Inexact
 from fractions import Fraction
 from typing import Any, Final, NoReturn
 
 import tomli_w
 
-from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError, UsageError, reason_of
 
+
+class StatedFraction(Fraction):
+    """A rational with its decimal text from a problem file. Arithmetic returns plain fractions without text.
+
+    >>> stated = StatedFraction("0.10")
+    >>> stated == Fraction(1, 10), stated.text, type(stated + 1).__name__
+    (True, '0.10', 'Fraction')
+    """
+
+    __slots__ = ("text",)
+
+    text: str
+
+    def __new__(cls, written: Any, denominator: int | None = None) -> Any:
+        """Create an instance from a decimal text, or a plain Fraction from numbers, which Fraction's methods pass."""
+        if not isinstance(written, str):
+            return Fraction(written, denominator)
+        fraction = super().__new__(cls, Decimal(written))
+        fraction.text = written
+        return fraction
+
+    def __reduce__(self) -> Any:
+        return StatedFraction, (self.text,)
+
+    def __copy__(self) -> StatedFraction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> StatedFraction:
+        return self
+
+
+def exact_text(value: Fraction) -> str:
+    """Return a rational as exact text: as it was written, or as a decimal if that is finite, or else as a quotient.
+
+    >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
+    ('0.125', '1/3')
+    """
+    if isinstance(value, StatedFraction):
+        return value.text
+    # A quotient whose denominator has d decimal digits, and only factors 2 and 5, has at most 3.33 d decimals.
+    digits = len(str(value.numerator)) + 4 * len(str(value.denominator))
+    try:
+        return str(Context(prec=digits, traps=[Inexact]).divide(Decimal(value.numerator), Decimal(value.denominator)))
+    except Inexact:
+        return str(value)
+
+
 LARGEST_TOML: Final = 16 * 2**20
-"""Bytes of the largest problem file: tables belong into files of their own."""
+"""The most bytes of a problem file. Large tables belong in separate files."""
 MOST_DIGITS: Final = 2_000
-"""Digits of the longest number. Exact doubles need at most 1,077; Python does not print whole numbers above 4,300."""
+"""The most digits of a number. Exact doubles need at most 1,077; Python prints integers of up to 4,300 digits."""
 
 
 def _read_decimal(text: str) -> Decimal:
-    """Read a decimal exactly; very long ones are refused."""
+    """Return a decimal exactly, and refuse texts of more than :data:`MOST_DIGITS` characters."""
     if len(text) > MOST_DIGITS:
         raise ValueError(f"a number of {len(text):,} digits")
     return Decimal(text)
 
 
 def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
-    """Return the tables, unless a whole number has too many digits to be printed (hexadecimal text can have them)."""
+    """Return the tables unchanged, and refuse integers with too many digits to print (possible in hexadecimal)."""
     # A loop instead of recursion, since tables may be nested deeply.
     pending: list[Any] = [tables]
     while pending:
@@ -37,20 +87,22 @@ def _check_lengths(tables: dict[str, Any]) -> dict[str, Any]:
             pending.extend(value.values())
         elif isinstance(value, list):
             pending.extend(value)
-        elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:  # a digit has 3.3 bits
+        # A decimal digit has 3.3 bits, so numbers of about 1,800 digits and more are refused.
+        elif isinstance(value, int) and value.bit_length() > 3 * MOST_DIGITS:
             raise ValueError("a whole number of too many digits")
     return tables
 
 
 def read_toml(source: File) -> dict[str, Any]:
-    """Return the tables of a TOML file, its decimals exact.
+    """Return the tables of a TOML file, with exact decimals (:class:`Decimal`).
 
     Raises:
-        InputError: it is too large, or not TOML.
+        InputError: The file is too large, or is not TOML.
     """
     raw = source.contents
 
     def refuse(got: str, expectation: str) -> NoReturn:
+        """Raise an error that says what the file contains and what was expected."""
         raise InputError([Fault(source.name, "", got, expectation)])
 
     if len(raw) > LARGEST_TOML:
@@ -64,8 +116,48 @@ def read_toml(source: File) -> dict[str, Any]:
         refuse(f"text that is not TOML: {reason_of(error)}", "TOML 1.0")
 
 
+_HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\]\[]+?)\s*\]\]?\s*(?:#.*)?$")
+_ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
+
+
+def find_line(text: str, key: str) -> int | None:
+    """Return the number of the line of a TOML text that assigns a key or opens a table; None if it is uncertain.
+
+    ``tomllib`` keeps no positions, so this function searches the lines of the text. A key inside a multi-line string
+    could be mistaken for the key, so a line is returned only if it is the only match. A key of an inline table is
+    located by the line of the table.
+
+    >>> find_line("[privacy]\\nepsilom = 1", "privacy.epsilom")
+    2
+
+    Args:
+        text: A valid TOML text.
+        key: The key with its tables, separated by dots.
+    """
+    table = ""
+    lines_by_key: dict[str, list[int]] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        if header := _HEADER.match(line):
+            table = _plain_key(header[1])
+            lines_by_key.setdefault(table, []).append(number)
+        elif assignment := _ASSIGNMENT.match(line):
+            name = _plain_key(assignment[1])
+            lines_by_key.setdefault(f"{table}.{name}" if table else name, []).append(number)
+    # A key of an inline table has no line of its own: the line of the innermost table that has one is taken.
+    parts = key.split(".")
+    for end in range(len(parts), 0, -1):
+        if lines := lines_by_key.get(".".join(parts[:end])):
+            return lines[0] if len(lines) == 1 else None
+    return None
+
+
+def _plain_key(text: str) -> str:
+    """Return a dotted key with its blanks and quotes removed."""
+    return ".".join(part.strip().strip("\"'") for part in text.split("."))
+
+
 def to_toml(tables: Mapping[str, object]) -> str:
-    """Write nested mappings as TOML 1.0 with tomli-w. Rationals become the decimals that they equal.
+    """Return nested mappings as TOML 1.0 text. Rationals become the decimals that they equal.
 
     >>> print(to_toml({"privacy": {"epsilon": 0.5}, "records": {"grid": {"rows": 2}}}), end="")
     [privacy]
@@ -78,7 +170,11 @@ def to_toml(tables: Mapping[str, object]) -> str:
 
 
 def _to_plain(value: object, where: str) -> object:
-    """Convert a value to one that TOML can hold."""
+    """Return a value in a form that TOML can express; ``where`` is the name of the value in error messages.
+
+    Raises:
+        UsageError: TOML cannot express the value.
+    """
     if isinstance(value, Mapping):
         return {str(name): _to_plain(inner, f"{where}.{name}") for name, inner in value.items()}
     if isinstance(value, (str, bool, int)):
@@ -88,6 +184,7 @@ def _to_plain(value: object, where: str) -> object:
     if isinstance(value, Fraction) and "/" not in exact_text(value):
         return Decimal(exact_text(value))
     if isinstance(value, (float, Decimal)):
+        # Subclasses, such as doubles of NumPy, may have another text.
         return value if type(value) in (float, Decimal) else float(value)
     if getattr(value, "shape", None) == ():  # a number of NumPy
         return _to_plain(value.item(), where)  # type: ignore[attr-defined]

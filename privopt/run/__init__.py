@@ -1,1 +1,1 @@
-"""From a problem file to a certified folder and back: solve, verify, audit, report."""
+"""The steps between a problem file and a certified release folder: solve, verify and audit."""

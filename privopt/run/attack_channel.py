@@ -1,4 +1,9 @@
-"""Measure what an attacker learns from a release whose channel is public."""
+"""Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and a test on samples.
+
+A channel is the matrix of probabilities of each report given each secret. Epsilon is the largest log ratio of two rows
+per unit of distance. The Bayes error is the error of guessing the secret with the highest posterior. The test on
+samples derives a lower bound on epsilon from reports that are drawn for the two secrets with the largest ratio.
+"""
 
 from __future__ import annotations
 
@@ -16,54 +21,60 @@ from privopt.numbers.binomial import epsilon_lower
 __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 
 MAX_COMPARISONS: Final = 4_000_000_000
-"""Comparisons of two probabilities up to which all pairs of secrets are compared: some 4 s of one core, as 500 secrets
-and reports took 0.12 s."""
+"""The most comparisons of two probabilities for which all pairs of secrets are compared.
+
+This many comparisons take about 4 s on one core, since those of 500 secrets and reports took 0.12 s."""
 
 BLOCK: Final = 1 << 22
-"""Probabilities that are compared at once."""
+"""The number of probabilities that are compared at once, which bounds the memory."""
 
 ATTACK_CONFIDENCE: Final = 0.999
+"""The confidence of the lower bound on epsilon from the attack on samples."""
 SECRET_DRAWS: Final = 20_000
-"""Draws for each of the two secrets that the statistical attack compares."""
+"""The number of draws for each of the two secrets that the statistical attack compares."""
 
 
 def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> dict[str, Any]:
-    """Measure the keys of ``privopt audit --json`` that a channel gives.
+    """Return the figures of ``privopt audit --json`` that can be computed from a channel.
 
     Args:
-        channel: how likely each report is for each secret, as the release states it.
-        release: that draws, where it can: draws are held against what the channel states.
-        guarantee: what is claimed: epsilon per unit of distance, or for any two secrets.
+        channel: The probabilities of each report for each secret, as the release states them.
+        release: The release. If it can draw samples, they are attacked as well.
+        guarantee: The claim, whose epsilon holds per unit of distance or for any two secrets.
 
     Returns:
-        ``epsilon`` (``achieved`` is None where distances are unknown and the claim is per unit of them),
-        ``bayes_error``, ``entropy_bits`` and ``statistical``.
+        ``epsilon``, ``bayes_error``, ``entropy_bits`` and ``statistical``. ``achieved`` in ``epsilon`` is None if the
+        claim is per unit of distance and distances are unknown, or if there are no pairs or too many.
     """
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)
     prior = np.full(count, 1.0 / count) if channel.prior is None else np.asarray(channel.prior, dtype=np.float64)
-    per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind  # that is of any two secrets
-    known = channel.distances is not None or not per_distance
+    # Local DP may have a unit such as "per person", but its epsilon is for any two secrets.
+    per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind
+    is_measurable = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
-    if known and count > 1 and z.size * count <= MAX_COMPARISONS:
-        achieved, pair = _steepest(channel, z, per_distance=per_distance)
-    claimed = None if guarantee.epsilon is None else float(guarantee.epsilon)
-    drawn = None if pair is None else _sampled(channel, release, pair, per_distance=per_distance)
+    if is_measurable and count > 1 and z.size * count <= MAX_COMPARISONS:
+        achieved, pair = _find_max_slope(channel, z, per_distance=per_distance)
+    claimed_epsilon = None if guarantee.epsilon is None else float(guarantee.epsilon)
+    statistical_attack = (
+        None if pair is None else _attack_by_sampling(channel, release, pair, per_distance=per_distance)
+    )
     return {
-        "epsilon": {"claimed": claimed, "achieved": achieved, "unit": guarantee.unit},
+        "epsilon": {"claimed": claimed_epsilon, "achieved": achieved, "unit": guarantee.unit},
         "bayes_error": bayes_error(z, prior),
         "entropy_bits": entropy_bits(z, prior),
-        "statistical": drawn,
+        "statistical": statistical_attack,
     }
 
 
 def bayes_error(probabilities: Floats, prior: Floats) -> float:
-    """Return the probability that an attacker who guesses the likeliest record of each output is wrong.
+    """Return the probability that an attacker who guesses the most likely record for each output is wrong.
 
     Args:
-        probabilities: (N, K).
-        prior: (N,) summing to 1.
+        probabilities: (N, K) probability of each output given each record.
+        prior: (N,) probability of each record, summing to 1.
     """
+    # 1 - sum over outputs of max over secrets of prior times probability; in blocks, to bound the memory.
     best = np.zeros(probabilities.shape[1])
     for part in slices(probabilities.shape[1], len(probabilities), BLOCK):
         best[part] = (prior[:, None] * probabilities[:, part]).max(axis=0)
@@ -74,73 +85,99 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
     """Return the entropy of the released output under the prior, in bits.
 
     Args:
-        probabilities: (N, K).
-        prior: (N,) summing to 1.
+        probabilities: (N, K) probability of each output given each record.
+        prior: (N,) probability of each record, summing to 1.
     """
     marginal = prior @ probabilities
+    # Outputs of probability 0 contribute 0 by convention, but their logarithm is not finite.
     positive = marginal[marginal > 0]
     return float(max(0.0, -(positive * np.log2(positive)).sum()))
 
 
-def _apart(channel: Channel, row: int, *, per_distance: bool) -> Floats:
-    """Return the distances of a secret to all secrets; 1 where the claim is for any two."""
+def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats:
+    """Return (N,) the distances from a secret to all secrets.
+
+    Args:
+        channel: The channel, with distances if ``per_distance``.
+        row: The row of the secret.
+        per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
+    """
     if not per_distance or channel.distances is None:
         return np.ones(len(channel.inputs))
     return np.asarray(channel.distances(np.array([row]))[0], dtype=np.float64)
 
 
-def _steepest(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the greatest log ratio over distance, and the secrets that have it.
+def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
+    """Return the largest log ratio per unit of distance, and the rows of the two secrets that attain it.
 
-    It is infinite where a report is possible for one secret alone, or where secrets at distance 0 differ.
+    The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
+    different probabilities.
+
+    Args:
+        channel: The channel, for its distances.
+        z: (N, K) the channel's probabilities.
+        per_distance: Whether the claim is per unit of distance; otherwise every distance counts as 1.
     """
     with np.errstate(divide="ignore"):
         logs = np.log(z)
     greatest, pair = 0.0, (0, 1)
+    # Each pair once: the absolute log ratio is symmetric.
     for row in range(len(z) - 1):
         spread = np.zeros(len(z) - row - 1)
         for part in slices(len(spread), z.shape[1], BLOCK):
             with np.errstate(invalid="ignore"):
-                apart = np.abs(logs[row + 1 + part.start : row + 1 + part.stop] - logs[row])
-            apart[np.isnan(apart)] = 0.0  # impossible for both
-            spread[part] = apart.max(axis=1, initial=0.0)
-        far = _apart(channel, row, per_distance=per_distance)[row + 1 :]
+                log_ratios = np.abs(logs[row + 1 + part.start : row + 1 + part.stop] - logs[row])
+            log_ratios[np.isnan(log_ratios)] = 0.0  # -inf minus -inf: the report is impossible for both
+            spread[part] = log_ratios.max(axis=1, initial=0.0)
+        distances = _distances_from(channel, row, per_distance=per_distance)[row + 1 :]
         with np.errstate(divide="ignore", invalid="ignore"):
-            slope = np.where(spread > 0, spread / far, 0.0)
-        worst = int(slope.argmax())
-        if slope[worst] > greatest:
-            greatest, pair = float(slope[worst]), (row, row + 1 + worst)
+            slope = np.where(spread > 0, spread / distances, 0.0)
+        steepest = int(slope.argmax())
+        if slope[steepest] > greatest:
+            greatest, pair = float(slope[steepest]), (row, row + 1 + steepest)
     return greatest, pair
 
 
-def _sampled(channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from draws alone, for two secrets; None where the release draws nothing."""
-    if type(release).sample is Release.sample:
-        return None
-    numbers = {name: number for number, name in enumerate(channel.outputs)}
-    one, two = (str(channel.inputs[row]) for row in pair)
-    drawn = [
-        np.array([numbers.setdefault(report, len(numbers)) for report in release.sample(name, SECRET_DRAWS)])
-        for name in (one, two)
-    ]
-    far = float(_apart(channel, pair[0], per_distance=per_distance)[pair[1]])
-    return attack_two(drawn, [one, two], far)
-
-
-def attack_two(drawn: Sequence[Ints], names: Sequence[str], far: float) -> dict[str, Any]:
-    """Return a lower bound on epsilon from draws alone.
+def _attack_by_sampling(
+    channel: Channel, release: Release, pair: tuple[int, int], *, per_distance: bool
+) -> dict[str, Any] | None:
+    """Return a lower bound on epsilon that is computed from draws for two secrets; None if sampling is impossible.
 
     Args:
-        drawn: reports of each of two secrets, as many of both.
-        names: of the secrets.
-        far: their distance; 1 where the claim is for any two.
+        channel: The channel, for the names of secrets and reports.
+        release: The release, which draws the reports.
+        pair: The rows of the two secrets.
+        per_distance: Whether the claim is per unit of distance.
     """
-    least = epsilon_lower(drawn[0], drawn[1], ATTACK_CONFIDENCE)
-    if least > 0:  # at distance 0 any difference is one too many
-        least = least / far if far > 0 else math.inf
+    # A release that does not override the method of the base class cannot be sampled.
+    if type(release).sample is Release.sample:
+        return None
+    # Reports that the channel does not list get numbers too, for that is a fault the attack should see.
+    numbers = {name: number for number, name in enumerate(channel.outputs)}
+    first_name, second_name = (str(channel.inputs[row]) for row in pair)
+    reports_by_secret = [
+        np.array([numbers.setdefault(report, len(numbers)) for report in release.sample(name, SECRET_DRAWS)])
+        for name in (first_name, second_name)
+    ]
+    distance = float(_distances_from(channel, pair[0], per_distance=per_distance)[pair[1]])
+    return attack_two(reports_by_secret, [first_name, second_name], distance)
+
+
+def attack_two(reports_by_secret: Sequence[Ints], names: Sequence[str], distance: float) -> dict[str, Any]:
+    """Return a lower bound on epsilon from samples of two secrets, as the audit's ``statistical`` entry.
+
+    Args:
+        reports_by_secret: For each of the two secrets, the same number of reports, as output numbers.
+        names: The names of the two secrets.
+        distance: The distance between the secrets; 1 if the claim is for any two secrets.
+    """
+    lower_bound = epsilon_lower(reports_by_secret[0], reports_by_secret[1], ATTACK_CONFIDENCE)
+    # Secrets at distance 0 must have equal reports, so any difference refutes every epsilon.
+    if lower_bound > 0:
+        lower_bound = lower_bound / distance if distance > 0 else math.inf
     return {
-        "epsilon_lower": least,
+        "epsilon_lower": lower_bound,
         "confidence": ATTACK_CONFIDENCE,
-        "draws": 2 * len(drawn[0]),
+        "draws": 2 * len(reports_by_secret[0]),
         "records": list(names),
     }

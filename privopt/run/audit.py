@@ -1,4 +1,8 @@
-"""``privopt audit``: what an attacker gets from a release, measured."""
+"""``privopt audit``: measures of what an attacker learns from a release.
+
+The mechanism's own attacks (:class:`privopt.interfaces.abilities.Audits`) take precedence. Figures that the mechanism
+leaves out are computed from the channel of the release.
+"""
 
 from __future__ import annotations
 
@@ -13,43 +17,50 @@ from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
 
+# The figures that every audit has; "gv" is the share of violated inequalities and the extent of the violation.
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Measure a DIR; a key is None where it does not apply to its mechanism.
+    """Return figures on what an attacker learns from a release folder (DIR); None for figures that do not apply.
 
-    Where a mechanism measures nothing of its own, what its release states of its reports is measured
-    (:meth:`privopt.interfaces.release.Release.channel`).
+    If the mechanism does not measure the Bayes error itself, missing figures are computed from the channel of the
+    release (:meth:`privopt.interfaces.release.Release.channel`).
 
     Args:
         folder: DIR.
-        over_time: reports of one place, at most, for attacks on many; default: the key ``over_time`` is, too.
-        progress: called with what is being done.
+        over_time: The largest number of reports of one place for attacks over time. If None, the key ``over_time`` is
+            omitted.
+        progress: A function that is called with the name of each step.
 
     Raises:
-        DoesNotHoldError: DIR does not hold.
+        DoesNotHoldError: A checksum or a claim of DIR does not hold.
         InputError: DIR cannot be read.
     """
     opened = open_verified(folder, progress=progress)
     if progress is not None:
         progress("attacking the release", 0, None, None)
     epsilon = opened.result.guarantee.epsilon
+    # Every key is present, with None if it does not apply, so that readers of the JSON need not ask which exist.
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     mechanism, problem, release = opened.mechanism, opened.problem, opened.release
+    # A mechanism's own attacks come first; only figures that it leaves out are measured on the channel.
     own_figures = mechanism.audit(problem, release, opened.result) if isinstance(mechanism, Audits) else {}
-    found = {**blank, **own_figures}
+    figures = {**blank, **own_figures}
     channel = channel_of(mechanism, problem, release)
-    if found["bayes_error"] is None and isinstance(channel, Channel):
+    if figures["bayes_error"] is None and isinstance(channel, Channel):
         measured = attack_channel(channel, opened.release, opened.result.guarantee)
-        own = found["epsilon"].get("achieved") is not None
-        found |= {
-            name: value for name, value in measured.items() if found[name] is None or (name == "epsilon" and not own)
+        # "epsilon" always has the claim; it is replaced only if the mechanism did not measure what is achieved.
+        has_achieved_epsilon = figures["epsilon"].get("achieved") is not None
+        figures |= {
+            name: value
+            for name, value in measured.items()
+            if figures[name] is None or (name == "epsilon" and not has_achieved_epsilon)
         }
     if over_time is not None and isinstance(mechanism, AuditsOverTime):
-        found["over_time"] = mechanism.over_time(problem, release, opened.result, over_time)
-    return found
+        figures["over_time"] = mechanism.over_time(problem, release, opened.result, over_time)
+    return figures
 
 
 _WORDS: Final = {
@@ -64,10 +75,13 @@ _WORDS: Final = {
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Show the audit as lines of text; keys of the mechanism's own come last. One line names what does not apply."""
+    """Return the figures of an audit as text, with a last line that names the figures that do not apply."""
     titles = {name: _WORDS.get(name, name.replace("_", " ")) for name in figures}
     lines = [
-        f"{titles[name]:<30}{line}" for name, value in figures.items() if value is not None for line in _lines(value)
+        f"{titles[name]:<30}{line}"
+        for name, value in figures.items()
+        if value is not None
+        for line in _format_lines(value)
     ]
     absent = ", ".join(titles[name] for name, value in figures.items() if value is None)
     if absent:
@@ -75,31 +89,40 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _lines(value: object, *, split: bool = False) -> list[str]:
-    """Return one line, or of what holds tables in tables a line for each of these and one for the rest."""
+def _format_lines(value: object, *, split: bool = False) -> list[str]:
+    """Return the lines of text for a figure: one line, unless the figure is a mapping of mappings of mappings.
+
+    In that case, each inner mapping has a line of its own that begins with its name.
+
+    Args:
+        value: The figure.
+        split: Whether inner mappings get lines of their own in any case, as they do inside a figure that is split.
+    """
     inner = value if isinstance(value, Mapping) else {}
-    tables = {name: each for name, each in inner.items() if isinstance(each, Mapping)}
-    split = split or any(isinstance(each, Mapping) for table in tables.values() for each in table.values())
+    tables = {name: item for name, item in inner.items() if isinstance(item, Mapping)}
+    split = split or any(isinstance(item, Mapping) for table in tables.values() for item in table.values())
     if not (split and tables):
-        return [_pairs(inner) if inner else _shown(value)]
-    flat = {name: each for name, each in inner.items() if name not in tables and each is not None}
-    lines = [_pairs(flat)] if flat else []
+        return [_format_pairs(inner) if inner else _format_value(value)]
+    flat = {name: item for name, item in inner.items() if name not in tables and item is not None}
+    lines = [_format_pairs(flat)] if flat else []
     return lines + [
-        f"{name.replace('_', ' ')}: {line}" for name, each in tables.items() for line in _lines(each, split=True)
+        f"{name.replace('_', ' ')}: {line}" for name, item in tables.items() for line in _format_lines(item, split=True)
     ]
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
+    """Return a value as text: numbers with six digits, mappings as pairs in brackets, and lists item by item."""
     if value is None:
         return "unknown"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):
-        return f"({_pairs(value)})"
+        return f"({_format_pairs(value)})"
     if isinstance(value, (list, tuple)):
-        return (" and " if len(value) == 2 else " ").join(map(_shown, value))
+        return (" and " if len(value) == 2 else " ").join(map(_format_value, value))
     return str(value)
 
 
-def _pairs(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{inner.replace('_', ' ')} {_shown(what)}" for inner, what in value.items())
+def _format_pairs(value: Mapping[str, Any]) -> str:
+    """Return the names and values of a mapping as text, separated by commas."""
+    return ", ".join(f"{inner.replace('_', ' ')} {_format_value(item)}" for inner, item in value.items())

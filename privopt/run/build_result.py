@@ -1,71 +1,103 @@
-"""Build the result of a solve from the measurement of its release, and reject a release that fails."""
+"""Functions that build a solve's result, read it back from result.json, and compare two results.
+
+A result contains the measurement of the release, the versions of the software, and the options of the run. Releases
+that fail their certificate are rejected.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+import platform
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from attrs import evolve
 
-from privopt.errors import CertificationError
+from privopt.declare import structure
+from privopt.declare.schema import RefusedValueError
+from privopt.errors import CertificationError, Fault, InputError, cut
+from privopt.files.release_folder import RESULT, read_document
 from privopt.interfaces import Bounds, Mechanism, Objective, Outcome, Release, Result, SolveContext
 from privopt.interfaces.abilities import ProvesBound, Warns, details_of, solves_program
 from privopt.interfaces.result import LP, Details, Plugin, ProblemFile, RunOptions, Times
 from privopt.registry import registry
 from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import ProblemCopy
-from privopt.run.result_file import RELATIVE_TOLERANCE
 from privopt.run.task import Task
-from privopt.run.versions import versions_behind
 from privopt.specs import NOTHING
 from privopt.version import VERSION
 
 if TYPE_CHECKING:
-    from privopt.run.options import Options
+    from privopt.run.task import Options
 else:
     Options = Any
 
-__all__ = ["build_result", "collect_warnings", "problem_reference"]
+__all__ = [
+    "RELATIVE_TOLERANCE",
+    "build_result",
+    "collect_warnings",
+    "differences",
+    "problem_reference",
+    "read_result",
+    "result_of",
+    "versions_behind",
+]
+
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Collect the warnings of the mechanism and of the notion that the release satisfies."""
+    """Return the mechanism's warnings and those of the privacy notion that the release satisfies."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
 
 
 def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, options: Options) -> Result:
-    """Measure a release and build its result; the times are added later.
+    """Measure a release and return its result for result.json. The times are added later.
+
+    Args:
+        task: The problem, and the mechanism and method that solved it.
+        outcome: The mechanism's outcome, with the release, a lower bound, and facts about the search.
+        context: The context of the run, for the gap and for progress.
+        options: The options of the run.
 
     Raises:
-        CertificationError: The release does not hold, or was not measured, or its loss could not be evaluated.
+        CertificationError: The certificate does not hold or was not measured, or the loss could not be evaluated.
     """
     registered, method, mechanism = task.registered, task.method, task.mechanism
-    with context.timed("verify"):
+    context.report("certifying the release")
+    with context.time_phase("verify"):
         measurement = measure_release(registered, mechanism, task.problem, outcome.release, method.name)
     _check_certificate(task, measurement)
     value, utility, certificate = measurement.value, measurement.utility, measurement.certificate
+    # measure_release collects the error for verify, which reports it; a solve fails with it.
     if measurement.value_error is not None:
         raise measurement.value_error
     if value is None or math.isnan(value):
         raise CertificationError("the release's objective could not be evaluated; nothing written")
+    # A mechanism may state no bound, or an infinite one, which says nothing.
     bound = outcome.lower_bound
     has_bound = bound is not None and not math.isinf(bound)
     bound = _check_bound(bound, value, maximise=utility.maximise) if bound is not None and has_bound else None
-    told = dict(outcome.details)
+    method_facts = dict(outcome.details)
     if options.jobs is not None:
-        told["jobs"] = options.jobs
-    if bound is not None and not isinstance(mechanism, ProvesBound):  # nothing in DIR will prove it
-        told, bound = {"lower_bound": bound, **told}, None
-    program = told.pop(LP, None)
+        method_facts["jobs"] = options.jobs
+    # Nothing in DIR will prove the bound, so it becomes a fact that verify does not check.
+    if bound is not None and not isinstance(mechanism, ProvesBound):
+        method_facts, bound = {"lower_bound": bound, **method_facts}, None
+    program = method_facts.pop(LP, None)
     if program is not None and not solves_program(mechanism):
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    # A seed that no noise came from would claim that the release is not private.
+    # The noise of this release did not come from the seed. Stating it would claim that the release is not private.
     has_own_noise = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,
@@ -89,22 +121,28 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         time=Times(build=0.0, solve=0.0, repair=0.0, verify=0.0, total=0.0),
         solver={**outcome.solver, "versions": versions_behind(registered.plugin)},
         details=Details(
-            told=told,
+            told=method_facts,
             value_unit=measurement.value_unit,
             lp=None if program is None else _program_bounds(program),
-            facts=details_of(mechanism, task.problem, outcome.release, method.name, told),
+            facts=details_of(mechanism, task.problem, outcome.release, method.name, method_facts),
         ),
     )
 
 
 def _program_bounds(program: Mapping[str, Any]) -> Bounds:
-    """Return the value and the lower bound of a linear program; not every program has a bound."""
+    """Return the value and the lower bound, if there is one, of the linear program that a mechanism reports."""
+    # Rounding can put the bound of a program that is solved to optimality slightly above its value.
     bound = program.get("lower_bound")
     return Bounds.of(program["value"], bound if bound is None else min(bound, program["value"]))
 
 
 def _check_certificate(task: Task, measurement: Measurement) -> None:
-    """Refuse a release that fails, or whose claim was not measured or is not the registered one."""
+    """Raise a CertificationError if the certificate of a release fails, or if its claim is unmeasured or unregistered.
+
+    Args:
+        task: The mechanism and its method, for messages.
+        measurement: The measurement of the release.
+    """
     kind, certificate = measurement.guarantee.kind, measurement.certificate
     if kind != measurement.registered_kind:
         raise CertificationError(
@@ -119,14 +157,171 @@ def _check_certificate(task: Task, measurement: Measurement) -> None:
 
 
 def problem_reference(copy: ProblemCopy) -> ProblemFile:
-    """Return the problem file as result.json names it."""
+    """Return the name and checksum of the problem file for result.json."""
     return ProblemFile(file=copy.name, sha256=copy.sha256)
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return a bound that does not contradict the value; if they differ by rounding only, the value."""
+    """Return the bound on the optimum, or the value if the bound exceeds it only by rounding.
+
+    Args:
+        bound: A lower bound, or an upper one if ``maximise``.
+        value: The objective of the release.
+        maximise: Whether the objective is maximised.
+
+    Raises:
+        CertificationError: The bound contradicts the value, or is not a number.
+    """
+    # "not <=" instead of ">": a NaN must be refused too.
     excess = value - bound if maximise else bound - value
     if not excess <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
-        side, name = ("below", "upper") if maximise else ("above", "lower")
-        raise CertificationError(f"the {name} bound {bound!r} lies {side} the objective {value!r}; nothing written")
+        direction, name = ("below", "upper") if maximise else ("above", "lower")
+        raise CertificationError(
+            f"the {name} bound {bound!r} lies {direction} the objective {value!r}; nothing written"
+        )
     return max(bound, value) if maximise else min(bound, value)
+
+
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+"""Matches the name of a distribution at the beginning of a requirement such as ``numpy>=2``."""
+_OTHERS: Final = re.compile(r";.*\bextra\b")
+"""Matches the part of a requirement that makes it optional."""
+
+
+@cache
+def versions_behind(plugin: str) -> dict[str, str]:
+    """Return, by name, the versions of Python and of every installed distribution that a plugin requires.
+
+    The requirements are followed recursively from the plugin's distribution.
+
+    Args:
+        plugin: The name of the plugin's distribution.
+    """
+    versions: dict[str, str] = {}
+    # A stack of names to look up. The names are compared in the normal form of Python's packaging rules.
+    remaining, visited = [plugin], {""}
+    while remaining:
+        name = remaining.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in visited:
+            continue
+        visited.add(key)
+        try:
+            metadata = distribution(name).metadata  # Read once, because it is parsed each time.
+        except PackageNotFoundError:
+            # Required on another system only, or the "plugin" of a mechanism without a distribution.
+            continue
+        except (ValueError, OSError):
+            # Damaged metadata: neither the version nor the requirements are known.
+            versions[name] = "unknown"
+            continue
+        names, numbers = metadata.get_all("Name") or [name], metadata.get_all("Version") or ["unknown"]
+        versions[names[0]] = numbers[0]
+        matches = [_NAME.match(text) for text in metadata.get_all("Requires-Dist") or [] if not _OTHERS.search(text)]
+        remaining += [match[0] for match in matches if match is not None]
+    return {"python": platform.python_version(), **{name: versions[name] for name in sorted(versions, key=str.lower)}}
+
+
+RELATIVE_TOLERANCE: Final = 1e-9
+"""The largest permitted relative difference between a figure in result.json and the recomputed figure.
+
+Machines and versions of NumPy sum in different orders, so the last digits of doubles may differ."""
+
+
+def read_result(folder: Path) -> Result:
+    """Read and parse the result.json of a release folder without checking its claims."""
+    return result_of(read_document(folder), str(folder / RESULT))
+
+
+def result_of(document: Mapping[str, Any], file: str) -> Result:
+    """Return the parsed result from a result.json that was read as a JSON object.
+
+    Values that follow from others (the status, epsilon as a double, the warning about a seed) are not read. ``verify``
+    compares them with :meth:`Result.to_json`.
+
+    Args:
+        document: The content of the file as a JSON object.
+        file: The name of the file, for messages.
+
+    Raises:
+        InputError: A value is missing or malformed.
+    """
+    leaves = {name: value for name, value in document.items() if name != "status"}
+    guarantee = document.get("guarantee")
+    if isinstance(guarantee, Mapping):
+        guarantee_leaves = {name: value for name, value in guarantee.items() if name not in ("epsilon_text", "warning")}
+        try:
+            leaves["guarantee"] = guarantee_leaves | {"epsilon": _parse_exact_number(guarantee.get("epsilon_text"))}
+        except RefusedValueError as error:
+            raise InputError([Fault(file, "guarantee.epsilon_text", error.actual, error.expectation)]) from None
+    return structure(Result, leaves, file)
+
+
+def _parse_exact_number(text: object) -> Decimal | Fraction | None:
+    """Return a rational number from text written by :func:`privopt.declare.toml_text.exact_text`, of any size."""
+    if text is None:
+        return None
+    if isinstance(text, str):
+        try:
+            return Fraction(text) if "/" in text else Decimal(text)
+        except (ValueError, ZeroDivisionError, InvalidOperation):
+            pass
+    raise RefusedValueError(text, "an exact number as text, or null")
+
+
+def differences(
+    claimed_value: object, expected_value: object, where: str, *, tolerance: float = RELATIVE_TOLERANCE
+) -> Iterator[str]:
+    """Compare a claimed JSON value with the expected one, and yield a line for each leaf that differs.
+
+    Args:
+        claimed_value: The value in result.json.
+        expected_value: The value that follows from the other files.
+        where: The path of the value in result.json.
+        tolerance: The relative difference up to which doubles count as equal.
+    """
+    if isinstance(expected_value, dict) and isinstance(claimed_value, dict):
+        # All names, those that are expected first.
+        for name in {**expected_value, **claimed_value}:
+            inner = f"{where}.{name}".lstrip(".")
+            if name not in claimed_value:
+                yield f"{inner}: missing; it should be {cut(repr(expected_value[name]))}"
+            elif name not in expected_value:
+                yield f"{inner}: claims {cut(repr(claimed_value[name]))}, which nothing here gives"
+            else:
+                yield from differences(claimed_value[name], expected_value[name], inner, tolerance=tolerance)
+    elif (
+        isinstance(expected_value, list)
+        and isinstance(claimed_value, list)
+        and len(expected_value) == len(claimed_value)
+    ):
+        for index, (claimed_item, expected_item) in enumerate(zip(claimed_value, expected_value, strict=True)):
+            yield from differences(claimed_item, expected_item, f"{where}[{index}]", tolerance=tolerance)
+    elif not _is_close(claimed_value, expected_value, tolerance):
+        yield f"{where}: claims {cut(repr(claimed_value))}, the files give {cut(repr(expected_value))}"
+
+
+def _is_close(claimed_value: object, expected_value: object, tolerance: float) -> bool:
+    """Return whether two values of a JSON document agree.
+
+    If either value is a float, two numbers agree within the relative tolerance. Otherwise the values must be equal and
+    of the same type.
+
+    Args:
+        claimed_value, expected_value: The two values, which are not two mappings or two lists of equal length.
+        tolerance: The largest difference relative to the larger value.
+    """
+    if type(claimed_value) is type(expected_value) and claimed_value == expected_value:
+        return True
+    # Booleans count as integers in Python, but true is not the number 1 here.
+    if bool in (type(claimed_value), type(expected_value)) or not (
+        isinstance(claimed_value, float) or isinstance(expected_value, float)
+    ):
+        return False
+    if not isinstance(claimed_value, (int, float)) or not isinstance(expected_value, (int, float)):
+        return False
+    if any(isinstance(value, float) and not math.isfinite(value) for value in (claimed_value, expected_value)):
+        return False
+    # Compared as fractions, because an integer may be larger than any double.
+    claimed_number, expected_number = Fraction(claimed_value), Fraction(expected_value)
+    return abs(claimed_number - expected_number) <= Fraction(tolerance) * max(abs(claimed_number), abs(expected_number))

@@ -1,4 +1,7 @@
-"""Run the program extracted from a proof (docs/proof), if ``make formal`` has built it."""
+"""The interface to the checker that ``make formal`` extracts from the formal proof in docs/proof.
+
+The checker is a separate OCaml program that reads the folder by itself and shares no code with this package.
+"""
 
 from __future__ import annotations
 
@@ -10,39 +13,41 @@ from pathlib import Path
 from privopt.errors import DoesNotHoldError, UsageError
 
 KERNEL = "privopt-kernel"
-"""Name of the program."""
+"""The file name of the program."""
 
 PROVED, NOT_PROVED = 0, 1
+"""Exit codes of the program. Any other code means that it could not read the folder or does not cover it."""
 
 
 def find_kernel() -> Path:
-    """Return where the program lies: next to this Python, or on the path.
+    """Return the path of the program, which is next to this Python interpreter or on ``PATH``.
 
     Raises:
-        UsageError: it is not there.
+        UsageError: The program is not installed.
     """
-    beside = Path(sys.executable).with_name(KERNEL)
-    found = str(beside) if beside.exists() else shutil.which(KERNEL)
-    if found is None:
+    # Preferred, because one on PATH may be of another version.
+    next_to_python = Path(sys.executable).with_name(KERNEL)
+    program = str(next_to_python) if next_to_python.exists() else shutil.which(KERNEL)
+    if program is None:
         raise UsageError(f"--kernel: {KERNEL} must be installed, found none; `make formal` builds it where Coq is")
-    return Path(found)
+    return Path(program)
 
 
 def prove(folder: Path) -> str:
-    """Return what the program says of a folder that it proves.
+    """Run the program on a folder, and return the printed statement if the program proves the folder's claims.
 
     Args:
         folder: DIR of a metric release.
 
     Raises:
-        UsageError: the program is not there, or its proof does not speak of such a folder.
-        DoesNotHoldError: it does not prove a claim, which it names.
+        UsageError: The program is not installed, or its proof does not cover this kind of folder.
+        DoesNotHoldError: The program does not prove a claim. The message names the claim.
     """
     program = find_kernel()
-    done = subprocess.run([program, folder], capture_output=True, text=True, check=False)
-    said = done.stdout.strip() or done.stderr.strip() or f"ended with {done.returncode}"
-    if done.returncode == PROVED:
-        return said.removeprefix("proved: ")
-    if done.returncode == NOT_PROVED:
-        raise DoesNotHoldError(f"{folder}: {KERNEL}: {said}")
-    raise UsageError(f"{folder}: {KERNEL}: {said}; docs/proof/README.md says which folders it speaks of")
+    completed = subprocess.run([program, folder], capture_output=True, text=True, check=False)
+    output = completed.stdout.strip() or completed.stderr.strip() or f"ended with {completed.returncode}"
+    if completed.returncode == PROVED:
+        return output.removeprefix("proved: ")
+    if completed.returncode == NOT_PROVED:
+        raise DoesNotHoldError(f"{folder}: {KERNEL}: {output}")
+    raise UsageError(f"{folder}: {KERNEL}: {output}; docs/proof/README.md says which folders it speaks of")

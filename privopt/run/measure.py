@@ -1,6 +1,7 @@
-"""Measure a release: what is claimed about it, what was measured, and its loss.
+"""The measurement of a release: its guarantee, certificate and loss, computed from problem and release alone.
 
-``solve`` states this measurement, and ``verify`` compares one of its own with what is stated.
+``solve`` states the measurement in result.json; ``verify`` repeats and compares it. Both commands call the same
+function, so they cannot disagree about how a figure is computed.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ R = TypeVar("R", bound=Release)
 
 @frozen(kw_only=True, eq=False)
 class Measurement:
-    """What follows from a problem and a release alone.
+    """The figures that can be computed from a problem and a release alone.
 
     Attributes:
-        guarantee: What the mechanism claims.
+        guarantee: The guarantee that the mechanism claims.
         registered_kind: The kind of guarantee that the mechanism is registered for.
-        certificate: What its privacy constraint measured.
+        certificate: The certificate of the mechanism's privacy constraint.
         utility: The utility loss.
-        value: The loss of the release; None if it has none or could not be evaluated.
-        value_unit: The unit that the loss is rounded to; None if it is not rounded.
+        value: The loss of the release; None if there is none or it could not be evaluated.
+        value_unit: The unit to which the loss is rounded; None if the loss is not rounded.
         value_error: Why the loss could not be evaluated; None if it could.
     """
 
@@ -52,19 +53,19 @@ def measure_release(
     *,
     value_unit: float | None = None,
 ) -> Measurement:
-    """Measure a release by the mechanism's own privacy constraint and utility loss.
+    """Measure a release with the mechanism's own privacy constraint and utility loss.
 
     Args:
         registered: The mechanism as its plugin registered it.
         mechanism: The mechanism itself.
-        problem: The problem that the release is for.
+        problem: The problem that the release solves.
         release: The release.
-        method: The method that made it.
-        value_unit: The unit that a result states for the loss; None to choose one.
+        method: The name of the method that computed the release.
+        value_unit: The unit of rounding that a result states for the loss; None to choose one.
 
     Raises:
-        RegistryError: The mechanism returns an object of another type than its interface requires.
-        StoppedError: A time limit came first.
+        RegistryError: The mechanism returned an object of the wrong type.
+        StoppedError: The time limit was reached.
         PrivoptError: The privacy cannot be measured.
     """
     # Costs come first, because the distances that they need also serve the required pairs.
@@ -85,7 +86,8 @@ def measure_release(
             value = utility.restate(release, value_unit)
     except StoppedError:
         raise
-    except Exception as error:  # a release that solve did not write may fail in any way
+    except Exception as error:
+        # Verify also measures releases that solve did not write, which may fail in any way.
         value_error = error
     return Measurement(
         guarantee=guarantee,

@@ -1,8 +1,9 @@
-"""Copy the problem's own files into DIR: what was read of them, and nothing secret outside ``private/``.
+"""The copy of a problem's files in DIR, which lets a recipient verify the release without any other file.
 
-Columns of a public table that nothing reads (names, telephones) are omitted. Nothing outside ``private/`` may depend
-on a secret but through the mechanism. The rule is kept here: files that a problem class declares secret never reach
-``problem/`` (a mechanism may offer a public replacement).
+Outside ``private/``, nothing may depend on a secret except through the mechanism. This module enforces the rule for
+the problem's files: a file that the problem class declares secret never reaches ``problem/``; a mechanism may provide a
+public replacement instead. Columns of public tables that are never read, such as names or telephone numbers, are
+omitted.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from privopt.files.release_folder import PRIVATE, PROBLEM, files_in
 if TYPE_CHECKING:
     import polars as pl
 
+# A comment or a string of a TOML file, in all four kinds of quotes.
 _TOKEN: Final = re.compile(
     r"""\#[^\n]*                              # comments may hold quotes that open nothing
       | \"{3}(?:\\.|[^\\])*?\"{3}(?!\") | '{3}.*?'{3}(?!')
@@ -38,17 +40,17 @@ _TOKEN: Final = re.compile(
 
 @frozen(kw_only=True)
 class ProblemCopy:
-    """A problem file and what it names, as they will lie in DIR.
+    """A problem file and the files that it names, in the form that is written to the release folder (DIR).
 
-    A file named by a path that leaves the problem's folder goes to ``external/``, and the copied problem file names
-    it there.
+    A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
+    accordingly.
 
     Attributes:
-        name: of the problem file.
-        contents: of its copy.
-        files: the files that it names, by their path in ``problem/``.
-        public: contents that are in ``problem/`` in place of secret files, by the name in ``files``.
-        renamed: how they are called there, where that is not the name of the secret file.
+        name: The name of the problem file.
+        contents: The contents of the copied problem file.
+        files: The files that the problem file names, by their path in ``problem/``.
+        public: The public contents that replace secret files in ``problem/``, by the key in ``files``.
+        renamed: The new names of replacements whose names change, by the key in ``files``.
     """
 
     name: str
@@ -59,88 +61,101 @@ class ProblemCopy:
 
     @classmethod
     def of(cls, source: File, declared: AttrsInstance) -> ProblemCopy:
-        """Plan the copy of a problem that was read from ``source``.
+        """Return the planned copy of a problem, with a path for each file and the adapted problem file.
+
+        Args:
+            source: The problem file.
+            declared: The problem that was read from ``source``, with the files that it names.
 
         Raises:
-            InputError: one file is named both as a secret and as a public one, or a path cannot be renamed.
+            InputError: A file is named both as secret and as public, or a path cannot be renamed.
         """
         files = [file for file in files_of(declared) if not file.absent]
-        secret = {_same(file) for file in files if file.secret}
+        # Publishing a file that another key declares secret would reveal it.
+        secret = {_file_identity(file) for file in files if file.secret}
         faults = [
             Fault(source.name, "", f"{file.name!r} named as a public file and as a secret one", "two files")
             for file in files
-            if not file.secret and _same(file) in secret
+            if not file.secret and _file_identity(file) in secret
         ]
         if faults:
             raise InputError(faults)
-        inside = {file.name for file in files if _inside(file.name)}
-        moved = _choose_names([file.name for file in files if file.name not in inside], {source.name, *inside})
+        # Files inside the problem's folder keep their paths; all others move to a folder of their own.
+        inner_names = {file.name for file in files if _is_inside(file.name)}
+        moved = _choose_names(
+            [file.name for file in files if file.name not in inner_names], {source.name, *inner_names}
+        )
         return cls(
             name=source.name,
-            contents=_renamed(source.name, source.contents, moved) if moved else source.contents,
+            contents=_replace_paths(source.name, source.contents, moved) if moved else source.contents,
             files={moved.get(file.name, file.name): file for file in files},
         )
 
     @property
     def sha256(self) -> str:
-        """The SHA-256 of the problem file as copied."""
+        """The SHA-256 of the copied problem file."""
         return hashlib.sha256(self.contents).hexdigest()
 
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
-        """Return the copy with public contents in place of secret files; a Parquet table becomes CSV, and is named so.
+        """Return a copy with public replacements for some secret files. Parquet tables become CSV and are renamed.
+
+        The replacements are what the mechanism publishes about its secrets. The secret files themselves are still
+        written to private/ only.
 
         Args:
-            replaced: contents by the name that the problem gives the file.
+            replaced: The public contents, by the name of the file in the problem.
         """
         public = {name: replaced[file.name] for name, file in self.files.items() if file.name in replaced}
         tables = [name for name in public if self.files[name].contents.startswith(PARQUET)]
         renamed = _csv_names(tables, {*self.files, self.name})
-        contents = _renamed(self.name, self.contents, renamed) if renamed else self.contents
+        contents = _replace_paths(self.name, self.contents, renamed) if renamed else self.contents
         return evolve(self, contents=contents, public=public, renamed=renamed)
 
     def write(self, work: Path) -> None:
-        """Write what was read of public files to ``problem/``, all of secret ones to ``private/problem/``.
+        """Write public files, with only the columns that were read, to ``problem/``, and secret files to ``private/``.
 
         Args:
-            work: the DIR being written.
+            work: The release folder that is being written.
         """
         for name, file in self.files.items():
             if file.secret:
-                _put(work / PRIVATE / PROBLEM / name, file.contents)
+                _write_file(work / PRIVATE / PROBLEM / name, file.contents)
             if name in self.public:
-                _put(work / PROBLEM / self.renamed.get(name, name), self.public[name])
+                _write_file(work / PROBLEM / self.renamed.get(name, name), self.public[name])
             elif not file.secret:
-                _put(work / PROBLEM / name, _as_read(file))
-        _put(work / PROBLEM / self.name, self.contents)
+                _write_file(work / PROBLEM / name, _as_read(file))
+        _write_file(work / PROBLEM / self.name, self.contents)
 
 
 def with_csv_tables(source: File, declared: AttrsInstance) -> File:
-    """Return the problem with its public tables as CSV, whatever they were read from; itself where they are.
+    """Return the problem with its public tables converted to CSV, or the unchanged problem if all of them are CSV.
 
-    A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` knows how its files read so; every
-    other Parquet file becomes the same columns.
+    A table of the problem class with a method ``as_csv() -> Mapping[str, bytes]`` converts its own files. All other
+    Parquet files are converted column by column.
 
     Args:
-        source: the problem file.
-        declared: what was read from it.
+        source: The problem file.
+        declared: The problem that was read from ``source``.
     """
+    # Secret tables keep their form: they go to private/, where only the owner reads them.
     files = {file.name: file for file in files_of(declared) if not file.absent}
     secret = {name for name, file in files.items() if file.secret}
-    made = {name: text for name, text in _known(declared).items() if name not in secret}
-    for name in files.keys() - made.keys() - secret:
+    csv_by_name = {name: text for name, text in _tables_as_csv(declared).items() if name not in secret}
+    for name in files.keys() - csv_by_name.keys() - secret:
         text = as_csv(files[name])
         if text is not None:
-            made[name] = text
-    if not made:
+            csv_by_name[name] = text
+    if not csv_by_name:
         return source
-    renamed = _csv_names(made, {*files, source.name})
-    copies = {renamed.get(name, name): made.get(name, file.contents) for name, file in files.items()}
-    contents = _renamed(source.name, source.contents, renamed)
+    renamed = _csv_names(csv_by_name, {*files, source.name})
+    copies = {renamed.get(name, name): csv_by_name.get(name, file.contents) for name, file in files.items()}
+    contents = _replace_paths(source.name, source.contents, renamed)
     return evolve(source, kept=contents, in_memory={**source.in_memory, **copies})
 
 
 def _as_read(file: File) -> bytes:
-    """Return a public file as it is published: without columns of a table that nothing has read, and in one form."""
+    """Return the published form of a public file: the canonical form, without table columns that were not read."""
+    # Columns that nothing reads, such as names of people, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame.select(name for name in frame.columns if name in file.seen.columns))
@@ -148,12 +163,16 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file that was read as a table; None of any other."""
+    """Return a file as a data frame if it was read as a table; otherwise None."""
     return table_of(file) if file.seen.columns else None
 
 
 def _in_one_form(file: File) -> bytes:
-    """Return a public file in a form that every program reads alike: users' tables and arrays may have others."""
+    """Return a public file in canonical form: arrays as written by NumPy, and tables as CSV in a fixed style.
+
+    All programs read the canonical form alike, so that no file can mean different things to two readers.
+    """
+    # The first bytes of every .npy file.
     if file.contents.startswith(b"\x93NUMPY"):
         return npy_as_written(file.contents)
     frame = _frame(file)
@@ -162,97 +181,144 @@ def _in_one_form(file: File) -> bytes:
     return file.contents if file.seen.instead is None else file.seen.instead
 
 
-def _csv_names(names: Iterable[str], taken: set[str]) -> dict[str, str]:
-    """Return new names that end in ``.csv``, all different, for files that are CSV now; a name of its own may stay."""
+def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
+    """Return distinct new names that end in ``.csv``, by old name, for files that were converted to CSV.
+
+    Names that already end in ``.csv`` do not change.
+
+    Args:
+        names: The present names of the files.
+        used_names: Names that must not be given to another file.
+    """
     renamed: dict[str, str] = {}
     for name in sorted(names):
-        renamed[name] = _unused(PurePosixPath(name).with_suffix(".csv"), {*taken, *renamed.values()} - {name})
+        renamed[name] = _unused_name(PurePosixPath(name).with_suffix(".csv"), {*used_names, *renamed.values()} - {name})
     return renamed
 
 
-def _unused(path: PurePosixPath, taken: set[str]) -> str:
-    """Return a name, with a number if it is taken."""
+def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
+    """Return a path as a name. If the name is in ``used_names``, a number is added before the suffix (``a-2.csv``)."""
     name, number = path, 1
-    while str(name) in taken:
+    while str(name) in used_names:
         number += 1
         name = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return str(name)
 
 
-def _known(declared: AttrsInstance) -> dict[str, bytes]:
-    """Files that the tables of a problem know to read as CSV."""
+def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
+    """Return, by name, the files that the tables of a problem, including nested ones, convert to CSV themselves."""
     convert = getattr(declared, "as_csv", None)
-    found = {} if convert is None else dict(convert())
+    csv_by_name = {} if convert is None else dict(convert())
     for attribute in attrs.fields(type(declared)):
         value = getattr(declared, attribute.name)
         if attrs.has(type(value)) and not isinstance(value, File):
-            found |= _known(value)
-    return found
+            csv_by_name |= _tables_as_csv(value)
+    return csv_by_name
 
 
-def _same(file: File) -> tuple[int, int] | str:
-    """Equal for names of one file."""
+def _file_identity(file: File) -> tuple[int, int] | str:
+    """Return a key that is equal for two names of the same file, even if one is a link.
+
+    Comparing names would not be enough: a file that one key declares secret could be published under another key's
+    public name. The returned key consists of device and inode; for a file in memory, it is the name.
+    """
     if file.path is None:
         return file.name
-    found = os.stat(file.path)
-    return found.st_dev, found.st_ino
+    file_status = os.stat(file.path)
+    return file_status.st_dev, file_status.st_ino
 
 
-def _put(path: Path, contents: bytes) -> None:
+def _write_file(path: Path, contents: bytes) -> None:
+    """Write a file, and create its folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(contents)
 
 
-def _inside(name: str) -> bool:
+def _is_inside(name: str) -> bool:
+    """Return whether a file name stays inside the problem's folder: it must be relative and contain no ``..``."""
     path = PurePosixPath(name)
     return not path.is_absolute() and ".." not in path.parts
 
 
-def _choose_names(names: list[str], taken: set[str]) -> dict[str, str]:
-    """Return new names, all different, for files from outside."""
+def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
+    """Return distinct new names, in a separate folder, for files from outside the problem's folder.
+
+    Args:
+        names: The paths of the files, as written in the problem file.
+        used_names: The names of the problem's other files.
+    """
+    # A folder that no file of the problem is in already.
     folder = "external"
-    while any(PurePosixPath(name).parts[0] == folder for name in taken):
+    while any(PurePosixPath(name).parts[0] == folder for name in used_names):
         folder += "-more"
     moved: dict[str, str] = {}
     for name in dict.fromkeys(names):
-        moved[name] = _unused(PurePosixPath(folder, PurePosixPath(name).name), {*moved.values()})
+        moved[name] = _unused_name(PurePosixPath(folder, PurePosixPath(name).name), {*moved.values()})
     return moved
 
 
-def _renamed(name: str, contents: bytes, new_names: Mapping[str, str]) -> bytes:
-    """Return the problem file with every text that is one of these paths replaced, and nothing else changed."""
+def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> bytes:
+    """Return the text of a problem file with some paths replaced, after checking that nothing else has changed.
+
+    Args:
+        name: The name of the problem file, for messages.
+        contents: The bytes of the problem file.
+        new_names: The new paths, by the path to replace.
+
+    Returns:
+        The new bytes of the problem file.
+
+    Raises:
+        InputError: A path to replace also occurs as a key.
+    """
     text = contents.decode("utf-8-sig")
 
-    def replaced(match: re.Match[str]) -> str:
+    # The text is edited instead of being written anew, so that comments and layout stay the user's.
+    def replace_token(match: re.Match[str]) -> str:
+        """Return a token (a string or comment) unchanged, or the new path in quotes for a path to replace."""
         token = match.group()
         if token.startswith("#"):
             return token
         new = new_names.get(tomllib.loads(f"x = {token}")["x"])
+        # A string in JSON is one in TOML too, except that TOML wants the character DEL escaped.
         return token if new is None else json.dumps(new, ensure_ascii=False).replace("\x7f", "\\u007f")
 
-    renamed = _TOKEN.sub(replaced, text)
-    if _parsed(renamed) != _values(_parsed(text), new_names):
+    # A string equal to a path may be a key or another value; the comparison shows whether one was replaced as well.
+    renamed = _TOKEN.sub(replace_token, text)
+    if _parse_toml(renamed) != _replace_values(_parse_toml(text), new_names):
         raise InputError([Fault(name, "", "a path outside its folder that is a key too", "files in its folder")])
     return renamed.encode()
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_toml(text: str) -> dict[str, Any]:
+    """Return a TOML file as a mapping. Floats are kept as text, so that equal numbers with different digits differ."""
     return tomllib.loads(text, parse_float=str)
 
 
-def _values(value: Any, new_names: Mapping[str, str]) -> Any:
+def _replace_values(value: Any, new_names: Mapping[str, str]) -> Any:
+    """Return a parsed TOML value in which the strings in ``new_names`` are replaced; keys of tables are unchanged."""
     if isinstance(value, dict):
-        return {name: _values(inner, new_names) for name, inner in value.items()}
+        return {name: _replace_values(inner, new_names) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_values(inner, new_names) for inner in value]
+        return [_replace_values(inner, new_names) for inner in value]
     return new_names.get(value, value) if isinstance(value, str) else value
 
 
 def stray_files(folder: Path, declared: AttrsInstance, file: str) -> list[str]:
-    """Return a line for each file below ``problem/`` that ``file`` does not name, or that has another form."""
-    files = [each for each in files_of(declared) if not (each.secret or each.absent)]
-    odd = dict.fromkeys(each.name for each in files if _in_one_form(each) != each.contents)
-    lines = [f"{PROBLEM}/{name}: not in the form in which solve writes it" for name in odd]
-    named = {file, *(str(PurePosixPath(each.name)) for each in files_of(declared))}
-    found, _ = files_in(folder / PROBLEM)
-    return lines + [f"{PROBLEM}/{name}: the problem names no such file" for name in found if name not in named]
+    """Return a line for each file in a release folder's ``problem/`` that is not named or not canonical.
+
+    Such a file could contain anything, for example a secret, that no claim covers.
+
+    Args:
+        folder: The release folder.
+        declared: The problem that was read from the folder.
+        file: The name of the problem file.
+    """
+    files = [problem_file for problem_file in files_of(declared) if not (problem_file.secret or problem_file.absent)]
+    unusual_names = dict.fromkeys(
+        problem_file.name for problem_file in files if _in_one_form(problem_file) != problem_file.contents
+    )
+    lines = [f"{PROBLEM}/{name}: not in the form in which solve writes it" for name in unusual_names]
+    named = {file, *(str(PurePosixPath(problem_file.name)) for problem_file in files_of(declared))}
+    copied_names, _ = files_in(folder / PROBLEM)
+    return lines + [f"{PROBLEM}/{name}: the problem names no such file" for name in copied_names if name not in named]

@@ -1,45 +1,145 @@
-"""The last step of ``solve``: write a release folder, verify it as a recipient would, and give it its name."""
+"""The last step of ``solve``: writing a release folder, verifying it as a recipient would, and moving it into place.
+
+Clean copies of released files are moved into place just before the folder (:class:`Copies`).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import evolve, field, frozen
+from attrs import define, evolve, field, frozen
 
 from privopt.declare import files_of
-from privopt.errors import PrivoptError, RoundTripError, StoppedError
-from privopt.files.new_folder import Workspace, remove_replaced
+from privopt.errors import PrivoptError, RoundTripError, StoppedError, UsageError
+from privopt.files.new_folder import (
+    Workspace,
+    check_parent,
+    claim_folder,
+    flush_folder,
+    make_parents,
+    remove_replaced,
+    swap_into_place,
+)
 from privopt.files.release_folder import PRIVATE, RESULT, dump_json
 from privopt.interfaces import Outcome, Result, SolveContext
 from privopt.interfaces.abilities import PublishesFiles, meaning_of
 from privopt.interfaces.result import Times
 from privopt.registry import registry
 from privopt.run.build_result import collect_warnings, problem_reference
-from privopt.run.copies import Copies
-from privopt.run.options import Options
-from privopt.run.task import Task
+from privopt.run.task import Options, Task
 from privopt.run.verify import verify
 
-__all__ = ["Run", "SolveOutcome", "publish_release", "remove_checkpoint"]
+__all__ = ["Copies", "Run", "SolveOutcome", "new_copies", "publish_release", "remove_checkpoint"]
+
+
+@define(kw_only=True)
+class Copies:
+    """The clean copies of a mechanism's files (``--copy-to``), in a hidden folder that is renamed at the end.
+
+    Attributes:
+        target: The final folder; None if no copies are made.
+        workspace: The hidden folder next to ``target`` into which the copies are written; None if no copies are made.
+        is_published: Whether the hidden folder has been renamed to ``target``.
+    """
+
+    target: Path | None = None
+    workspace: Path | None = None
+    is_published: bool = False
+
+    def publish(self) -> None:
+        """Rename the hidden folder to ``target``. This is the last step before DIR is moved into place."""
+        if self.target is None or self.workspace is None:
+            return
+        # The workspace was private; released copies are for everybody.
+        for path in [self.workspace, *self.workspace.rglob("*")]:
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        # On disk before it has its name, so that a crash leaves no folder with empty files.
+        flush_folder(self.workspace)
+        replaced = swap_into_place(self.workspace, self.target, self.workspace)
+        if replaced is not None:
+            shutil.rmtree(replaced, ignore_errors=True)
+        self.is_published = True
+
+
+@contextmanager
+def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterator[Copies]:
+    """Yield a hidden folder for copies, which becomes ``target`` when they are published and is otherwise removed.
+
+    Args:
+        target: A folder that does not exist or is empty; None to make no copies.
+        out: The release folder DIR, whose result lists the copies.
+        force: Whether ``target`` may be replaced. If so, it must contain exactly the copies that an earlier DIR lists.
+
+    Raises:
+        UsageError: ``target`` contains anything else, or cannot be created.
+        StoppedError: ``target`` could not be written.
+    """
+    if target is None:
+        yield Copies()
+        return
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        raise UsageError(f"--copy-to {target}: is not a folder")
+    target = target.absolute()
+    check_parent(target, "--copy-to")
+    if out.absolute() in (target, *target.parents):
+        raise UsageError(f"--copy-to {target}: lies in --out {out}")
+    # Only the copies of an earlier run, unchanged, may be replaced: anything else is somebody's data.
+    if target.exists() and any(target.iterdir()) and not (force and _hash_files(target) == _listed_hashes(out)):
+        cure = "with --force it may hold the copies that DIR lists, unchanged, and nothing else"
+        raise UsageError(f"--copy-to {target}: is not empty; {cure}")
+    with make_parents(target), claim_folder(target) as workspace:
+        copies = Copies(target=target, workspace=workspace)
+        try:
+            yield copies
+        except BaseException:
+            # Without DIR, nothing says that the copies are clean.
+            if copies.is_published:
+                shutil.rmtree(target, ignore_errors=True)
+            raise
+
+
+def _hash_files(folder: Path) -> dict[str, str]:
+    """Return the SHA-256 of each file in a folder, by path; for a link ``""``, which differs from every hash."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {
+        path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
+
+
+def _listed_hashes(folder: Path) -> dict[str, str] | None:
+    """Return the SHA-256 of each copy that a release folder lists, by path; None if the folder lists no copies."""
+    try:
+        hashes = json.loads((folder / RESULT).read_text("utf-8"))["details"]["copies"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return hashes if isinstance(hashes, dict) else None
+
 
 CHECKPOINT_SUFFIXES: Final = (".npz", ".json", ".part")
-"""Suffixes of the files in DIR.partial. A folder with any other file is somebody's own."""
+"""The suffixes of checkpoint files in DIR.partial. A folder with any other file belongs to someone else."""
 
 
 @frozen(kw_only=True)
 class SolveOutcome:
-    """What ``solve`` did.
+    """The outcome of ``solve``.
 
     Attributes:
         folder: The folder that was written.
-        result: Its result.json.
+        result: The content of the folder's result.json.
         stopped: Whether the search was stopped early.
-        warnings: What anyone who uses the release must know, a sentence each.
-        meaning: What the guarantee amounts to, a sentence each.
+        warnings: Sentences that every user of the release must read.
+        meaning: Sentences on what the guarantee means for this problem.
+        is_private: Whether the whole folder is private to its owner, so that nothing in it may be published.
+        secret_names: The names of the problem's secret files. Files of these names in ``problem/`` contain no secrets.
     """
 
     folder: Path
@@ -47,20 +147,22 @@ class SolveOutcome:
     stopped: bool
     warnings: tuple[str, ...] = field(default=())
     meaning: tuple[str, ...] = field(default=())
+    is_private: bool = False
+    secret_names: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True, eq=False)
 class Run:
-    """What the steps of one run share.
+    """The state that the steps of one run share.
 
     Attributes:
-        options: How to solve.
+        options: The options of the solve.
         out: The folder to write.
-        start_time: When the run began, on the monotonic clock.
-        context: How the mechanism works.
-        workspace: Makes the hidden folder that becomes DIR.
+        start_time: The start of the run on the monotonic clock, in seconds.
+        context: The context that is passed to the mechanism.
+        workspace: The maker of the hidden folder that becomes DIR.
         copies: The hidden folder of clean copies, if any.
-        add_note: Adds a sentence to any error that is raised later.
+        add_note: A function that adds a sentence to any error raised later.
     """
 
     options: Options
@@ -73,11 +175,18 @@ class Run:
 
 
 def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run) -> SolveOutcome:
-    """Write the folder of a certified release, verify it, and give it its name.
+    """Write the folder of a certified release, verify it, and move it into place.
+
+    Args:
+        task: The problem and the mechanism.
+        outcome: The mechanism's outcome, with the release and its proof.
+        result: The result that ``build_result`` returned.
+        run: The options, workspace and context of the run.
 
     Raises:
-        RoundTripError: The folder that was written does not hold. It was removed.
+        RoundTripError: The written folder failed verification and was removed.
     """
+    run.context.report("writing and verifying the folder")
     folder, late_warnings = run.workspace.new(), list[str]()
     result = _write(task, outcome, result, run, folder)
     # What is said about the release may fail, so it is made before the folder gets its name.
@@ -85,8 +194,10 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     observer_warnings = registry().notify_released(outcome.release, task.problem)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
     run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
+    # Copies first: DIR says that they are clean, so it must not exist without them.
     run.copies.publish()
     run.workspace.publish(folder, late_warnings.append)
+    # A stopped run keeps its checkpoint for --resume.
     if run.context.checkpoint is not None and not outcome.stopped:
         remove_checkpoint(run.context.checkpoint, late_warnings.append)
     return SolveOutcome(
@@ -95,12 +206,23 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
         stopped=outcome.stopped,
         warnings=(*warnings, *observer_warnings, *late_warnings),
         meaning=tuple(meaning),
+        is_private=outcome.release.private_folder,
+        secret_names=tuple(file.name for file in files_of(task.declared) if file.secret),
     )
 
 
 def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: Path) -> Result:
-    """Write all files of a release into a hidden folder; return the result as its result.json has it."""
+    """Write all files of a release into a hidden folder, and return the result as written to result.json.
+
+    Args:
+        task: The problem and the mechanism.
+        outcome: The mechanism's outcome, with the release and its proof.
+        result: The result, still without the times, and with the checksum of the problem before files are replaced.
+        run: The run, for its times.
+        folder: The hidden folder.
+    """
     outcome.release.write(folder)
+    # A proof without a stated bound would make verify fail.
     if outcome.proof is not None and result.objective.lower_bound is not None:
         outcome.proof.write(folder)
     mechanism, release = task.mechanism, outcome.release
@@ -114,16 +236,18 @@ def _write(task: Task, outcome: Outcome[Any], result: Result, run: Run, folder: 
         (private / "truth.json").write_text(dump_json(outcome.truth), "utf-8")
     if not any(private.iterdir()):
         private.rmdir()
+    # Written last: the problem's checksum is known only now, and the times include writing.
     result = evolve(result, problem=problem_reference(copy), time=_phase_times(task, run))
     (folder / RESULT).write_text(dump_json(result.to_json()), "utf-8")
     return result
 
 
 def _check_written(folder: Path) -> None:
-    """Verify a folder from its files alone, as a recipient would."""
+    """Verify a folder from its files alone, as a recipient would. Raise RoundTripError if verification fails."""
     try:
         verdict = verify(folder)
     except StoppedError:
+        # A limit says nothing about the folder.
         raise
     except PrivoptError as error:
         reason = str(error).replace(f"{folder}/", "")
@@ -134,9 +258,13 @@ def _check_written(folder: Path) -> None:
 
 
 def _phase_times(task: Task, run: Run) -> Times:
-    """Return the seconds that each phase took.
+    """Return the seconds that each phase and the whole run took.
 
     If the problem has secret files, times are rounded up to whole seconds, because exact times could reveal them.
+
+    Args:
+        task: The problem, which says whether there are secret files.
+        run: The run, whose context measured the phases.
     """
     times = {phase: run.context.times.get(phase, 0.0) for phase in ("build", "solve", "repair", "verify")}
     times["total"] = time.monotonic() - run.start_time
@@ -145,7 +273,10 @@ def _phase_times(task: Task, run: Run) -> Times:
 
 
 def remove_checkpoint(folder: Path, warn: Callable[[str], None]) -> None:
-    """Remove the checkpoints of a run that is complete, because they may hold parts of private matrices."""
+    """Remove the checkpoints of a completed run (DIR.partial), because they may contain parts of private matrices.
+
+    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder.
+    """
     if folder.is_symlink() or not folder.is_dir():
         return
     is_checkpoint = all(

@@ -1,4 +1,8 @@
-"""Signatures over a folder's SHA256SUMS by ``ssh-keygen -Y``; privopt has no cryptography of its own."""
+"""Functions that sign release folders and check who signed them.
+
+A signature covers SHA256SUMS, which in turn covers the published files. ``ssh-keygen -Y`` of OpenSSH creates
+and checks it, so that privopt needs no cryptography of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,57 +19,58 @@ from privopt.files.new_folder import replace_in_release
 from privopt.files.regular import Unreadable, read_bytes
 from privopt.files.release_folder import LARGEST_TEXT, SIGNATURE, SUMS
 from privopt.interfaces import Progress
-from privopt.run.verdict import Verdict
-from privopt.run.verify import open_verified
+from privopt.run.verify import Verdict, open_verified
 
 NAMESPACE: Final = "privopt-release"
-"""What a signature is for: one that was made for another purpose, a commit or a letter, is none of a release."""
+"""The namespace of the signatures, so that a signature for another purpose, such as a commit, is not accepted."""
 
 PROGRAM: Final = "ssh-keygen"
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
-    """Sign a verified DIR: write SHA256SUMS.sig next to SHA256SUMS.
+    """Verify and sign a release folder (DIR): write SHA256SUMS.sig next to SHA256SUMS, and return its path.
 
     Args:
         folder: DIR.
-        key: private key of OpenSSH, or a public one whose private half an agent holds.
-        force: replace the signature that is there.
-        progress: called with what is being done.
+        key: An OpenSSH private key, or a public key if an agent holds the private one.
+        force: Whether to replace an existing signature.
+        progress: A function that is called with the name of each step.
 
     Raises:
-        DoesNotHoldError: a sum or a claim of DIR does not hold.
+        DoesNotHoldError: A checksum or a claim of DIR does not hold.
         InputError: DIR cannot be read.
-        UsageError: it is signed already, ``ssh-keygen`` is missing, or it cannot sign with such a key.
+        UsageError: DIR is already signed, ``ssh-keygen`` is missing, or it cannot sign with this key.
     """
     target = folder / SIGNATURE
     if target.exists() and not force:
         raise UsageError(f"{target}: exists already; --force replaces it")
+    # Nobody should sign claims that do not hold.
     open_verified(folder, progress=progress)
-    made = _signature((folder / SUMS).read_bytes(), key)
-    replace_in_release(target, made, folder.absolute())
+    signature = _make_signature((folder / SUMS).read_bytes(), key)
+    replace_in_release(target, signature, folder.absolute())
     return target
 
 
 def check_key(key: Path) -> None:
-    """Check that a key can sign, before a long computation and not after it.
+    """Check that a key can sign by signing an empty message. Callers do this before a long computation.
 
     Raises:
-        UsageError: ``ssh-keygen`` is missing, or it cannot sign with such a key.
+        UsageError: ``ssh-keygen`` is missing, or it cannot sign with this key.
     """
-    _signature(b"", key)
+    _make_signature(b"", key)
 
 
 def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
-    """Add to a verdict who signed the folder, or why no one did whom a file of allowed signers names.
+    """Check the signature of a folder against a list of allowed signers, and return the updated verdict.
 
     Args:
-        verdict: what ``verify`` found.
+        verdict: The verdict of ``verify`` on the folder.
         folder: DIR.
-        allowed: allowed signers, as ``ssh-keygen`` reads them: a line ``NAME KEYTYPE KEY`` each.
+        allowed: The file of allowed signers in the format of ``ssh-keygen``, with lines ``NAME KEYTYPE KEY``.
 
     Returns:
-        With :attr:`Verdict.signed_by` where a signature holds; a complaint and no verdict where none does.
+        The verdict with :attr:`Verdict.signed_by` if the signature of an allowed signer holds. Otherwise the verdict
+        is withdrawn and a complaint says why.
 
     Raises:
         UsageError: ``allowed`` cannot be read, or ``ssh-keygen`` is missing.
@@ -73,50 +78,55 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
     try:
         read_bytes(allowed)
     except Unreadable as error:
-        raise UsageError(f"--signed-by {allowed}: must be a file of allowed signers, got {error.found}") from None
-    program = _program()
+        raise UsageError(f"--signed-by {allowed}: must be a file of allowed signers, got {error.actual}") from None
+    program = _find_program()
     try:
         read_bytes(folder / SIGNATURE, largest=LARGEST_TEXT, links=False)
     except Unreadable as error:
-        return _unsigned(verdict, f"{SIGNATURE}: got {error.found}; privopt sign DIR KEY signs a folder")
+        return _reject_signature(verdict, f"{SIGNATURE}: got {error.actual}; privopt sign DIR KEY signs a folder")
     sums = (folder / SUMS).read_bytes()
-    given = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
-    code, said, why = _run([program, "-Y", "find-principals", *given], b"")
-    names = said.decode("utf-8", "replace").splitlines() if code == 0 else []
+    signature_options = ["-s", str(folder / SIGNATURE), "-f", str(allowed)]
+    code, output, complaint = _run_program([program, "-Y", "find-principals", *signature_options], b"")
+    # A key may be listed under several names, each perhaps for other namespaces.
+    names = output.decode("utf-8", "replace").splitlines() if code == 0 else []
     for name in names:
-        asked = [program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *given]
-        code, said, why = _run(asked, sums)
+        command = [program, "-Y", "verify", "-n", NAMESPACE, "-I", name, *signature_options]
+        code, output, complaint = _run_program(command, sums)
         if code == 0:
-            key = said.decode("utf-8", "replace").strip().rpartition(" with ")[2]
+            key = output.decode("utf-8", "replace").strip().rpartition(" with ")[2]
             # A pattern is nobody's name, so that only the key says who signed.
             signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
             return evolve(verdict, signed_by=signer)
-    return _unsigned(verdict, f"{SIGNATURE}: no signature by whom {allowed} allows ({why or 'no such signer'})")
+    return _reject_signature(
+        verdict, f"{SIGNATURE}: no signature by whom {allowed} allows ({complaint or 'no such signer'})"
+    )
 
 
-def _unsigned(verdict: Verdict, complaint: str) -> Verdict:
+def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
+    """Return a verdict that is withdrawn because of a bad signature, with a complaint that says why."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 
-def _signature(message: bytes, key: Path) -> bytes:
-    """Return the signature of ``ssh-keygen``; it asks for a passphrase in the terminal itself."""
+def _make_signature(message: bytes, key: Path) -> bytes:
+    """Return the signature of a message from ``ssh-keygen``, which asks for the key's passphrase if there is one."""
     if not key.is_file():
         raise UsageError(f"{key}: must be a key of OpenSSH, found no such file; ssh-keygen -t ed25519 makes one")
-    code, made, why = _run([_program(), "-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
-    if code != 0 or not made:
-        raise UsageError(f"{key}: {PROGRAM} cannot sign with it ({why or f'ended with {code}'})")
-    return made
+    code, signature, complaint = _run_program([_find_program(), "-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)
+    if code != 0 or not signature:
+        raise UsageError(f"{key}: {PROGRAM} cannot sign with it ({complaint or f'ended with {code}'})")
+    return signature
 
 
-def _program() -> str:
-    found = shutil.which(PROGRAM)
-    if found is None:
+def _find_program() -> str:
+    """Return the path of ``ssh-keygen``. Raise UsageError if it is not installed."""
+    program = shutil.which(PROGRAM)
+    if program is None:
         raise UsageError(f"signatures need {PROGRAM} of OpenSSH 8.2 or newer, found none; install OpenSSH's client")
-    return found
+    return program
 
 
-def _run(command: Sequence[str], stdin: bytes) -> tuple[int, bytes, str]:
-    """Run the program with something on its standard input: its code, its output, and its last complaint."""
-    done = subprocess.run(command, input=stdin, capture_output=True, check=False)
-    lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-    return done.returncode, done.stdout, lines[-1].strip() if lines else ""
+def _run_program(command: Sequence[str], stdin: bytes) -> tuple[int, bytes, str]:
+    """Run a command with the given standard input, and return its exit code, its output and the last line of stderr."""
+    completed = subprocess.run(command, input=stdin, capture_output=True, check=False)
+    lines = completed.stderr.decode("utf-8", "replace").strip().splitlines()
+    return completed.returncode, completed.stdout, lines[-1].strip() if lines else ""

@@ -1,7 +1,7 @@
 """The pipeline from a problem file to a certified DIR, in four steps: read, search, certify, publish.
 
-A time limit ends the search. Certifying and writing follow: a search leaves them the time that they are expected to
-take, and they are not broken off. Nothing is written that the mechanism's own privacy constraint did not certify.
+A time limit ends the search. The search leaves enough time for certifying and writing, which are not interrupted.
+Nothing is written unless the mechanism's own privacy constraint certifies it.
 """
 
 from __future__ import annotations
@@ -15,38 +15,34 @@ from typing import Any
 from privopt.declare import File
 from privopt.errors import StoppedError, UsageError, faults_in
 from privopt.execution import from_url
-from privopt.execution.clock import Clock, clock, within
-from privopt.execution.interrupts import interrupts
-from privopt.execution.limits import limited_to
+from privopt.execution.clock import Clock, clock, interrupts, within
 from privopt.execution.memo import remembering
-from privopt.execution.memory import GB, available, resident
-from privopt.files.new_folder import open_workspace
-from privopt.files.targets import check_target
+from privopt.execution.resources import GB, available, limited_to, resident
+from privopt.files.new_folder import check_target, open_workspace
 from privopt.interfaces import Outcome, SolveContext
 from privopt.run.build_result import build_result
-from privopt.run.copies import new_copies
-from privopt.run.options import Options
-from privopt.run.publish import Run, SolveOutcome, publish_release
-from privopt.run.task import Task, read_task, select_method
+from privopt.run.publish import Run, SolveOutcome, new_copies, publish_release
+from privopt.run.task import Options, Task, read_task, select_method
 
 __all__ = ["SolveOutcome", "solve"]
 
 
 def solve(name: str, problem_file: Path | File, out: Path, options: Options | None = None) -> SolveOutcome:
-    """Solve a problem, certify the release, write the folder.
+    """Solve a problem, certify the release, write its folder (DIR), and verify what was written.
 
     Args:
-        name: The mechanism.
-        problem_file: A TOML file, on disk or in memory.
+        name: The name of the mechanism.
+        problem_file: The TOML problem file, on disk or in memory.
         out: The folder to write.
-        options: See :class:`Options`.
+        options: Method, limits, seed and other options; None for the defaults.
 
     Raises:
-        PrivoptError: Nothing was written. Its ``exit_code`` is that of the command.
+        PrivoptError: The run failed and nothing was written. The error's ``exit_code`` is that of the command.
     """
     with _open_run(name, out, options or Options()) as run:
         expectation = "a problem file in TOML"
-        source = problem_file if isinstance(problem_file, File) else File.read(problem_file, wanted=expectation)
+        # The file's bytes are read once, so that what is solved, hashed and published is the same text.
+        source = problem_file if isinstance(problem_file, File) else File.read(problem_file, expectation=expectation)
         with faults_in(source.name):
             task = _read(name, source, run)
             outcome = _search(task, run)
@@ -55,9 +51,16 @@ def solve(name: str, problem_file: Path | File, out: Path, options: Options | No
 
 
 def _read(name: str, source: File, run: Run) -> Task:
-    """Read the problem within the time limit, and charge the ledger, if there is one, before anything is drawn."""
+    """Read the problem within the time limit and return the task; charge the ledger, if any, before any draw.
+
+    Args:
+        name: The name of the mechanism.
+        source: The problem file.
+        run: The options, folder and context of the run.
+    """
     with within(run.context.search_time):
         task = read_task(name, source, run.out, run.options, run.context)
+    # The charge comes before the search, which draws the noise: a run that is killed must not draw for free.
     if run.options.charged is not None:
         sentence = run.options.charged.charge_solve(
             task.privacy,
@@ -73,14 +76,19 @@ def _read(name: str, source: File, run: Run) -> Task:
 
 
 def _search(task: Task, run: Run) -> Outcome[Any]:
-    """Run the mechanism's search. At the time limit or an interrupt it returns the best so far.
+    """Run the mechanism's search and return its outcome, the best so far if the time limit or an interrupt ends it.
+
+    Args:
+        task: The problem and the mechanism.
+        run: The run, whose context has the limits.
 
     Raises:
-        StoppedError: The search was interrupted before anything feasible was found.
+        StoppedError: The search was interrupted before a feasible solution was found.
     """
     try:
         outcome = task.mechanism.solve(task.problem, run.context)
     except KeyboardInterrupt:
+        # A mechanism that has a release to return handles the interrupt itself.
         name = task.registered.spec.name
         raise StoppedError(f"{name}: interrupted before anything feasible was found; nothing written") from None
     task.registered.expect("solve", outcome, Outcome)
@@ -89,7 +97,18 @@ def _search(task: Task, run: Run) -> Outcome[Any]:
 
 @contextmanager
 def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
-    """Open what a run works with; first refuse what cannot be written."""
+    """Check that the target can be written, and yield a run with its workspace, executor and context.
+
+    Args:
+        name: The name of the mechanism.
+        out: The folder to write.
+        options: The options of the solve.
+
+    Raises:
+        UsageError: An option is not valid for the mechanism, the folder cannot be written, or there is nothing to
+            resume.
+    """
+    # The clock starts here, so that reading the problem counts towards the time limit.
     start_time = time.monotonic()
     search_time = Clock(options.time_limit, clock())
     _, method = select_method(name, options)
@@ -97,11 +116,13 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
     checkpoint = out.absolute().with_name(out.name + ".partial")
     if options.resume and (checkpoint.is_symlink() or not checkpoint.is_dir()):
         raise UsageError(f"--resume: the folder {checkpoint} to go on from must exist")
+    # Exited in reverse order: the workspace is removed while interrupts are still handled.
     with ExitStack() as stack:
         executor = stack.enter_context(from_url(options.executor, options.jobs or 1))
         stack.enter_context(limited_to(options.jobs))
         stack.enter_context(interrupts())  # SIGTERM is handled like Ctrl-C: the search ends with the best so far
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
+        # Measurements of the release are stored, so that the files that are read back are measured only if they differ.
         stack.enter_context(remembering())
         add_note = stack.enter_context(_notes_on_errors())
         workspace = stack.enter_context(open_workspace(out, force=options.force))
@@ -110,6 +131,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
             solver=options.solver,
             gap=method.gap if options.gap is None else options.gap,
             search_time=search_time,
+            # Bytes that the process may use in all: what it has already, and what is free.
             memory=resident() + available() if options.memory is None else options.memory * GB,
             seed=options.seed,
             executor=executor,
@@ -136,6 +158,7 @@ def _notes_on_errors() -> Iterator[Callable[[str], None]]:
     try:
         yield notes.append
     except BaseException as error:
+        # Interrupts too: the user must learn that the ledger was charged.
         for sentence in notes:
             error.add_note(sentence)
         raise

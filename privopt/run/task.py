@@ -1,37 +1,107 @@
-"""The first step of ``solve``: read a problem file, and make the task that the mechanism is given."""
+"""The first step of ``solve``: reading a problem file and the options, and creating the task for the mechanism."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from attrs import AttrsInstance, evolve, frozen
+from attrs import Attribute, AttrsInstance, Converter, evolve, field, frozen
 
 from privopt.declare import File, describe_keys, load_problem
 from privopt.declare.schema import folders_of, share
 from privopt.declare.toml import UNKNOWN_KEY
-from privopt.errors import Fault, InputError, UsageError
-from privopt.files.sizes import loading
-from privopt.interfaces import Mechanism, PrivacyConstraint, SolveContext
+from privopt.errors import Fault, InputError, UsageError, check_number
+from privopt.files.archive import loading
+from privopt.interfaces import Mechanism, PrivacyConstraint, Progress, SolveContext
 from privopt.interfaces.abilities import ChoosesMethod, CopiesFiles, DescribesReading, check_memory, check_problem
+from privopt.ledger.charge import Charge
 from privopt.registry import Registered, registry
-from privopt.run.options import Options
 from privopt.run.problem_copy import ProblemCopy, with_csv_tables
 from privopt.specs import MethodSpec
 
-__all__ = ["Task", "read_problem", "read_task", "select_method"]
+__all__ = ["ABOVE", "Options", "Task", "read_problem", "read_task", "select_method"]
+
+
+ABOVE: Final = math.ulp(0.0)
+"""The smallest positive double, used as the minimum of numbers that must be above 0."""
+
+
+def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
+    """Return a numeric option as a Python number, after checking it. JSON does not accept NumPy's numbers.
+
+    None stays None. ``attribute`` is the option's field, whose metadata contain the rule.
+    """
+    if value is None:
+        return None
+    # The metadata of a field are the rule that _number_field gave it: arguments of check_number.
+    check_number(attribute.name, value, **attribute.metadata)
+    return int(value) if attribute.metadata["whole"] else float(value)
+
+
+def _number_field(expectation: str, *, minimum: float = -math.inf, whole: bool = False) -> Any:
+    """Return a field for an optional number, None by default.
+
+    Args:
+        expectation: The requirement on the number in words, for messages.
+        minimum: The smallest permitted value.
+        whole: Whether the number must be whole.
+    """
+    rule = {"expectation": expectation, "minimum": minimum, "whole": whole}
+    return field(default=None, converter=Converter(_convert_number, takes_field=True), metadata=rule)
+
+
+@frozen(kw_only=True)
+class Options:
+    """The options of a solve, which correspond to those of the command line.
+
+    Attributes:
+        method: The name of the method; None for the mechanism's default.
+        solver: ``"cbc"``, ``"highs"`` or another registered solver.
+        jobs: The number of processes, and of threads in each. None for one process with a thread per processor, at most
+            8.
+        executor: The URL of a cluster (``dask://host:port``), or None.
+        time_limit: The time in seconds after which the search ends, or None. Certifying and writing follow.
+        memory: The gigabytes (10^9 bytes) that the process may use; None for all that is free and permitted.
+        gap: The relative gap to reach; None for the method's default.
+        seed: The seed of the noise, for experiments only. A seeded release has no guarantee.
+        force: Whether to replace an existing DIR.
+        allow_unsafe: Whether methods with the guarantee kind ``"none"`` are permitted.
+        resume: Whether the run continues from ``DIR.partial/``.
+        copy_to: The folder to create for clean copies of the released files, if the mechanism can write them; or None.
+        progress: A function that is called during long work, or None.
+        charged: The charge to a ledger, which is made before noise is drawn; or None.
+
+    Raises:
+        UsageError: An option is not a number or is outside its range.
+    """
+
+    method: str | None = None
+    solver: str = "cbc"
+    jobs: int | None = _number_field("a whole number of at least 1", minimum=1, whole=True)
+    executor: str | None = None
+    time_limit: float | None = _number_field("a finite number of seconds above 0", minimum=ABOVE)
+    memory: float | None = _number_field("a finite number of gigabytes above 0", minimum=ABOVE)
+    gap: float | None = _number_field("a number above 0 and below 1")
+    seed: int | None = _number_field("a whole number of at least 0", whole=True, minimum=0)
+    force: bool = False
+    allow_unsafe: bool = False
+    resume: bool = False
+    copy_to: Path | None = None
+    progress: Progress | None = None
+    charged: Charge | None = None
 
 
 @frozen(kw_only=True, eq=False)
 class Task:
-    """A problem that was read, and the mechanism and method that solve it.
+    """A loaded problem, and the mechanism and method that solve it.
 
     Attributes:
         registered: The mechanism as its plugin registered it.
         method: The method to run.
-        mechanism: The mechanism itself.
-        declared: The problem file, as it will be read from DIR.
-        problem: What the mechanism loads from it.
+        mechanism: The mechanism object.
+        declared: The declared problem, as it will be read from DIR.
+        problem: The problem that the mechanism loaded from ``declared``.
         copy: The copy of the problem for DIR.
         privacy: The mechanism's privacy constraint for this problem and method.
     """
@@ -46,43 +116,50 @@ class Task:
 
 
 def select_method(name: str, options: Options) -> tuple[Registered, MethodSpec]:
-    """Look up a mechanism and the method to run, and check the options that depend on them.
+    """Return a mechanism and the method to run, after checking the options that depend on them.
+
+    Args:
+        name: The name of the mechanism.
+        options: The options, with the name of the method or None for the default.
 
     Raises:
-        UsageError: The method gives no privacy and that was not accepted, or the gap is not between 0 and 1.
+        UsageError: The method gives no privacy and ``allow_unsafe`` is not set, or the gap is not between 0 and 1.
         UnknownNameError: There is no such mechanism, method or solver.
     """
     registered = registry().get(name)
     method = registered.method(options.method)
     if registered.spec.asks(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
-    if options.gap is not None and (expectation := share(options.gap)):  # at 1 anything would be optimal
+    # At a gap of 1 any release would be optimal.
+    if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
     registry().kind("solver", options.solver)
     return registered, method
 
 
 def read_task(name: str, source: File, out: Path, options: Options, context: SolveContext) -> Task:
-    """Read a problem and select the method, which the problem may name; refuse what the mechanism cannot take.
+    """Return the task for a problem file: the loaded problem, the mechanism and the selected method.
 
     Args:
-        name: The mechanism.
+        name: The name of the mechanism.
         source: The problem file.
         out: The folder to write, which must not overlap with folders that the problem reads.
-        options: How to solve.
-        context: Its ``method`` and ``gap`` become those of the method that the problem names, if no option names one.
+        options: The options of the solve.
+        context: The context of the run. If no option names a method, ``method`` and ``gap`` are set to those of the
+            method that the problem chooses.
 
     Raises:
-        InputError: All faults of the problem file.
-        StoppedError: The problem needs more memory than there is.
+        InputError: The problem has faults, or the mechanism cannot solve it. The error contains all faults.
+        StoppedError: The problem needs more memory than is free.
     """
     registered, method = select_method(name, options)
     mechanism: Mechanism[Any, Any] = registered.load()
     if options.copy_to is not None and not (isinstance(mechanism, CopiesFiles) and mechanism.copies):
         raise UsageError(f"--copy-to: {name} makes no copies")
     context.report("problem")
-    with context.timed("build"), loading(context.need):
+    with context.time_phase("build"), loading(context.require_memory):
         declared, problem, copy = _load(mechanism, source, out, context)
+    # Only now is the problem known that may name a method; the rules for methods then apply to that one.
     own_method = mechanism.own_method(declared) if isinstance(mechanism, ChoosesMethod) else None
     if options.method is None and own_method is not None:
         registered, method = select_method(name, evolve(options, method=own_method))
@@ -105,7 +182,17 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
 def _load(
     mechanism: Mechanism[Any, Any], source: File, out: Path, context: SolveContext
 ) -> tuple[AttrsInstance, Any, ProblemCopy]:
-    """Load the problem as it will be read from DIR, and copy it."""
+    """Load a problem as it will be read from the release folder, and plan its copy.
+
+    Args:
+        mechanism: The mechanism.
+        source: The problem file.
+        out: The folder to write.
+        context: The context of the run, for progress.
+
+    Returns:
+        The declared problem, the loaded problem, and the planned copy.
+    """
     original = read_problem(mechanism, source)
     _check_outside(out, original)
     # Solving the converted problem ensures that a verifier, who only has the published files, reads what was solved.
@@ -123,11 +210,17 @@ def _load(
 
 
 def _check_outside(out: Path, declared: AttrsInstance) -> None:
-    """Refuse to write into a folder that the problem reads, or around it."""
+    """Raise a UsageError if the folder to write contains, equals or lies in a folder that the problem reads.
+
+    Args:
+        out: The folder to write.
+        declared: The problem, which names the folders that it reads.
+    """
     target = out.resolve()
     for folder in folders_of(declared):
         if folder.path is None:
             continue
+        # Resolved, so that a link cannot lead the output into the input.
         path = folder.path.resolve()
         if path in (target, *target.parents) or target in path.parents:
             raise UsageError(f"--out {out}: lies in {path}, which the problem reads, or around it; name one elsewhere")
@@ -136,9 +229,17 @@ def _check_outside(out: Path, declared: AttrsInstance) -> None:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Read a problem file as a mechanism declares it; it may have tables of other mechanisms, too.
+    """Return the declared problem of a mechanism from a file, which may also have tables of other mechanisms.
 
-    ``public`` and ``closed`` are those of :func:`privopt.declare.load_problem`.
+    Args:
+        mechanism: The mechanism.
+        source: The problem file, on disk or in memory.
+        public: Whether the problem is a published copy, which may lack secret files and may only name files in its own
+            folder.
+        closed: Whether secret files must not be opened, even if they exist.
+
+    Raises:
+        InputError: The file has faults. A fault about an unknown key names the mechanisms that accept the key.
     """
     mechanism_names = registry().mechanisms.keys()
     try:
@@ -148,9 +249,15 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault; if it is an unknown key, with the names of the plugin's mechanisms that take the key."""
-    if fault.found != UNKNOWN_KEY:
+    """Return a fault of a problem file; if it is about an unknown key, with the mechanisms that accept the key.
+
+    Args:
+        mechanism: The mechanism that does not accept the key.
+        fault: The fault.
+    """
+    if not fault.actual.startswith(UNKNOWN_KEY):
         return fault
+    # Only mechanisms of the same package are loaded: importing every plugin to explain one key would take seconds.
     package = type(mechanism).__module__.partition(".")[0]
     takers = [
         name
@@ -158,4 +265,4 @@ def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
         if entry.spec.target.partition(".")[0] == package
         and fault.where in {row.key for row in describe_keys(entry.load().problem_class)}
     ]
-    return evolve(fault, found=f"{fault.found} ({', '.join(takers)} takes it)") if takers else fault
+    return evolve(fault, actual=f"{fault.actual} ({', '.join(takers)} takes it)") if takers else fault

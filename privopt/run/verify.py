@@ -1,28 +1,38 @@
-"""Verify a DIR: read its contents again and check every claim.
+"""``verify`` for release folders (DIR): recompute the result from the files, and check every claim of result.json.
 
-``verify`` starts from the bytes in DIR: it reads problem and artefact again, measures them, and only then looks at
-what result.json claims.
+``verify`` first compares the checksums. It then reads the problem and the artefact, measures the release, and compares
+the outcome with the claims leaf by leaf, so that no figure is accepted merely because result.json states it.
+
+Verdicts are cached, so that a folder is not verified again on every use. Each verdict is a small file in the user's
+cache folder. The name of the file is the SHA-256 of everything that the verdict depends on: the checksum files of DIR,
+which the caller has compared with the other files, and the versions of privopt and its plugins. A changed folder or an
+update therefore leads to a new verification. No file inside DIR can claim a verdict.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from attrs import AttrsInstance, evolve, frozen
 
 from privopt.declare import File
-from privopt.declare.schema import ProblemHeading
+from privopt.declare.schema import ProblemHeading, document
 from privopt.declare.toml import read_heading
-from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError
-from privopt.execution.limits import limited_to
+from privopt.errors import DoesNotHoldError, Fault, InputError, PrivoptError, StoppedError, UsageError
+from privopt.execution.resources import limited_to
+from privopt.files.regular import private_folder, read_bytes
 from privopt.files.release_folder import (
+    PRIVATE,
     PROBLEM,
     PROOF,
     RESULT,
+    SUMS,
     check_sums,
     expect_release,
     files_in,
@@ -30,37 +40,160 @@ from privopt.files.release_folder import (
     read_document,
     sha256,
 )
-from privopt.interfaces import Bounds, Mechanism, Objective, Progress, Release, Result
+from privopt.interfaces import Bounds, Certificate, Mechanism, Objective, Progress, Release, Result
 from privopt.interfaces.abilities import BoundsChosen, ProvesBound, StatesProof, details_of, reopen, solves_program
-from privopt.interfaces.result import LP, TOLD, VALUE_UNIT
+from privopt.interfaces.result import LP, SEEDED, TOLD, VALUE_UNIT
 from privopt.registry import Registered, registry
+from privopt.run.build_result import RELATIVE_TOLERANCE, differences, result_of
 from privopt.run.measure import Measurement, measure_release
 from privopt.run.problem_copy import stray_files
-from privopt.run.result_file import RELATIVE_TOLERANCE, differences, result_of
 from privopt.run.task import read_problem
-from privopt.run.verdict import Verdict
-from privopt.run.verify_cache import Word, recall, remember
 from privopt.specs import NOTHING, MethodSpec
 from privopt.version import VERSION
 
-__all__ = ["OpenedFolder", "load_release", "open_to_sample", "open_verified", "verify"]
+__all__ = [
+    "CACHE",
+    "OpenedFolder",
+    "Verdict",
+    "Word",
+    "load_release",
+    "open_to_sample",
+    "open_verified",
+    "recall",
+    "remember",
+    "verify",
+]
+
+
+Word = Literal["proved", "declared", "none"]
+"""A verdict: the guarantee was proved from the files, relies on the maker's word that noise was drawn, or is absent."""
+
+CACHE: Final = "PRIVOPT_CACHE"
+"""The environment variable that replaces the default cache folder."""
+
+
+def recall(folder: Path) -> Word | None:
+    """Return the cached verdict on a release folder whose checksums hold; None if there is no trustworthy one."""
+    try:
+        file = _verdict_file(folder)
+        # Another user could have written the verdict.
+        if file.parent.lstat().st_uid != os.geteuid():
+            return None
+        text = read_bytes(file, largest=16, links=False).decode()
+    except (OSError, ValueError):
+        return None
+    return next((word for word in get_args(Word) if word == text), None)
+
+
+def remember(folder: Path, word: Word) -> None:
+    """Cache the verdict on a release folder whose checksums hold, so that later uses need not verify it.
+
+    If the verdict cannot be written, the next use verifies again.
+    """
+    try:
+        file = _verdict_file(folder)
+        private_folder(file.parent)
+        unfinished = file.with_name(f"{file.name}.{os.getpid()}")
+        # Written under another name and renamed, so that a concurrent reader never sees half a verdict.
+        unfinished.write_text(word, "utf-8")
+        unfinished.replace(file)
+    except (OSError, ValueError, UsageError):
+        return
+
+
+def _verdict_file(folder: Path) -> Path:
+    """Return the path of the cached verdict on a release folder, named by a hash of all that the verdict depends on."""
+    digest = hashlib.sha256()
+    # The checksum files stand for all other files. The private one is missing in what a recipient has.
+    for path in (folder / SUMS, folder / PRIVATE / SUMS):
+        digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"none").digest())
+    # All plugins count, not only the mechanism's: a notion or a solver of another one takes part in verification.
+    plugins = {f"{entry.plugin} {entry.version}" for entry in registry().entries.values()}
+    digest.update("\n".join([f"privopt {VERSION}", *sorted(plugins)]).encode())
+    return _cache_folder() / "held" / digest.hexdigest()
+
+
+def _cache_folder() -> Path:
+    """Return the folder of cached verdicts, from the environment variable or the system's user cache folder."""
+    folder = os.environ.get(CACHE)
+    if folder:
+        return Path(folder)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("privopt", appauthor=False)
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """The result of ``verify`` on one folder.
+
+    Attributes:
+        verdict: ``"proved"``, ``"declared"`` or ``"none"`` (no guarantee, or noise from a seed); None if a checksum or
+            a claim does not hold.
+        complaints: One line for each checksum or claim that does not hold.
+        certificate: The recomputed certificate; None if verification ended early.
+        seeded: Whether the noise of the release came from a seed.
+        notes: Remarks that do not affect the verdict, such as different software versions.
+        signed_by: The signer and the key, if a signature was checked and holds.
+    """
+
+    verdict: Word | None
+    complaints: tuple[str, ...] = ()
+    certificate: Certificate | None = None
+    seeded: bool = False
+    notes: tuple[str, ...] = ()
+    signed_by: str | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether all checksums and claims of DIR hold. This can be true of a folder that claims no guarantee."""
+        return self.verdict is not None
+
+    def words(self) -> str:
+        """Return one line that explains the verdict and its basis. Callers print :attr:`verdict` before it."""
+        return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")
+
+    def _certificate_text(self) -> str:
+        """Return the part of :meth:`words` that describes the certificate."""
+        certificate = self.certificate
+        if self.verdict is None or certificate is None:
+            return "does not hold"
+        if certificate.holds is None:
+            return "no privacy guarantee; sums hold"
+        figures = f"{certificate.kind}: {certificate.in_words}; {certificate.arithmetic}"
+        if self.seeded:
+            return f"{SEEDED} ({figures})"
+        trust_note = f"; its maker's word: {certificate.rests_on}" if certificate.rests_on else ""
+        return f"holds ({figures}{trust_note})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object that ``privopt verify --json`` prints."""
+        return {
+            "verdict": self.verdict,
+            "seeded": self.seeded,
+            "complaints": list(self.complaints),
+            "notes": list(self.notes),
+            "certificate": None if self.certificate is None else document(self.certificate),
+            **({} if self.signed_by is None else {"signed_by": self.signed_by}),
+        }
 
 
 @frozen(kw_only=True, eq=False)
 class OpenedFolder:
-    """A DIR as it was read: nothing in it is checked yet.
+    """The content of a release folder (DIR), read from its files. Nothing has been checked unless there is a verdict.
 
     Attributes:
-        folder: where it lies.
-        registered: the mechanism as its plugin registered it.
-        method: the method that made the release.
-        mechanism: what knows the problem and the release.
-        declared: the problem file in ``problem/``.
-        problem: what the mechanism loads from it.
-        release: read from the artefact.
-        result: what result.json says.
-        stated: result.json itself.
-        verdict: what ``verify`` found, where it was asked.
+        folder: The path of DIR.
+        registered: The mechanism as its plugin registered it.
+        method: The method that computed the release.
+        mechanism: The mechanism that computed the release.
+        declared: The declared problem from the file in ``problem/``.
+        problem: The problem that the mechanism loaded from ``declared``.
+        release: The release that was read from the artefact.
+        result: The parsed result.json.
+        stated: The content of result.json as a JSON object.
+        heading: The title and purpose in the problem file.
+        verdict: The verdict of ``verify``; None if DIR was not verified.
     """
 
     folder: Path
@@ -77,18 +210,24 @@ class OpenedFolder:
 
     @property
     def relation(self) -> str:
-        """The relation for which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
+        """The unit in which a ledger charges draws (:attr:`PrivacyConstraint.relation`)."""
         return str(self.mechanism.privacy(self.problem, self.method.name).relation)
 
 
-def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
-    """Return the mechanism that made a DIR, and its result.json as text and as read."""
+def _read_claims(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
+    """Return the mechanism of a release folder, and the folder's result.json as a JSON object and as a parsed result.
+
+    Raises:
+        InputError: The folder is not a release, contains links or other unusual files, or its result.json is malformed.
+    """
     expect_release(folder)
-    _, strange = files_in(folder)  # nothing is opened in a folder that holds links, pipes or devices
+    # Checked before any file is opened: a link could lead out of the folder, and a pipe could block.
+    _, strange = files_in(folder)
     if strange:
         raise InputError(strange)
     stated = read_document(folder)
     result = result_of(stated, str(folder / RESULT))
+    # A path with a slash could name a file outside of problem/.
     file = result.problem.file
     if Path(file).name != file:
         raise InputError([Fault(str(folder / RESULT), "problem.file", repr(file), "the name of a file in problem/")])
@@ -96,25 +235,28 @@ def _stated(folder: Path) -> tuple[Registered, Mapping[str, Any], Result]:
 
 
 def load_release(folder: Path) -> OpenedFolder:
-    """Read a DIR back, without checking what it claims.
+    """Read a release folder (DIR): its problem, its release and its result, without checking any claim.
 
     Raises:
         InputError: DIR cannot be read.
-        DoesNotHoldError: problem and release contradict each other.
+        DoesNotHoldError: The problem and the release contradict each other.
     """
-    registered, stated, result = _stated(folder)
+    registered, stated, result = _read_claims(folder)
     file = result.problem.file
     method = registered.method(result.method)
     mechanism: Mechanism[Any, Any] = registered.load()
-    source = File.read(folder / PROBLEM / file, wanted="a problem file in TOML")
+    source = File.read(folder / PROBLEM / file, expectation="a problem file in TOML")
+    # Public: nothing outside of problem/ is read, whatever paths the problem file names.
     declared = read_problem(mechanism, source, public=True)
     try:
         problem, release = reopen(mechanism, declared, file, folder)
     except PrivoptError:
+        # The message names the fault already.
         raise
-    except Exception as error:  # bytes that solve did not write may make any reader raise anything
-        found = f"an artefact that cannot be read ({type(error).__name__}: {error})"
-        raise InputError([Fault(str(folder), "", found, "files as privopt solve wrote them")]) from error
+    except Exception as error:
+        # Bytes that solve did not write may make any reader raise anything.
+        actual = f"an artefact that cannot be read ({type(error).__name__}: {error})"
+        raise InputError([Fault(str(folder), "", actual, "files as privopt solve wrote them")]) from error
     return OpenedFolder(
         folder=folder,
         registered=registered,
@@ -130,25 +272,33 @@ def load_release(folder: Path) -> OpenedFolder:
 
 
 def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None = None) -> Verdict:
-    """Check a DIR from its files alone, exactly, in ``jobs`` threads; ``progress`` hears each part.
+    """Verify all checksums and claims of a release folder (DIR) from its files alone.
+
+    Args:
+        folder: DIR.
+        jobs: The number of threads; None for the default.
+        progress: A function that is called with the name of each step.
 
     Raises:
         InputError: DIR cannot be read.
-        StoppedError: a limit came first, which says nothing of DIR.
+        StoppedError: A limit ended the verification. This says nothing about DIR.
     """
 
     def report(phase: str) -> None:
+        """Call ``progress``, if given, with the name of a step."""
         if progress is not None:
             progress(phase, 0, None, None)
 
+    # First the checksums, since a changed file makes every later complaint misleading.
     report("sums of the files")
     complaints = check_sums(folder)
     if not complaints:
         document = read_document(folder)
+        # A file of another form can match its checksum: its maker wrote it so. That is a complaint, not an error.
         try:
             result_of(document, RESULT)
         except InputError as error:
-            complaints = [f"{RESULT}: {f.where}: missing" if f.found == "nothing" else str(f) for f in error.faults]
+            complaints = [f"{RESULT}: {f.where}: missing" if f.actual == "nothing" else str(f) for f in error.faults]
     try:
         report("problem and release")
         opened = None if complaints else load_release(folder)
@@ -161,63 +311,78 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
         recomputed, measurement, complaints = _recompute_result(opened)
     report("claims")
     complaints += stray_files(folder, opened.declared, opened.result.problem.file)
-    complaints += _unlike(opened.stated, recomputed)
-    complaints += _bookkeeping(opened, recomputed, measurement.registered_kind)
-    with _collecting(complaints, f"{RESULT}: details: {opened.registered.plugin} cannot check them"):
+    complaints += _compare_claims(opened.stated, recomputed)
+    complaints += _check_bookkeeping(opened, recomputed, measurement.registered_kind)
+    with _collect_errors(complaints, f"{RESULT}: details: {opened.registered.plugin} cannot check them"):
         complaints += opened.mechanism.verify(opened.problem, opened.release, opened.result)
     report("bound")
-    complaints += _unproved(opened, fits=not complaints)
+    # Last, because evaluating a proof takes longest, and is only worthwhile if all other claims hold.
+    complaints += _check_bound(opened, fits=not complaints)
     seeded = recomputed.guarantee.seeded
+    # Noise from a seed can be drawn again by anyone who knows the seed, so the verdict is "none" whatever was proved.
     word = None if complaints else "none" if seeded else recomputed.certificate.evidence
-    if word is not None and not check_sums(folder):  # what was read is what is there now
+    # The sums are checked again, because the files may have changed since they were read.
+    if word is not None and not check_sums(folder):
         remember(folder, word)
     return Verdict(
         verdict=word,
         complaints=tuple(complaints),
         certificate=recomputed.certificate,
         seeded=seeded,
-        notes=_versions(opened),
+        notes=_version_notes(opened),
     )
 
 
 def open_verified(folder: Path, *, progress: Progress | None = None) -> OpenedFolder:
-    """Read a DIR that holds: checked now, or known to hold from before, byte for byte and by these versions.
+    """Verify a release folder (DIR) and return its content.
+
+    A cached verdict is used if the same bytes were already verified by the same software versions.
 
     Raises:
-        DoesNotHoldError: a sum or a claim does not hold.
+        DoesNotHoldError: A checksum or a claim does not hold.
         InputError: DIR cannot be read.
     """
-    word = _checked(folder, progress)
+    word = _verify_once(folder, progress)
     return evolve(load_release(folder), verdict=word)
 
 
 def open_to_sample(folder: Path, *, progress: Progress | None = None) -> tuple[str, Release]:
-    """Return the mechanism and the release of a DIR that holds, the problem left unread where drawing does without.
+    """Verify a release folder (DIR), and return the name of its mechanism and its release.
+
+    If the verdict is cached, the problem is read only if drawing needs it.
 
     Raises:
-        DoesNotHoldError, InputError: as of :func:`open_verified`.
+        DoesNotHoldError: A checksum or a claim does not hold.
+        InputError: DIR cannot be read.
     """
-    _checked(folder, progress)
-    registered, _, _ = _stated(folder)
-    release = registered.load().release_class.alone(folder)
+    _verify_once(folder, progress)
+    registered, _, _ = _read_claims(folder)
+    release = registered.load().release_class.read_without_problem(folder)
     return registered.spec.name, load_release(folder).release if release is None else release
 
 
-def _checked(folder: Path, progress: Progress | None) -> Word:
+def _verify_once(folder: Path, progress: Progress | None) -> Word:
+    """Return the verdict on a release folder, from the cache if possible.
+
+    Raises:
+        DoesNotHoldError: A checksum or a claim does not hold. The message has one line for each failure.
+    """
+    # A cached verdict belongs to the checksums, so it says nothing about a folder that does not match them.
     word = recall(folder) if not check_sums(folder) else None
     if word is None:
-        found = verify(folder, progress=progress)
-        word = found.verdict
+        verdict = verify(folder, progress=progress)
+        word = verdict.verdict
         if word is None:
-            raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*found.complaints, "does not hold"]))
+            raise DoesNotHoldError("\n".join(f"{folder}: {line}" for line in [*verdict.complaints, "does not hold"]))
     return word
 
 
 @contextmanager
-def _collecting(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
-    """Add a line that begins by ``where`` if a block fails: what solve did not write may be of any form.
+def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = StoppedError) -> Iterator[None]:
+    """Append any error in the block to ``lines``, as a line that begins with ``where``.
 
-    A limit goes on up, for it says nothing of DIR, and so does an error of the class ``but``.
+    Any exception may occur, because files that ``solve`` did not write may have any form. Errors of the class ``but``
+    are raised, and so are errors about limits, which say nothing about DIR.
     """
     try:
         yield
@@ -228,18 +393,21 @@ def _collecting(lines: list[str], where: str, but: type[PrivoptError] = StoppedE
 
 
 def _describe_error(error: Exception) -> str:
-    """Return the text of an error; of one that is not privopt's, also its type."""
+    """Return the text of an error, with its type unless it is one of privopt's own errors."""
     return str(error) if isinstance(error, PrivoptError) else f"{type(error).__name__}: {error}"
 
 
 def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[str]]:
-    """Compute the result from the files next to result.json.
+    """Recompute the result from the problem and the release.
+
+    Fields that cannot be recomputed are copied from result.json; other functions check them.
 
     Returns:
-        The result, the measurement that it states, and what does not hold.
+        The recomputed result, the measurement that it is based on, and a line for each claim that does not hold.
     """
     problem, release, result = opened.problem, opened.release, opened.result
     stated, lp, unit = result.objective, result.details.lp, result.details.value_unit
+    # The loss is rounded to the unit that the result states, so that it can be compared exactly.
     measurement = measure_release(opened.registered, opened.mechanism, problem, release, result.method, value_unit=unit)
     certificate, utility, value = measurement.certificate, measurement.utility, measurement.value
     complaints = []
@@ -252,14 +420,16 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
     elif measurement.value_unit != unit:
         missing = f"missing, where {value!r} is known to {measurement.value_unit!r}"
         complaints.append(f"{RESULT}: details.{VALUE_UNIT}: {missing}")
+    # If the loss could not be recomputed, the stated one stands in, so that the other fields can be compared.
     value = stated.value if value is None else value
     if lp is not None and not solves_program(opened.mechanism):
         complaints.append(f"{RESULT}: details.{LP}: claims a program, but {result.mechanism} solves none besides")
     facts: Mapping[str, Any] = {}
-    with _collecting(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
+    with _collect_errors(complaints, f"{RESULT}: details.{TOLD}: not as {result.method} tells"):
         facts = details_of(opened.mechanism, problem, release, result.method, result.details.told)
     recomputed = evolve(
         result,
+        # Whether a seed was used cannot be recomputed; _check_bookkeeping compares it with the other fields.
         guarantee=evolve(measurement.guarantee, seeded=result.guarantee.seeded),
         certificate=certificate,
         objective=Objective.of(
@@ -275,28 +445,37 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
+    """Return whether the lower bound covers the chosen outputs or all; None if no outputs were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 
 
-def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
-    """Return what is wrong with the stated bound: the value passes it, or DIR, if the rest fits, proves less."""
+def _check_bound(opened: OpenedFolder, *, fits: bool) -> list[str]:
+    """Return a line for each error in the claimed bound: it contradicts the value, or the folder does not prove it.
+
+    Args:
+        opened: The content of DIR.
+        fits: Whether all other claims hold. The proof, which takes longest, is evaluated only if they do.
+    """
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
     where = f"{RESULT}: objective.lower_bound"
+    # A proof without a bound would be a file that nothing checks.
     if bound is None:
         return [f"{PROOF}: {where} is null"] if (opened.folder / PROOF).exists() else []
     if not math.isfinite(bound):
         return [f"{where}: {bound!r}, which is not a number"]
+    # A bound that the value already passes is wrong, whatever the folder proves.
     passed = value > bound if maximise else bound > value
     lines = [f"{where}: {bound!r} is contradicted by the value, {value!r}"] if passed else []
     if not fits:
         return lines
+    # An error in the proof's file is raised as such (InputError); any other becomes a line.
     errors: list[str] = []
     proved = None
-    with _collecting(errors, f"{where}: {bound!r} cannot be evaluated", but=InputError):
+    with _collect_errors(errors, f"{where}: {bound!r} cannot be evaluated", but=InputError):
         if isinstance(opened.mechanism, ProvesBound):
-            proved = opened.mechanism.proved(opened.problem, opened.release, opened.result, opened.folder)
+            proved = opened.mechanism.proved_bound(opened.problem, opened.release, opened.result, opened.folder)
     if errors:
         return lines + errors
     if proved is None:
@@ -308,19 +487,29 @@ def _unproved(opened: OpenedFolder, *, fits: bool) -> list[str]:
     return lines
 
 
-def _unlike(stated: Mapping[str, Any], again: Result) -> list[str]:
-    """Compare what result.json says, leaf by leaf, with what follows from its problem and release."""
-    wanted = {name: jsonable(value) for name, value in again.to_json().items()}
-    lines = list(differences(stated["guarantee"], wanted["guarantee"], "guarantee", near=0.0))
-    exact = again.details.value_unit is not None
+def _compare_claims(stated: Mapping[str, Any], recomputed: Result) -> list[str]:
+    """Compare result.json leaf by leaf with the recomputed result, and return a line for each difference."""
+    expected_leaves = {name: jsonable(value) for name, value in recomputed.to_json().items()}
+    # The guarantee is a claim in exact numbers, so it has no tolerance.
+    lines = list(differences(stated["guarantee"], expected_leaves["guarantee"], "guarantee", tolerance=0.0))
+    # A loss that is rounded to a stated unit is the same double on every machine.
+    exact = recomputed.details.value_unit is not None
     for name in ("objective", "certificate", "status", "details"):
-        near = 0.0 if exact and name == "objective" else RELATIVE_TOLERANCE
-        lines += differences(stated.get(name), wanted[name], name, near=near)
+        tolerance = 0.0 if exact and name == "objective" else RELATIVE_TOLERANCE
+        lines += differences(stated.get(name), expected_leaves[name], name, tolerance=tolerance)
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _bookkeeping(opened: OpenedFolder, again: Result, registered_kind: str) -> list[str]:
-    """Return the statements of result.json that only other parts of DIR, or of result.json, can contradict."""
+def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind: str) -> list[str]:
+    """Return a line for each claim of result.json that contradicts other parts of DIR or of result.json.
+
+    These are the claims that are not recomputed: names, checksums, the method and the seed.
+
+    Args:
+        opened: The content of DIR.
+        recomputed: The recomputed result.
+        registered_kind: The kind of guarantee that the mechanism is registered for.
+    """
     result, registered = opened.result, opened.registered
     lines = []
     digest = sha256(opened.folder / PROBLEM / result.problem.file)
@@ -330,19 +519,20 @@ def _bookkeeping(opened: OpenedFolder, again: Result, registered_kind: str) -> l
         lines.append(f"plugin.name: claims {result.plugin.name!r}, {registered.plugin} made it")
     if result.asked.method != result.method:
         lines.append(f"asked.method: {result.asked.method!r} is not method, {result.method!r}")
-    kind = again.guarantee.kind
+    kind = recomputed.guarantee.kind
     if kind != registered_kind:
         lines.append(f"guarantee.kind: {kind!r} is not what the mechanism is registered for")
-    seeded, seed = again.guarantee.seeded, result.seed
+    seeded, seed = recomputed.guarantee.seeded, result.seed
     if seeded and seed is None:
         lines.append("guarantee.seeded: true, though no seed is stated")
-    if seed is not None and not seeded and again.certificate.evidence == "declared":
+    # A release that rests on drawn noise and names a seed must say that it is seeded.
+    if seed is not None and not seeded and recomputed.certificate.evidence == "declared":
         lines.append(f"guarantee.seeded: missing, though the seed is {seed}")
     return [f"{RESULT}: {line}" for line in lines]
 
 
-def _versions(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a line for each program that was another version when the folder was made."""
-    plugin, then = opened.registered, opened.result
-    rows = [("privopt", then.privopt, VERSION), (f"plugin {plugin.plugin}", then.plugin.version, plugin.version)]
+def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
+    """Return a line each for privopt and the plugin if another version wrote the folder."""
+    plugin, result = opened.registered, opened.result
+    rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(f"made by {name} {old}, checked by {now}" for name, old, now in rows if old != now)

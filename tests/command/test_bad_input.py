@@ -22,7 +22,7 @@ def npy(array):
     return stream.getvalue()
 
 
-def pickled():
+def pickled_array():
     stream = io.BytesIO()
     np.save(stream, np.array([{"a": 1}], dtype=object), allow_pickle=True)
     return stream.getvalue()
@@ -37,9 +37,9 @@ def toml(
     distance='kind = "euclidean"',
     privacy="epsilon = 1",
     utility='kind = "distance"',
-    more="",
+    settings="",
 ):
-    return f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\n{privacy}\n[utility]\n{utility}\n{more}"
+    return f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\n{privacy}\n[utility]\n{utility}\n{settings}"
 
 
 BASE = {
@@ -60,9 +60,9 @@ COST = 'kind = "matrix"\ncost = "c.npy"'
 GEOJSON = toml('points = "g.geojson"', 'kind = "haversine"')
 
 
-def changed(array, place, value):
+def changed(array, index, value):
     copy = np.array(array, dtype=float)
-    copy[place] = value
+    copy[index] = value
     return npy(copy)
 
 
@@ -73,7 +73,7 @@ CORPUS = {
     "two kinds of records": (toml('points = "p.csv"\ncount = 3'), {}, "records"),
     "records as text": ("records = 'a'\n" + toml().replace('[records]\npoints = "p.csv"\n', ""), {}, "records"),
     "unknown key": (toml('points = "p.csv"\npoint = 1'), {}, "records.point"),
-    "unknown table": (toml(more="[utilty]\na = 1"), {}, "utilty"),
+    "unknown table": (toml(settings="[utilty]\na = 1"), {}, "utilty"),
     "no epsilon": (toml(privacy=""), {}, "privacy.epsilon"),
     "epsilon zero": (toml(privacy="epsilon = 0"), {}, "privacy.epsilon"),
     "epsilon negative": (toml(privacy="epsilon = -2.5"), {}, "privacy.epsilon"),
@@ -115,11 +115,11 @@ CORPUS = {
     "not TOML": ("[records", {}, "TOML"),
     "latin-1 problem": ("# é\n".encode("latin-1") + toml().encode(), {}, "UTF-8"),
     "nul in problem": (toml() + "\0", {}, "TOML"),
-    "a number of 5000 digits": (toml(more="x = " + "9" * 5000), {}, "TOML"),
-    "an exponent of 5000 digits": (toml(more="x = 1e" + "9" * 5000), {}, "TOML"),
-    "a hexadecimal number of 5000 digits": (toml(more="x = [{ y = 0x" + "f" * 5000 + "}]"), {}, "too many digits"),
+    "a number of 5000 digits": (toml(settings="x = " + "9" * 5000), {}, "TOML"),
+    "an exponent of 5000 digits": (toml(settings="x = 1e" + "9" * 5000), {}, "TOML"),
+    "a hexadecimal number of 5000 digits": (toml(settings="x = [{ y = 0x" + "f" * 5000 + "}]"), {}, "too many digits"),
     "epsilon of 5000 digits": (toml(privacy="epsilon = 1." + "3" * 5000), {}, "a number of 5,002 digits"),
-    "lists too deep": (toml(more="x = " + "[" * 5000 + "]" * 5000), {}, "deeply"),
+    "lists too deep": (toml(settings="x = " + "[" * 5000 + "]" * 5000), {}, "deeply"),
     "a path with a nul": (toml('points = "p\\u0000.csv"'), {}, "records.points"),
     "a long path": (toml(f'points = "{"p" * 5000}"'), {}, "records.points"),
     "points missing": (toml('points = "q.csv"'), {}, "records.points"),
@@ -194,7 +194,7 @@ CORPUS = {
     "features that are a number": (GEOJSON, {"g.geojson": '{"features": 7}'}, "JSON of another form"),
     # vectors
     "vectors text": (toml('vectors = "v.npy"'), {"v.npy": "no array"}, "v.npy"),
-    "vectors of objects": (toml('vectors = "v.npy"'), {"v.npy": pickled()}, "v.npy"),
+    "vectors of objects": (toml('vectors = "v.npy"'), {"v.npy": pickled_array()}, "v.npy"),
     "vectors of one dimension": (toml('vectors = "v.npy"'), {"v.npy": npy([1.0, 2])}, "v.npy"),
     "vectors nan": (toml('vectors = "v.npy"'), {"v.npy": npy([[1.0, np.nan]])}, "row 0, column 1"),
     "vectors complex": (toml('vectors = "v.npy"'), {"v.npy": npy([[1j, 2]])}, "complex"),
@@ -225,14 +225,14 @@ CORPUS = {
     "matrix inf": (toml(COUNT, MATRIX), {"d.npy": changed(D, (2, 1), np.inf)}, "row 2, column 1"),
     "matrix beside euclidean": (toml(distance='kind = "euclidean"\nmatrix = "d.npy"'), {}, "distance.matrix"),
     "output matrix without outputs": (toml(COUNT, MATRIX + '\noutput_matrix = "d.npy"'), {}, "output_matrix"),
-    "outputs without output matrix": (toml(COUNT, MATRIX, more="[outputs]\ncount = 2"), {}, "output_matrix"),
+    "outputs without output matrix": (toml(COUNT, MATRIX, settings="[outputs]\ncount = 2"), {}, "output_matrix"),
     "as many outputs as records, without output matrix": (
-        toml(COUNT, MATRIX, more="[outputs]\ncount = 3"),
+        toml(COUNT, MATRIX, settings="[outputs]\ncount = 3"),
         {},
         "output_matrix",
     ),
     "output matrix wrong size": (
-        toml(COUNT, MATRIX + '\noutput_matrix = "o.npy"', more="[outputs]\ncount = 2"),
+        toml(COUNT, MATRIX + '\noutput_matrix = "o.npy"', settings="[outputs]\ncount = 2"),
         {"o.npy": npy(D)},
         "o.npy",
     ),
@@ -283,19 +283,19 @@ def run(tmp_path, text, files, mechanism="exponential"):
     return CliRunner().invoke(cli, arguments)
 
 
-def test_the_corpus_is_large_enough():
+def test_corpus_is_large_enough():
     assert len(CORPUS) >= 100
 
 
 @pytest.mark.parametrize("name", CORPUS)
 def test_each_bad_input_is_one_clear_line(tmp_path, name):
     text, files, word = CORPUS[name]
-    done = run(tmp_path, text, files)
-    assert done.exit_code == 2, (done.stdout, done.stderr, done.exception)
-    assert done.stdout == ""
-    assert word in done.stderr
-    assert not INTERNALS.search(done.stderr)
-    lines = done.stderr.splitlines()
+    completed = run(tmp_path, text, files)
+    assert completed.exit_code == 2, (completed.stdout, completed.stderr, completed.exception)
+    assert completed.stdout == ""
+    assert word in completed.stderr
+    assert not INTERNALS.search(completed.stderr)
+    lines = completed.stderr.splitlines()
     assert 1 <= len(lines) <= 4
     for line in lines:
         assert line.split(":")[0] in {*BASE, *files, "problem.toml"}
@@ -306,12 +306,12 @@ def test_each_bad_input_is_one_clear_line(tmp_path, name):
     assert not (tmp_path / "out").exists()
 
 
-def test_many_faults_in_a_long_file_are_counted_not_listed(tmp_path):
+def test_many_faults_are_counted(tmp_path):
     rows = "".join(f"p{i},x,{i}\n" for i in range(100_000))
-    done = run(tmp_path, toml(), {"p.csv": "id,x,y\n" + rows})
-    assert done.exit_code == 2
-    assert len(done.stderr.splitlines()) == 21
-    assert "more faults" in done.stderr.splitlines()[-1]
+    completed = run(tmp_path, toml(), {"p.csv": "id,x,y\n" + rows})
+    assert completed.exit_code == 2
+    assert len(completed.stderr.splitlines()) == 21
+    assert "more faults" in completed.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -320,14 +320,14 @@ def test_many_faults_in_a_long_file_are_counted_not_listed(tmp_path):
         ("planar-laplace", toml(distance=GRAPH), "distance.kind"),
         ("planar-laplace", toml(COUNT, MATRIX), "distance.kind"),
         ("const-opt", toml(), "const-opt"),
-        ("const-opt", toml(more="[const-opt]\nradius = 0"), "const-opt.radius"),
-        ("const-opt", toml(more='[const-opt]\nradius = "far"'), "const-opt.radius"),
+        ("const-opt", toml(settings="[const-opt]\nradius = 0"), "const-opt.radius"),
+        ("const-opt", toml(settings='[const-opt]\nradius = "far"'), "const-opt.radius"),
     ],
 )
-def test_what_a_mechanism_cannot_take_is_told_too(tmp_path, mechanism, text, word):
-    done = run(tmp_path, text, {}, mechanism)
-    assert done.exit_code == 2, (done.stderr, done.exception)
-    assert word in done.stderr
+def test_names_what_a_mechanism_refuses(tmp_path, mechanism, text, word):
+    completed = run(tmp_path, text, {}, mechanism)
+    assert completed.exit_code == 2, (completed.stderr, completed.exception)
+    assert word in completed.stderr
 
 
 GOOD = {
@@ -348,10 +348,10 @@ GOOD = {
     "vectors": (toml('vectors = "v.npy"'), {"v.npy": npy(np.eye(4, 7))}),
     "vectors with ids": (toml('vectors = "v.npy"\nids = "i.txt"'), {"v.npy": npy(np.eye(2)), "i.txt": "x\ny\n"}),
     "whole numbers": (toml(COUNT, MATRIX), {"d.npy": npy(1 - np.eye(3, dtype=np.int32))}),
-    "outputs": (toml(more='[outputs]\npoints = "o.csv"'), {"o.csv": "id,x,y\nu,0,0\nv,1,1\n"}),
+    "outputs": (toml(settings='[outputs]\npoints = "o.csv"'), {"o.csv": "id,x,y\nu,0,0\nv,1,1\n"}),
     "outputs of a matrix": (
-        toml(COUNT, MATRIX + '\noutput_matrix = "o.npy"', more="[outputs]\ncount = 2"), {"o.npy": npy(D[:, :2])}),
-    "outputs on a graph": (toml(distance=GRAPH, more='[outputs]\npoints = "o.csv"'), {"o.csv": "id\na\nb\n"}),
+        toml(COUNT, MATRIX + '\noutput_matrix = "o.npy"', settings="[outputs]\ncount = 2"), {"o.npy": npy(D[:, :2])}),
+    "outputs on a graph": (toml(distance=GRAPH, settings='[outputs]\npoints = "o.csv"'), {"o.csv": "id\na\nb\n"}),
     "prior": (toml(utility=PRIORED), {}),
     "prior with zeros": (toml(utility=PRIORED), {"prior.csv": "id,p\na,0\nb,1\nc,0\n"}),
     "travel cost by distance": (toml(utility=TRAVEL), {}),
@@ -364,7 +364,7 @@ GOOD = {
     "records at one place": (toml(), {"p.csv": POINTS + "d,0,0\n"}),
     "one record": (toml(), {"p.csv": "id,x,y\na,0,0\n"}),
     "neighbours": (toml(privacy="epsilon = 1\nneighbours_within = 1.0"), {}),
-    "tables of other mechanisms": (toml(more="[const-opt]\nradius = 1"), {}),
+    "tables of other mechanisms": (toml(settings="[const-opt]\nradius = 1"), {}),
     "a column that was renamed": (toml(), {"p.csv": "id,x,y,x_duplicated_0\na,0,0,1\nb,1,0,1\nc,0,1,1\n"}),
     "unread columns": (toml(), {"p.csv": "name,id,x,y\n?,a,0,0\n?,b,1,0\n?,c,0,1\n"}),
     "ids that look like numbers": (toml(), {"p.csv": POINTS.replace("a,", "007,")}),
@@ -373,9 +373,9 @@ GOOD = {
 
 @pytest.mark.parametrize("mechanism", ["exponential", pytest.param("optimal-lp", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", GOOD)
-def test_each_form_of_input_goes_through_solve_and_verify(tmp_path, name, mechanism):
+def test_each_input_form_solves_and_verifies(tmp_path, name, mechanism):
     text, files = GOOD[name]
-    done = run(tmp_path, text, files, mechanism)
-    assert done.exit_code == 0, (done.stderr, done.exception)
-    done = CliRunner().invoke(cli, ["verify", str(tmp_path / "out")])
-    assert done.exit_code == 0, (done.stderr, done.exception)
+    completed = run(tmp_path, text, files, mechanism)
+    assert completed.exit_code == 0, (completed.stderr, completed.exception)
+    completed = CliRunner().invoke(cli, ["verify", str(tmp_path / "out")])
+    assert completed.exit_code == 0, (completed.stderr, completed.exception)

@@ -48,14 +48,14 @@ def loud(tmp_path):
     """Return a way to run Python where HiGHS prints; (the process that ended, what HiGHS said that it printed)."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(LOUD)
-    heard = tmp_path / "heard"
+    log_path = tmp_path / "heard"
 
     def run(*arguments):
-        heard.write_text("")
-        environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "HEARD": str(heard)}
+        log_path.write_text("")
+        environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "HEARD": str(log_path)}
         command = [sys.executable, *map(str, arguments)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-        return done, [line.split() for line in heard.read_text().splitlines()]
+        completed = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        return completed, [line.split() for line in log_path.read_text().splitlines()]
 
     return run
 
@@ -65,16 +65,16 @@ def test_json_is_json_and_quiet_is_quiet(tmp_path, loud, options):
     problem = tmp_path / "problem.toml"
     problem.write_text(grid_text(2, 2))
     solve = ["-m", "privopt", "solve", "optimal-lp", problem, "--method", "full", "--solver", "highs", "--quiet"]
-    done, heard = loud(*solve, "--out", tmp_path / "out", *options)
-    assert (done.returncode, done.stderr) == (0, "")
+    completed, calls = loud(*solve, "--out", tmp_path / "out", *options)
+    assert (completed.returncode, completed.stderr) == (0, "")
     if options:
-        assert json.loads(done.stdout)["mechanism"] == "optimal-lp"
+        assert json.loads(completed.stdout)["mechanism"] == "optimal-lp"
     else:
-        assert done.stdout == ""
-    assert {what for what, _ in heard} == {"made", "run"}
+        assert completed.stdout == ""
+    assert {call for call, _ in calls} == {"made", "run"}
 
 
-def test_a_program_that_uses_the_library_prints_what_it_prints(loud):
+def test_library_user_sees_native_output(loud):
     code = """
 import ctypes, threading
 from privopt.backends.highs import Highs
@@ -85,13 +85,13 @@ made = [threading.Thread(target=Highs().version) for _ in range(8)]
 ctypes.CDLL(None).fflush(None)
 print("after")
 """
-    done, heard = loud("-c", code)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == "before\nafter\n"
-    assert len(heard) == 8
+    completed, calls = loud("-c", code)
+    assert (completed.returncode, completed.stderr) == (0, "")
+    assert completed.stdout == "before\nafter\n"
+    assert len(calls) == 8
 
 
-def test_worker_processes_print_what_python_prints_there(loud):
+def test_workers_print_like_python(loud):
     code = """
 from privopt.backends.highs import Highs
 from privopt.dsl.form import StandardForm
@@ -104,15 +104,15 @@ with processes(2) as executor:
     assert [future.result() for future in made]
     executor.submit(0, print, "said there").result()
 """
-    done, heard = loud("-c", code)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "said there\n")
-    assert len({process for what, process in heard if what == "made"}) >= 3
+    completed, calls = loud("-c", code)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "said there\n")
+    assert len({process for call, process in calls if call == "made"}) >= 3
 
 
-def test_a_closed_standard_output_stays_closed(loud):
+def test_closed_standard_output_stays_closed(loud):
     code = "import os; os.close(1)\nfrom privopt.backends.highs import Highs\nprint(bool(Highs().version()))"
-    done, heard = loud("-c", code.replace("print(", "os._exit(not "))
-    assert (done.returncode, done.stdout, len(heard)) == (0, "", 1)
+    completed, calls = loud("-c", code.replace("print(", "os._exit(not "))
+    assert (completed.returncode, completed.stdout, len(calls)) == (0, "", 1)
 
 
 @pytest.mark.parametrize("program", ["privopt", "privopt_fl_linear"])
@@ -130,6 +130,6 @@ terminal.reserve_standard_output = reserved
 sys.argv = ["{program}", "--help"]
 runpy.run_module("{program}", run_name="__main__")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("Usage: ")
-    assert "noise" not in done.stdout
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.startswith("Usage: ")
+    assert "noise" not in completed.stdout

@@ -8,29 +8,29 @@ from privopt.declare.frames import MAX_KEPT, table_of
 
 
 @pytest.fixture
-def parsed(monkeypatch):
+def parsed_texts(monkeypatch):
     """Return the contents that polars was given."""
-    given, read = [], pl.read_csv
-    monkeypatch.setattr(pl, "read_csv", lambda text, **options: given.append(text) or read(text, **options))
+    texts, read = [], pl.read_csv
+    monkeypatch.setattr(pl, "read_csv", lambda text, **options: texts.append(text) or read(text, **options))
     frames._cached_cells.cache_clear()
-    return given
+    return texts
 
 
-def table(contents, **more):
-    return File(name="t.csv", path=None, kept=contents, **more)
+def table(contents, **options):
+    return File(name="t.csv", path=None, kept=contents, **options)
 
 
-def test_a_small_public_table_is_parsed_once_and_nobody_changes_it_for_others(parsed):
+def test_small_public_table_is_parsed_once(parsed_texts):
     contents = b" id ,x\na,1\nb,\n"
     first = table_of(table(contents))
     first.columns = ["other", "names"]
-    again = table_of(table(contents))
-    assert again.to_dict(as_series=False) == {"id": ["a", "b"], "x": ["1", ""]}
-    assert parsed == [contents]
+    second_table = table_of(table(contents))
+    assert second_table.to_dict(as_series=False) == {"id": ["a", "b"], "x": ["1", ""]}
+    assert parsed_texts == [contents]
 
 
-@pytest.mark.parametrize(("contents", "more"), [(b"id\na\n", {"secret": True}), (b"id\n" + b"a\n" * MAX_KEPT, {})])
-def test_secret_and_large_tables_are_parsed_each_time(parsed, contents, more):
+@pytest.mark.parametrize(("contents", "options"), [(b"id\na\n", {"secret": True}), (b"id\n" + b"a\n" * MAX_KEPT, {})])
+def test_secret_and_large_tables_are_parsed_each_time(parsed_texts, contents, options):
     for _ in range(2):
-        table_of(table(contents, **more))
-    assert parsed == [contents, contents]
+        table_of(table(contents, **options))
+    assert parsed_texts == [contents, contents]

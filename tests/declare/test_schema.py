@@ -6,6 +6,7 @@ from typing import Literal
 
 import pytest
 from attrs import frozen
+from helpers.mentions import assert_mentions
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,73 +45,72 @@ def load(tmp_path: Path, text: str, **options: object) -> Problem:
 
 
 def faults(tmp_path: Path, text: str) -> list[str]:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         load(tmp_path, text)
-    lines = str(caught.value).splitlines()
+    lines = str(excinfo.value).splitlines()
     assert all(line.startswith("p.toml: ") for line in lines)
     return lines
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "keywords"),
     [
-        ("[privacy]", "privacy.epsilon: expected privacy budget (1/km), got nothing"),
-        ("", "privacy: expected the privacy asked for, got nothing"),
-        ("[privacy]\nepsilon = -1", "privacy.epsilon: expected a number above 0 (1/km), got -1"),
-        ("[privacy]\nepsilon = 0.0", "privacy.epsilon: expected a number above 0 (1/km), got 0.0"),
-        ("[privacy]\nepsilon = nan", "privacy.epsilon: expected a finite number, got NaN"),
-        ("[privacy]\nepsilon = inf", "privacy.epsilon: expected a finite number, got Infinity"),
+        ("[privacy]", "privacy.epsilon: expected ... got nothing"),
+        ("", "privacy: expected ... got nothing"),
+        ("[privacy]\nepsilon = -1", "privacy.epsilon: expected ... got -1"),
+        ("[privacy]\nepsilon = 0.0", "privacy.epsilon: expected ... got 0.0"),
+        ("[privacy]\nepsilon = nan", "privacy.epsilon: expected ... got NaN"),
+        ("[privacy]\nepsilon = inf", "privacy.epsilon: expected ... got Infinity"),
         (
             "[privacy]\nepsilon = 1e400",
-            "privacy.epsilon: expected a number between 1e-300 and 1e300 in size, got 1E+400",
+            "privacy.epsilon: expected ... got 1E+400",
         ),
-        ("[privacy]\nepsilon = '1'", "privacy.epsilon: expected a number, got '1'"),
-        ("[privacy]\nepsilon = true", "privacy.epsilon: expected a number, got true"),
-        ("[privacy]\nepsilon = [1]", "privacy.epsilon: expected a number, got [1]"),
-        ("[privacy]\nepsilon = 1\nkind = 'odd'", "privacy.kind: expected one of weak, strong, got 'odd'"),
+        ("[privacy]\nepsilon = '1'", "privacy.epsilon: expected ... got '1'"),
+        ("[privacy]\nepsilon = true", "privacy.epsilon: expected ... got true"),
+        ("[privacy]\nepsilon = [1]", "privacy.epsilon: expected ... got [1]"),
+        ("[privacy]\nepsilon = 1\nkind = 'odd'", "privacy.kind: expected ... 'odd'"),
         (
             "[privacy]\nepsilon = 1\nusers = 3",
-            "privacy.users: expected a list in brackets or one of all or a table, got 3",
+            "privacy.users: expected ... got 3",
         ),
-        ("[privacy]\nepsilon = 1\nusers = ['a', 2]", "privacy.users: expected a list of valid values or"),
-        ("[privacy]\nepsilon = 1\nusers = {random = 0}", "privacy.users.random: expected a number above 0, got 0"),
-        ("[privacy]\nepsilon = 1\nusers = {random = 1.5}", "privacy.users.random: expected a whole number, got 1.5"),
-        ("[privacy]\nepsilon = 1\nshare = 1", "privacy.share: expected a number above 0 and below 1, got 1"),
+        ("[privacy]\nepsilon = 1\nusers = ['a', 2]", "privacy.users: expected"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 0}", "privacy.users.random: expected ... got 0"),
+        ("[privacy]\nepsilon = 1\nusers = {random = 1.5}", "privacy.users.random: expected ... got 1.5"),
+        ("[privacy]\nepsilon = 1\nshare = 1", "privacy.share: expected ... got 1"),
         (
             "[privacy]\nepsilon = 1\nshare = 1e400",
-            "privacy.share: expected a number that a double can hold, got 1E+400",
+            "privacy.share: expected ... got 1E+400",
         ),
         (
             "[privacy]\nepsilon = 1\npublic = 'no.csv'",
-            "privacy.public: expected a file, its path relative to the problem file, "
-            "got 'no.csv', which does not exist",
+            "privacy.public: expected ... 'no.csv'",
         ),
         (
             "[privacy]\nepsilon = 1\npublic = '.'",
-            "privacy.public: expected a file, its path relative to the problem file, got '.', which is a folder",
+            "privacy.public: expected ... '.', which",
         ),
-        ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: expected text in quotes, got 7"),
-        ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: expected true or false, got 1"),
-        ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: expected a list in brackets, got 1"),
+        ("[privacy]\nepsilon = 1\npublic = 7", "privacy.public: expected ... got 7"),
+        ("[privacy]\nepsilon = 1\ndeep = 1", "privacy.deep: expected ... got 1"),
+        ("[privacy]\nepsilon = 1\nweights = 1", "privacy.weights: expected ... got 1"),
         (
             "[privacy]\nepsilon = 1\nweights = ['a']",
-            "privacy.weights: expected a list of valid values, got 'a' at position 0 where a number is expected",
+            "privacy.weights: expected ... position 0",
         ),
-        ("[privacy]\nepsilon = 1\nepsilo = 2", "privacy.epsilo: expected one of epsilon, kind, users"),
-        ("[privacy]\nepsilon = 1\n[lr-geo]\nrandom = -1", "lr-geo.random: expected a number above 0, got -1"),
-        ("[privacy]\nepsilon = 1\n[odd]", "odd: expected one of privacy, lr-geo, got an unknown key"),
-        ("privacy = 3", "privacy: expected a table, got 3"),
-        ("[privacy", "expected TOML 1.0, got text that is not TOML"),
-        ("[privacy]\nepsilon = 1\nepsilon = 2", "expected TOML 1.0, got text that is not TOML"),
+        ("[privacy]\nepsilon = 1\nepsilo = 2", "privacy.epsilo: expected ... epsilon, kind, users"),
+        ("[privacy]\nepsilon = 1\n[lr-geo]\nrandom = -1", "lr-geo.random: expected ... got -1"),
+        ("[privacy]\nepsilon = 1\n[odd]", "odd: expected ... unknown key"),
+        ("privacy = 3", "privacy: expected ... got 3"),
+        ("[privacy", "expected TOML 1.0 ... not TOML"),
+        ("[privacy]\nepsilon = 1\nepsilon = 2", "expected TOML 1.0 ... not TOML"),
     ],
 )
-def test_each_fault_is_one_line_with_its_key(tmp_path, text, wanted):
+def test_each_fault_is_one_line_with_its_key(tmp_path, text, keywords):
     lines = faults(tmp_path, text)
     assert len(lines) == 1
-    assert lines[0].startswith(f"p.toml: {wanted}")
+    assert_mentions(lines[0], "p.toml: ", *keywords.split(" ... "))
 
 
-def test_faults_are_reported_together(tmp_path):
+def test_reports_faults_together(tmp_path):
     text = "odd = 1\n[privacy]\nepsilon = -1\nkind = 'x'\nfoo = 1\n[lr-geo]\nrandom = 'a'"
     assert [line.split()[1] for line in faults(tmp_path, text)] == [
         "privacy.epsilon:", "privacy.kind:", "privacy.foo:", "lr-geo.random:", "odd:",
@@ -130,25 +130,25 @@ def test_any_decimal_is_read_exactly(tmp_path_factory, value):
     assert problem.privacy.epsilon == Fraction(value.numerator * 10**6 // value.denominator, 10**6)
 
 
-def test_tables_of_other_mechanisms_are_passed_over(tmp_path):
+def test_ignores_tables_of_other_mechanisms(tmp_path):
     text = "[privacy]\nepsilon = 1\n[acme-mech]\nanything = 1"
     assert load(tmp_path, text, ignore={"acme-mech"}).privacy.epsilon == 1
     with pytest.raises(InputError):
         load(tmp_path, text, ignore={"other"})
 
 
-def test_bytes_that_are_no_utf8_and_missing_files_are_named(tmp_path):
+def test_names_invalid_bytes_and_missing_files(tmp_path):
     path = tmp_path / "p.toml"
-    with pytest.raises(InputError, match=r"p\.toml: expected .*, got no such file"):
+    with pytest.raises(InputError, match=r"p\.toml: file not"):
         load_problem(Problem, path)
     path.write_bytes("[privacy]\nepsilon = 1 # é".encode("latin-1"))
-    with pytest.raises(InputError, match="line 2 that is not UTF-8"):
+    with pytest.raises(InputError, match=r"line 2.*UTF-8"):
         load_problem(Problem, path)
     path.write_bytes(b"\xef\xbb\xbf[privacy]\r\nepsilon = 1\r\n")
     assert load_problem(Problem, path).privacy.epsilon == 1
 
 
-def test_secret_files_may_be_absent_from_what_was_published(tmp_path):
+def test_published_problem_may_lack_secret_files(tmp_path):
     text = "[privacy]\nepsilon = 1\nsecret = 'counts.csv'"
     assert any("counts.csv" in line for line in faults(tmp_path, text))
     problem = load(tmp_path, text, public=True)
@@ -157,12 +157,12 @@ def test_secret_files_may_be_absent_from_what_was_published(tmp_path):
         _ = files_of(problem)[0].here
 
 
-def test_values_given_in_python_are_checked_too():
+def test_checks_values_given_in_python():
     with pytest.raises(InputError, match=r"epsilon: expected .*, got -1"):
         Privacy(epsilon=Fraction(-1))
 
 
-def test_describe_names_every_key_with_unit_and_default():
+def test_describe_shows_every_key():
     rows = {row.key: row for row in describe_keys(Problem)}
     assert rows["privacy.epsilon"].unit == "1/km"
     assert rows["privacy.epsilon"].default == "required"
@@ -184,15 +184,15 @@ class TightProblem:
     options: Tight = key(Tight(), help="options", name="tight")
 
 
-def test_describe_shows_a_table_with_a_default_by_its_keys():
+def test_describe_shows_keys_of_a_default_table():
     rows = [(row.key, row.default) for row in describe_keys(TightProblem)]
     assert rows == [("tight", "left out"), ("tight.tail", "0.0"), ("tight.steps", "left out")]
 
 
-def test_a_folder_is_found_beside_the_problem_and_never_looked_for_in_a_published_copy(tmp_path):
+def test_finds_folders_beside_the_problem_only(tmp_path):
     text = '[privacy]\nepsilon = 1\nalbum = "photos"\n'
-    wanted = "expected a folder, its path relative to the problem file, got 'photos', which is not a folder"
-    assert faults(tmp_path, text) == [f"p.toml: privacy.album: {wanted}"]
+    expected = "expected a folder, its path relative to the problem file, got 'photos', which is not a folder"
+    assert faults(tmp_path, text) == [f"p.toml: privacy.album: {expected}"]
     assert load(tmp_path, text, public=True).privacy.album == Folder(name="photos", path=None)
     (tmp_path / "photos").mkdir()
     assert load(tmp_path, text).privacy.album == Folder(name="photos", path=tmp_path / "photos")

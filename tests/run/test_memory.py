@@ -11,15 +11,15 @@ from helpers.peaks import peak
 
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
-from privopt.execution import memory
+from privopt.execution import resources
+from privopt.files.archive import loading_bytes
 from privopt.files.regular import open_regular
-from privopt.files.sizes import loading_bytes
 from privopt.registry import registry
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.release import matrix_bytes
-from privopt_metric_dp.mechanisms.registered import Exponential
+from privopt_metric_dp.mechanisms.baselines import Exponential
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
@@ -30,7 +30,7 @@ import sys
 import numba  # few records need none of it
 from pathlib import Path
 from privopt.run.solve import Options, solve
-from privopt.execution.memory import resident
+from privopt.execution.resources import resident
 small, large, method, out = sys.argv[1:]
 name, method = method.split(":")
 solve(name, Path(small), Path(out + "-small"), Options(method=method, force=True))  # what is imported is held by now
@@ -42,51 +42,54 @@ print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("Vm
 """
 
 
-def grid(folder, rows, cols, epsilon, within=1.5):
+def grid(folder, rows, cols, epsilon, limit=1.5):
     folder.mkdir(parents=True)
     (folder / "problem.toml").write_text(
         f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = 1.0 }}\n[distance]\nkind = 'euclidean'\n"
-        f"[privacy]\nepsilon = {epsilon}\nneighbours_within = {within}\n[utility]\nkind = 'distance'\n"
+        f"[privacy]\nepsilon = {epsilon}\nneighbours_within = {limit}\n[utility]\nkind = 'distance'\n"
     )
     return folder / "problem.toml"
 
 
 @pytest.mark.parametrize("method", ["exponential", pytest.param("calibrated", marks=pytest.mark.slow)])
-def test_a_matrix_takes_the_memory_that_is_stated(tmp_path, method):
-    small, large = grid(tmp_path / "small", 3, 3, 0.5), grid(tmp_path / "large", 25, 40, 0.5)
-    stated = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
-    taken = peak(MEASURE, small, large, f"exponential:{method}", tmp_path / "out", most=1.1 * stated)
-    assert 0.2 * stated <= taken <= 1.1 * stated
+def test_matrix_stays_within_stated_memory(tmp_path, method):
+    small_problem, large_problem = grid(tmp_path / "small", 3, 3, 0.5), grid(tmp_path / "large", 25, 40, 0.5)
+    stated_bytes = matrix_bytes(1000, 1000, 24 * 39 + 25 * 39 + 24 * 40 + 24 * 39)
+    peak_bytes = peak(
+        MEASURE, small_problem, large_problem, f"exponential:{method}", tmp_path / "out", max_bytes=1.1 * stated_bytes
+    )
+    assert 0.2 * stated_bytes <= peak_bytes <= 1.1 * stated_bytes
 
 
 def hierarchy(folder, sizes):
     rows = "".join(f"US,{state},{size},{3 + size}\n" for state in ("GA", "NY") for size in (1, 2, 5))
     text = f'[hierarchy]\ncounts = "c.csv"\nsizes = {sizes}\n[privacy]\nepsilon = 1\n'
-    return written(folder, text, **{"c.csv": "level_1,level_2,size,groups\n" + rows})
+    return write_problem(folder, text, **{"c.csv": "level_1,level_2,size,groups\n" + rows})
 
 
 def tables(folder, ages):
-    text = f'[hierarchy]\nregions = "r.csv"\nrecords = "p.csv"\nattributes.age = {[f"{age}" for age in range(ages)]}\n'
+    ages = [f"{age}" for age in range(ages)]
+    text = f'[hierarchy]\nregions = "r.csv"\nrecords = "p.csv"\npersons = true\nattributes.age = {ages}\n'
     text += 'attributes.sex = ["f", "m"]\ntables.both.by = ["age", "sex"]\n[privacy]\nepsilon = 1\n'
     people = "level_1,level_2,age,sex\nUS,GA,1,f\nUS,NY,0,m\n"
-    return written(folder, text, **{"r.csv": "level_1,level_2\nUS,GA\nUS,NY\n", "p.csv": people})
+    return write_problem(folder, text, **{"r.csv": "level_1,level_2\nUS,GA\nUS,NY\n", "p.csv": people})
 
 
 def locations(folder, count):
     rows = "".join(f"L{i},{i % 173},{i % 199},{1 + i % 7},{i % 50}\n" for i in range(count))
     text = '[locations]\npoints = "p.csv"\n[privacy]\nepsilon = 1\n'
-    return written(folder, text, **{"p.csv": "id,x,y,facility_cost,clients\n" + rows})
+    return write_problem(folder, text, **{"p.csv": "id,x,y,facility_cost,clients\n" + rows})
 
 
 def album(folder, photos):
     scores = np.random.default_rng(0).normal(-20, 1, (photos, 1000))
     scores[:, 1] += 0.25
-    path = written(folder, '[photos]\nscores = "s.npy"\ntrue_location = 1\n[privacy]\ntop_k = 3\n')
+    path = write_problem(folder, '[photos]\nscores = "s.npy"\ntrue_location = 1\n[privacy]\ntop_k = 3\n')
     np.save(folder / "s.npy", scores)
     return path
 
 
-def written(folder, text, **files):
+def write_problem(folder, text, **files):
     folder.mkdir(parents=True)
     for name, content in {"problem.toml": text, **files}.items():
         (folder / name).write_text(content)
@@ -94,7 +97,7 @@ def written(folder, text, **files):
 
 
 @pytest.mark.parametrize(
-    ("name", "write", "small", "large"),
+    ("name", "write", "small_size", "large_size"),
     [
         pytest.param("hierarchical-dp:cumulative-smoothed", hierarchy, 6, 40_000, marks=pytest.mark.slow),
         pytest.param("hierarchical-tables:margins", tables, 3, 20_000, marks=pytest.mark.slow),
@@ -102,21 +105,23 @@ def written(folder, text, **files):
         pytest.param("photo-censor:greedy", album, 350, 700, marks=pytest.mark.slow),
     ],
 )
-def test_other_mechanisms_take_the_memory_that_is_stated(tmp_path, name, write, small, large):
-    paths = write(tmp_path / "small", small), write(tmp_path / "large", large)
+def test_mechanisms_stay_within_stated_memory(tmp_path, name, write, small_size, large_size):
+    paths = write(tmp_path / "small", small_size), write(tmp_path / "large", large_size)
     mechanism, method = name.split(":")
-    own = registry().get(mechanism).load()
-    stated = own.bytes_needed(own.load(load_problem(own.problem_class, paths[1]), "problem.toml"), method)
-    assert 0.3 * stated <= peak(MEASURE, *paths, name, tmp_path / "out", most=stated) <= stated
+    mechanism_class = registry().get(mechanism).load()
+    stated_bytes = mechanism_class.bytes_needed(
+        mechanism_class.load(load_problem(mechanism_class.problem_class, paths[1]), "problem.toml"), method
+    )
+    assert 0.3 * stated_bytes <= peak(MEASURE, *paths, name, tmp_path / "out", max_bytes=stated_bytes) <= stated_bytes
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_no_mechanism_begins_what_does_not_fit(tmp_path, name):
+def test_no_mechanism_starts_what_does_not_fit(tmp_path, name):
     example = EXAMPLES[name]
     problem = example.write(tmp_path / "problem")
-    with pytest.raises(StoppedError, match=r"this problem and --method [\w-]+ need .* --memory") as stopped:
+    with pytest.raises(StoppedError, match=r"--method [\w-]+ need .* --memory") as excinfo:
         solve(example.mechanism, problem, tmp_path / "out", Options(memory=0.001, **example.options))
-    assert stopped.value.exit_code == 5
+    assert excinfo.value.exit_code == 5
     assert not (tmp_path / "out").exists()
 
 
@@ -124,29 +129,31 @@ def test_no_mechanism_begins_what_does_not_fit(tmp_path, name):
     ("mechanism", "method"),
     [("optimal-lp", "interior-point"), ("optimal-lp", "full"), ("optimal-lp", "auto"), ("const-opt", "full")],
 )
-def test_what_does_not_fit_is_not_begun(tmp_path, monkeypatch, mechanism, method):
+def test_skips_methods_that_do_not_fit(tmp_path, monkeypatch, mechanism, method):
     problem = grid(tmp_path / "map", 12, 12, 0.2)
     if mechanism == "const-opt":
         problem.write_text(problem.read_text() + "[const-opt]\nradius = 12.0\n")
     if method != "full":
         for solver in (InteriorPoint, ColumnGeneration):
             monkeypatch.setattr(solver, "peak_bytes", lambda *_: 1e12)
-    plain = solve("exponential", problem, tmp_path / "plain").result.objective.value  # loads what solving takes, too
-    limit = (max(memory.resident(), memory.PROGRAM_BYTES) + 40e6) / memory.GB
-    solved = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
-    assert not solved.stopped
-    assert solved.result.method == method
-    assert solved.result.asked.memory == limit
-    assert "GB" in solved.result.solver["path"]
-    assert solved.result.objective.value <= plain
+    exponential_loss = solve(
+        "exponential", problem, tmp_path / "plain"
+    ).result.objective.value  # loads what solving takes, too
+    limit = (max(resources.resident(), resources.PROGRAM_BYTES) + 40e6) / resources.GB
+    release = solve(mechanism, problem, tmp_path / "out", Options(method=method, memory=limit))
+    assert not release.stopped
+    assert release.result.method == method
+    assert release.result.asked.memory == limit
+    assert "GB" in release.result.solver["path"]
+    assert release.result.objective.value <= exponential_loss
     assert verify(tmp_path / "out").verdict == "proved"
 
 
-def test_where_nothing_fits_the_need_is_said(tmp_path):
+def test_states_the_need_if_nothing_fits(tmp_path):
     problem = grid(tmp_path / "map", 20, 20, 0.2)
-    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .* use --memory \d+(\.\d+)? at least") as stopped:
+    with pytest.raises(StoppedError, match=r"need 0\.\d+ GB .*--memory \d+(\.\d+)?") as excinfo:
         solve("exponential", problem, tmp_path / "out", Options(memory=0.01))
-    assert stopped.value.exit_code == 5
+    assert excinfo.value.exit_code == 5
     assert not (tmp_path / "out").exists()
 
 
@@ -156,48 +163,48 @@ def group(folder, **files):
         (folder / name.replace("__", ".")).write_text(text)
 
 
-def test_limits_of_control_groups_are_seen_and_caches_are_free(tmp_path):
+def test_sees_control_group_limits(tmp_path):
     group(tmp_path / "job", memory__max="1000\n", memory__current="700\n", memory__stat="inactive_file 100\nanon 5\n")
     group(tmp_path / "job" / "part", memory__max="max\n", memory__current="600\n", memory__stat="inactive_file 0\n")
-    assert memory._under_cgroups("0::/job/part\n", tmp_path) == 400
+    assert resources._bytes_under_cgroups("0::/job/part\n", tmp_path) == 400
     old = tmp_path / "memory" / "old"
     stat = "inactive_file 7\ntotal_inactive_file 30\n"
     group(old, memory__limit_in_bytes="900", memory__usage_in_bytes="850", memory__stat=stat)
-    assert memory._under_cgroups("4:memory:/old\n0::/job/part\n", tmp_path) == 80
-    assert memory._under_cgroups("4:cpu:/old\n", tmp_path) == memory.UNLIMITED
+    assert resources._bytes_under_cgroups("4:memory:/old\n0::/job/part\n", tmp_path) == 80
+    assert resources._bytes_under_cgroups("4:cpu:/old\n", tmp_path) == resources.UNLIMITED
 
 
-def test_a_limit_on_the_address_space_is_seen(monkeypatch):
+def test_sees_address_space_limit(monkeypatch):
     limits = {resource.RLIMIT_AS: 10**15, resource.RLIMIT_DATA: resource.RLIM_INFINITY}
-    monkeypatch.setattr(memory.resource, "getrlimit", lambda name: (limits[name], limits[name]))
-    assert 0 < 10**15 - memory._under_rlimits() < 10**13
-    assert 0 < memory.available() < 10**15
+    monkeypatch.setattr(resources.resource, "getrlimit", lambda name: (limits[name], limits[name]))
+    assert 0 < 10**15 - resources._bytes_under_rlimits() < 10**13
+    assert 0 < resources.available() < 10**15
 
 
-def test_pairs_within_a_distance_are_counted(tmp_path):
-    near, far = grid(tmp_path / "near", 10, 10, 0.2), grid(tmp_path / "far", 10, 10, 0.2, within=50)
-    found = [MetricInstance.of(load_problem(MetricProblem, problem)) for problem in (near, far)]
+def test_counts_pairs_within_a_distance(tmp_path):
+    near_problem, far_problem = grid(tmp_path / "near", 10, 10, 0.2), grid(tmp_path / "far", 10, 10, 0.2, limit=50)
+    problems = [MetricInstance.of(load_problem(MetricProblem, problem)) for problem in (near_problem, far_problem)]
     mechanism = Exponential()
-    needed = [mechanism.bytes_needed(problem, "exponential") for problem in found]
-    assert needed[1] - needed[0] == 5 * 24.0 * (100 * 99 // 2 - 342)
+    needed_bytes = [mechanism.bytes_needed(problem, "exponential") for problem in problems]
+    assert needed_bytes[1] - needed_bytes[0] == 5 * 24.0 * (100 * 99 // 2 - 342)
 
 
-def test_where_there_is_no_proc_the_peak_is_read_in_the_units_of_the_system(tmp_path, monkeypatch):
-    monkeypatch.setattr(memory, "_PROC", tmp_path)
+def test_peak_without_proc_has_system_units(tmp_path, monkeypatch):
+    monkeypatch.setattr(resources, "_PROC", tmp_path)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for system, unit in (("linux", 1024), ("darwin", 1)):
-        monkeypatch.setattr(memory.sys, "platform", system)
-        assert memory.resident() == pytest.approx(peak * unit, rel=0.2)
+        monkeypatch.setattr(resources.sys, "platform", system)
+        assert resources.resident() == pytest.approx(peak * unit, rel=0.2)
 
 
 def bytes_of(path):
     with open_regular(path) as (stream, size):
-        found = loading_bytes(stream, size)
+        loading = loading_bytes(stream, size)
         assert stream.tell() == 0
-        return found
+        return loading
 
 
-def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
+def test_memory_of_a_file_is_known_from_its_beginning(tmp_path):
     import polars as pl
 
     frame = pl.DataFrame({"id": [f"p{i}" for i in range(1_000)], "x": np.arange(1e3), "y": np.arange(1e3)})
@@ -216,7 +223,7 @@ def test_what_a_file_takes_is_known_from_its_size_and_its_first_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["vectors.npy", "points.csv", "region.geojson"])
-def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
+def test_does_not_load_what_does_not_fit(tmp_path, monkeypatch, file):
     """The files are as large as they say, in a file system that keeps no zeros; nothing of them is read."""
     text = {
         "vectors.npy": 'vectors = "vectors.npy"',
@@ -235,7 +242,7 @@ def test_what_does_not_fit_is_not_loaded(tmp_path, monkeypatch, file):
         stream.truncate(10**9)
     (tmp_path / "problem.toml").write_text("[records]\n" + text)
     if file != "region.geojson":
-        monkeypatch.setattr("privopt.declare.toml.read_whole", lambda *given, **named: pytest.fail("it was read"))
-    with pytest.raises(StoppedError, match=r"need .* GB more than .* use --memory .* at least"):
+        monkeypatch.setattr("privopt.declare.toml.read_whole", lambda *arguments, **options: pytest.fail("it was read"))
+    with pytest.raises(StoppedError, match=r"need .* GB more .*--memory"):
         solve("exponential", tmp_path / "problem.toml", tmp_path / "out", Options(memory=0.5))
     assert not (tmp_path / "out").exists()

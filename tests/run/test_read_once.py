@@ -93,18 +93,18 @@ def write(folder: Path, name: str) -> Path:
 
 
 @pytest.fixture
-def opened(monkeypatch):
+def open_counts(monkeypatch):
     """Count how often a file is opened, by its path."""
     counts: Counter[str] = Counter()
     lowest, io_open = os.open, io.open
 
-    def at_descriptor(path, *given, **named):
+    def at_descriptor(path, *arguments, **options):
         counts[os.fspath(path)] += 1
-        return lowest(path, *given, **named)
+        return lowest(path, *arguments, **options)
 
-    def at_stream(path, *given, **named):
+    def at_stream(path, *arguments, **options):
         counts[path if isinstance(path, int) else os.fspath(path)] += 1
-        return io_open(path, *given, **named)
+        return io_open(path, *arguments, **options)
 
     monkeypatch.setattr(os, "open", at_descriptor)
     monkeypatch.setattr(io, "open", at_stream)
@@ -113,32 +113,32 @@ def opened(monkeypatch):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_each_file_is_opened_once(tmp_path, opened, name):
+def test_each_file_is_opened_once(tmp_path, open_counts, name):
     """By verify three times: its sum is taken, it is read, and its sum is taken again."""
     problem, files = write(tmp_path, name), list(PROBLEMS[name][1])
-    opened.clear()
-    out = solve("optimal-lp", problem, tmp_path / "out").folder
-    assert opened[str(problem)] == 1
-    assert {file: opened[str(tmp_path / file)] for file in files} == dict.fromkeys(files, 1)
-    opened.clear()
-    assert verify(out).verdict == "proved"
-    assert {file: opened[str(out / "problem" / file)] for file in files} == dict.fromkeys(files, 3)
+    open_counts.clear()
+    folder = solve("optimal-lp", problem, tmp_path / "out").folder
+    assert open_counts[str(problem)] == 1
+    assert {file: open_counts[str(tmp_path / file)] for file in files} == dict.fromkeys(files, 1)
+    open_counts.clear()
+    assert verify(folder).verdict == "proved"
+    assert {file: open_counts[str(folder / "problem" / file)] for file in files} == dict.fromkeys(files, 3)
 
 
-def test_a_declared_problem_reads_no_table_until_it_is_loaded(tmp_path):
+def test_declared_problem_reads_no_table(tmp_path):
     problem = write(tmp_path, "points, outputs, prior, cost")
     (tmp_path / "points.csv").write_text("no table of places\n")
-    declared = load_problem(MetricProblem, problem)
+    problem_declared = load_problem(MetricProblem, problem)
     with pytest.raises(InputError, match=r"points\.csv"):
-        MetricInstance.of(declared, "p.toml")
+        MetricInstance.of(problem_declared, "p.toml")
 
 
-def test_nothing_changes_a_loaded_problem(tmp_path):
-    declared = load_problem(MetricProblem, write(tmp_path, "points, outputs, prior, cost"))
-    loaded = MetricInstance.of(declared, "p.toml")
-    assert loaded.declared is declared
-    assert loaded.data.shape == (3, 3)
+def test_loaded_problem_is_unchangeable(tmp_path):
+    problem_declared = load_problem(MetricProblem, write(tmp_path, "points, outputs, prior, cost"))
+    instance = MetricInstance.of(problem_declared, "p.toml")
+    assert instance.declared is problem_declared
+    assert instance.data.shape == (3, 3)
     with pytest.raises(FrozenInstanceError):
-        loaded.data = loaded.data
+        instance.data = instance.data
     with pytest.raises(FrozenInstanceError):
-        declared.records = declared.records
+        problem_declared.records = problem_declared.records

@@ -20,8 +20,8 @@ from helpers.mended_sums import edit
 from privopt.errors import UsageError
 from privopt.files.release_folder import PRIVATE, SUMS, dump_json
 from privopt.report.write_report import write_geo, write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.testing import GeneratedProblem, npy_bytes
 
 # --- the same table, written otherwise ------------------------------------------------------------------
@@ -36,15 +36,15 @@ def _cell(text, chance):
     return f" {text}" if chance.random() < 0.1 else text
 
 
-def rewritten(
+def rewrite_table(
     table, chance, order=None, numbers=("size", "groups", "quantity", "count", "clients", "x", "y", "lat", "lon")
 ):
     """Rewrite a CSV: rows and columns in another order, quotes, a BOM or CRLF, and an unread column."""
     header, *rows = csv.reader(io.StringIO(table.decode()))
-    rows = [rows[place] for place in (order if order is not None else chance.sample(range(len(rows)), len(rows)))]
+    rows = [rows[index] for index in (order if order is not None else chance.sample(range(len(rows)), len(rows)))]
     columns = chance.sample(range(len(header)), len(header))
-    number = {place for place, name in enumerate(header) if name in numbers}
-    lines = [[header[place] for place in columns] + ["remark"]]
+    number = {index for index, name in enumerate(header) if name in numbers}
+    lines = [[header[index] for index in columns] + ["remark"]]
     lines += [
         [_cell(row[c], chance) if c in number else row[c] for c in columns] + [str(n)] for n, row in enumerate(rows)
     ]
@@ -54,17 +54,17 @@ def rewritten(
     return chance.choice([b"", b"\xef\xbb\xbf"]) + text.getvalue().encode()
 
 
-def exported(problem, chance):
+def export_again(problem, chance):
     """Write the problem with its secret table sorted by the secret, or shuffled, zeros omitted; a matrix follows."""
     name = next(name for name in problem.files if name.endswith(".csv"))
     header, *rows = csv.reader(io.StringIO(problem.files[name].decode()))
     order = chance.sample(range(len(rows)), len(rows))
     if header[-1] == "groups" and chance.random() < 0.5:  # absent pairs are 0; a region stays by some row
-        kept = {tuple(rows[place][:-2]): place for place in order}.values()
-        order = [place for place in order if rows[place][-1] != "0" or place in kept]
+        first_rows = {tuple(rows[row_number][:-2]): row_number for row_number in order}.values()
+        order = [row_number for row_number in order if rows[row_number][-1] != "0" or row_number in first_rows]
     if chance.random() < 0.5:  # as GROUP BY writes it
-        order.sort(key=lambda place: int(rows[place][-1] or 0), reverse=chance.random() < 0.5)
-    problem = problem.with_file(name, rewritten(problem.files[name], chance, order))
+        order.sort(key=lambda row_number: int(rows[row_number][-1] or 0), reverse=chance.random() < 0.5)
+    problem = problem.with_file(name, rewrite_table(problem.files[name], chance, order))
     for matrix in (name for name in problem.files if name.endswith(".npy")):
         values = np.load(io.BytesIO(problem.files[matrix]))[np.ix_(order, order)]
         problem = problem.with_file(matrix, npy_bytes(np.asfortranarray(values)))
@@ -74,9 +74,9 @@ def exported(problem, chance):
 # --- what may be published --------------------------------------------------------------------------------
 
 
-def public(folder):
+def public_state(folder):
     """Mode and contents of everything outside private/, times aside."""
-    found = {}
+    state_by_name = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if name.split("/")[0] == PRIVATE:
@@ -88,11 +88,11 @@ def public(folder):
             contents = dump_json(result)
         elif name == SUMS:
             contents = [line for line in contents.decode().splitlines() if not line.endswith("  result.json")]
-        found[name] = path.stat().st_mode, contents
-    return found
+        state_by_name[name] = path.stat().st_mode, contents
+    return state_by_name
 
 
-def solved(mechanism, method, problem, folder, **options):
+def solve_problem(mechanism, method, problem, folder, **options):
     path = problem.write(folder / "given")
     return solve(mechanism, path, folder / "out", Options(method=method, force=True, **options)).folder
 
@@ -105,23 +105,23 @@ SERVED = '[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = 1.0\n'
 
 
 @pytest.mark.parametrize("drop", ["", "opening_cost"])
-def test_row_order_tells_nothing_of_locations_on_the_sphere(tmp_path, drop):
+def test_row_order_reveals_nothing_of_locations(tmp_path, drop):
     """Ties by cost and distance, delta chosen by the noise, ids beyond ASCII; report and map too."""
     rows = [row.split(",") for row in LOCATIONS.splitlines()]
-    kept = [place for place, name in enumerate(rows[0]) if name != drop]
-    table = "".join(",".join(row[place] for place in kept) + "\n" for row in rows).encode()
+    kept_columns = [column for column, name in enumerate(rows[0]) if name != drop]
+    table = "".join(",".join(row[column] for column in kept_columns) + "\n" for row in rows).encode()
     problem = GeneratedProblem(toml=SERVED, files={"locations.csv": table})
-    seen = []
+    states = []
     for number in range(2):
-        given = exported(problem, random.Random(number)) if number else problem
-        folder = solved("fl-linear", "reconnection", given, tmp_path / str(number), seed=1)
-        seen.append((public(folder), *_shown(folder)))
-    assert seen[0] == seen[1]
-    names = [row.split(b",")[0].decode() for row in seen[0][0]["connections.csv"][1].splitlines()[1:]]
-    assert names == sorted(rows[place][0] for place in range(1, 8)) == ["10", "9", "B", "Z", "a", "b", "é"]
+        exported = export_again(problem, random.Random(number)) if number else problem
+        folder = solve_problem("fl-linear", "reconnection", exported, tmp_path / str(number), seed=1)
+        states.append((public_state(folder), *_report_and_map(folder)))
+    assert states[0] == states[1]
+    names = [row.split(b",")[0].decode() for row in states[0][0]["connections.csv"][1].splitlines()[1:]]
+    assert names == sorted(rows[column][0] for column in range(1, 8)) == ["10", "9", "B", "Z", "a", "b", "é"]
 
 
-def _shown(folder):
+def _report_and_map(folder):
     """Report and map of a folder whose times are made equal, so that they are of one make."""
     edit(folder, lambda r: r.update(time=dict.fromkeys(r["time"], 1.0)))
     report = write_report(folder).read_bytes()
@@ -135,25 +135,27 @@ UNITS = '[hierarchy]\nunits = "units.csv"\nsizes = 3\n[privacy]\nepsilon = 1.0\n
 
 
 @pytest.mark.parametrize("method", ["cumulative-smoothed", "hierarchical-dp"])
-def test_row_order_tells_nothing_of_units_as_csv_or_parquet(tmp_path, method):
+def test_row_order_reveals_nothing_of_units(tmp_path, method):
     people = [
         ("US", state, unit, 1) for state, units in (("NY", "aab"), ("GA", "ccdee"), ("AK", "f")) for unit in units
     ]
     table = "level_1,level_2,unit,quantity\n" + "".join(",".join(map(str, row)) + "\n" for row in people)
     problem = GeneratedProblem(toml=UNITS, files={"units.csv": table.encode()})
-    seen = []
+    states = []
     for number in range(2):
-        given = problem
+        exported = problem
         if number:
-            given = problem.with_file("units.csv", rewritten(table.encode(), random.Random(number)))
-        folder = solved("hierarchical-dp", method, given, tmp_path / str(number), seed=1)
-        seen.append((public(folder), *_shown(folder)))
-    assert seen[0] == seen[1]
+            exported = problem.with_file("units.csv", rewrite_table(table.encode(), random.Random(number)))
+        folder = solve_problem("hierarchical-dp", method, exported, tmp_path / str(number), seed=1)
+        states.append((public_state(folder), *_report_and_map(folder)))
+    assert states[0] == states[1]
     frame = pl.read_csv(table.encode()).sample(fraction=1.0, shuffle=True, seed=1)
     frame.with_columns(pl.col("quantity").cast(pl.Float64)).write_parquet(tmp_path / "units.parquet")
     (tmp_path / "problem.toml").write_text(UNITS.replace("units.csv", "units.parquet"))
-    out = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method, seed=1)).folder
+    output_folder = solve(
+        "hierarchical-dp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method, seed=1)
+    ).folder
     for name in ("release.csv", "noisy.npz"):
-        assert public(out)[name] == seen[0][0][name]
-    regions = [row.split(b",")[0].decode() for row in seen[0][0]["release.csv"][1].splitlines()[1:]]
+        assert public_state(output_folder)[name] == states[0][0][name]
+    regions = [row.split(b",")[0].decode() for row in states[0][0]["release.csv"][1].splitlines()[1:]]
     assert regions == sorted(regions)

@@ -15,14 +15,15 @@ from privopt.errors import DoesNotHoldError, InputError, StoppedError, UsageErro
 from privopt.execution.clock import check
 from privopt.files.new_folder import new_folder
 from privopt.files.release_folder import jsonable
-from privopt.run.options import Options
+from privopt.run.build_result import differences
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 
 FULL = Options(method="full", solver="highs")
 
 
-def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
+def test_folder_has_the_contracted_files(solved_toy, result_of):
     files = sorted(path.relative_to(solved_toy).as_posix() for path in solved_toy.rglob("*") if path.is_file())
     names = ["SHA256SUMS", "mechanism.npz", "problem/points.csv", "problem/prior.csv", "problem/problem.toml"]
     assert files == [*names, "proof.npz", "result.json"]
@@ -48,13 +49,13 @@ def test_a_folder_has_what_the_contract_names(solved_toy, result_of):
 
 @settings(max_examples=25)
 @given(data=st.data())
-def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
+def test_finds_any_changed_byte(solved_toy, tmp_path_factory, data):
     folder = shutil.copytree(solved_toy, tmp_path_factory.mktemp("changed") / "out")
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     path = data.draw(st.sampled_from(files), label="file")
     raw = bytearray(path.read_bytes())
-    place = data.draw(st.integers(0, len(raw) - 1), label="byte")
-    raw[place] ^= data.draw(st.integers(1, 255), label="flip")
+    position = data.draw(st.integers(0, len(raw) - 1), label="byte")
+    raw[position] ^= data.draw(st.integers(1, 255), label="flip")
     path.write_bytes(raw)
     complaints = verify(folder).complaints
     assert complaints
@@ -63,15 +64,15 @@ def test_any_changed_byte_is_found(solved_toy, tmp_path_factory, data):
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        (lambda r: r.update(time=None), "time: expected a table, got None"),
-        (lambda r: r["objective"].update(lower_bound="low"), "objective.lower_bound: expected a number, got 'low'"),
-        (lambda r: r["certificate"].update(checked=-1), "certificate.checked: expected a number of at least 0, got -1"),
-        (lambda r: r["certificate"].update(holds="yes"), "certificate.holds: expected true or false, got 'yes'"),
+        (lambda r: r.update(time=None), "time: expected a"),
+        (lambda r: r["objective"].update(lower_bound="low"), "objective.lower_bound: expected a"),
+        (lambda r: r["certificate"].update(checked=-1), "certificate.checked: expected a"),
+        (lambda r: r["certificate"].update(holds="yes"), "certificate.holds: expected true"),
         (lambda r: r["guarantee"].update(epsilon=10**400), "guarantee.epsilon: claims 1000"),
-        (lambda r: r.update(details=True), "details: expected a table, got true"),
+        (lambda r: r.update(details=True), "details: expected a"),
     ],
 )
-def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_toy, tmp_path, change, word):
+def test_all_readers_name_an_invalid_result(solved_toy, tmp_path, change, word):
     from privopt.run.audit import audit
 
     folder = shutil.copytree(solved_toy, tmp_path / "out")
@@ -82,7 +83,7 @@ def test_a_result_of_another_shape_is_told_by_everything_that_reads_it(solved_to
 
 
 @pytest.mark.parametrize("name", ["result.json", "SHA256SUMS"])
-def test_a_folder_that_cannot_be_read_is_an_input_error(solved_toy, tmp_path, name):
+def test_unreadable_folder_is_an_input_error(solved_toy, tmp_path, name):
     folder = shutil.copytree(solved_toy, tmp_path / "out")
     (folder / name).unlink()
     if name == "result.json":
@@ -96,7 +97,7 @@ def test_a_folder_that_cannot_be_read_is_an_input_error(solved_toy, tmp_path, na
 # --- the folder --------------------------------------------------------------------------------------
 
 
-def test_an_existing_folder_is_kept_without_force(toy, tmp_path):
+def test_keeps_existing_folder_without_force(toy, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("keep me")
     for options in (FULL, Options(method="full", solver="highs", force=True)):
@@ -105,7 +106,7 @@ def test_an_existing_folder_is_kept_without_force(toy, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
-def test_force_replaces_a_result_and_an_empty_folder_needs_none(toy, tmp_path):
+def test_force_replaces_and_empty_folder_needs_none(toy, tmp_path):
     (tmp_path / "out").mkdir()
     solve("exponential", toy, tmp_path / "out")
     solve("optimal-lp", toy, tmp_path / "out", Options(method="full", solver="highs", force=True))
@@ -113,14 +114,14 @@ def test_force_replaces_a_result_and_an_empty_folder_needs_none(toy, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "toy"]
 
 
-def test_missing_folders_around_the_target_are_made(toy, tmp_path):
+def test_creates_missing_parent_folders(toy, tmp_path):
     solve("exponential", toy, tmp_path / "new" / "deep" / "out")
     assert [path.name for path in (tmp_path / "new" / "deep").iterdir()] == ["out"]
 
 
-def test_folders_that_were_made_for_nothing_go_again(tmp_path):
+def test_removes_folders_created_in_vain(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="file is not a folder"), new_folder(tmp_path / "file" / "out"):
+    with pytest.raises(UsageError, match="not a folder"), new_folder(tmp_path / "file" / "out"):
         raise AssertionError("it is refused before")
     with pytest.raises(StoppedError), new_folder(tmp_path / "new" / "deep" / "out"):
         raise OSError(28, "No space left on device")
@@ -135,7 +136,7 @@ def test_json_has_no_nan_and_no_infinity():
 # --- stopping and killing ----------------------------------------------------------------------------
 
 
-def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
+def test_slightly_stretched_distances_do_not_hold(tmp_path):
     """A matrix that needs epsilon and 5e-10 of it more is refused, whatever distances it states."""
     from fractions import Fraction
 
@@ -147,52 +148,58 @@ def test_distances_stretched_within_the_tolerance_do_not_hold(tmp_path):
     folder = solve("exponential", tmp_path / "problem.toml", tmp_path / "out").folder
     for stretch in (1 + 5e-10, 1 - 5e-10):
         growth = Fraction(exp_fixed(Fraction(3.0 * stretch), 120)[0], 2**120)
-        small = int(2**63 / (1 + growth)) + 1
-        rows = np.array([[2**63 - small, small], [small, 2**63 - small]], dtype=np.uint64)
-        forged = shutil.copytree(folder, tmp_path / f"forged {stretch}")
-        rewrite(forged, weights=lambda _, rows=rows: rows, distances=lambda d, stretch=stretch: d * stretch)
-        complaints = verify(forged).complaints
+        small_weight = int(2**63 / (1 + growth)) + 1
+        rows = np.array([[2**63 - small_weight, small_weight], [small_weight, 2**63 - small_weight]], dtype=np.uint64)
+        forged_folder = shutil.copytree(folder, tmp_path / f"forged {stretch}")
+        rewrite(forged_folder, weights=lambda _, rows=rows: rows, distances=lambda d, stretch=stretch: d * stretch)
+        complaints = verify(forged_folder).complaints
         assert any(line.startswith("certificate: worst") for line in complaints) == (stretch > 1)
-        above = any("distances" in line for line in complaints)
-        assert above == (stretch > 1)  # below the true ones they are within the tolerance
+        names_distances = any("distances" in line for line in complaints)
+        assert names_distances == (stretch > 1)  # below the true ones they are within the tolerance
 
 
-def test_a_limit_that_ends_while_the_problem_is_read_leaves_nothing(toy, tmp_path, monkeypatch):
+def test_limit_while_reading_leaves_nothing(toy, tmp_path, monkeypatch):
     monkeypatch.setattr("privopt_metric_dp.mechanisms.base.MetricMechanism.load", lambda *_: check("it was read"))
     with pytest.raises(StoppedError, match="time limit"):
         solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=1e-9))
     assert not (tmp_path / "out").exists()
 
 
-def test_what_was_offered_before_the_limit_is_certified_and_written_after_it(toy, tmp_path):
-    solved = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=1e-9))
-    assert solved.stopped
+def test_certifies_offers_after_the_limit(toy, tmp_path):
+    release = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=1e-9))
+    assert release.stopped
     assert verify(tmp_path / "out").verdict == "proved"
 
 
-def test_a_certified_release_is_written_where_its_bound_takes_too_long(toy, tmp_path, monkeypatch):
-    def late(*_, **__):
+def test_writes_release_if_its_bound_takes_too_long(toy, tmp_path, monkeypatch):
+    def raise_stop(*_, **__):
         raise StoppedError("late")
 
-    monkeypatch.setattr("privopt_metric_dp.mechanisms.certifier.MatrixCertifier.prove", late)
-    done = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=600.0))
-    assert done.result.objective.lower_bound is None
-    assert "cannot prove: late" in done.result.solver["path"]
+    monkeypatch.setattr("privopt_metric_dp.mechanisms.certifier.MatrixCertifier.prove", raise_stop)
+    release = solve("optimal-lp", toy, tmp_path / "out", Options(time_limit=600.0))
+    assert release.result.objective.lower_bound is None
+    assert "cannot prove: late" in release.result.solver["path"]
     assert verify(tmp_path / "out").holds
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "function_path",
     [
-        "privopt.interfaces.utility.UtilityLoss.restate",
-        "privopt_metric_dp.mechanisms.base.MetricMechanism.proved",
+        "privopt.interfaces.release.UtilityLoss.restate",
+        "privopt_metric_dp.mechanisms.base.MetricMechanism.proved_bound",
         "privopt.run.verify.details_of",
     ],
 )
-def test_a_limit_that_comes_while_a_folder_is_verified_says_nothing_of_it(solved_toy, monkeypatch, asked):
-    def late(*_, **__):
+def test_limit_while_verifying_is_no_verdict(solved_toy, monkeypatch, function_path):
+    def raise_stop(*_, **__):
         raise StoppedError("late")
 
-    monkeypatch.setattr(asked, late)
+    monkeypatch.setattr(function_path, raise_stop)
     with pytest.raises(StoppedError, match="late"):
         verify(solved_toy)
+
+
+@pytest.mark.parametrize("claim", [float("inf"), float("-inf"), float("nan"), 10**400])
+def test_claims_that_are_no_finite_number_differ_from_finite_ones(claim):
+    assert list(differences({"value": claim}, {"value": 1.5}, "objective")) != []
+    assert list(differences({"value": 1.5}, {"value": claim}, "objective")) != []
