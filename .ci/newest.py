@@ -28,9 +28,12 @@ CITY = "docs/examples/city/problem.toml"
 REPORTS = "apply out trips.csv --lat start_lat --lon start_lon --ledger book --subject trip"
 COMMANDS = (
     "list --json",
+    "describe optimal-lp --json",
     f"solve optimal-lp {CITY} --method full --solver highs --out out --json --quiet",
     "verify out --json",
     "audit out --json",
+    "report out --json",
+    f"curve {CITY} --mechanisms exponential --epsilon 1:3:2 --out curve.csv --json",
     f"{REPORTS} --out safe.csv --json",
     "estimate out safe.csv --out shares.csv --json",
     "budget book --json",

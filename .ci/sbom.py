@@ -15,9 +15,10 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-ROOTS = ("privopt", "privopt-metric-dp",
+ROOTS = ("privopt-core", "privopt-metric-dp",
          "privopt-tables", "privopt-lr-geo", "privopt-bd-mdp", "privopt-fl-linear",
-         "privopt-hierarchical-dp", "privopt-photo-censor", "privopt-clients")  # fmt: skip
+         "privopt-hierarchical-dp", "privopt-photo-censor", "privopt-clients",
+         "privopt-classics", "privopt-spherical-laplace")  # fmt: skip
 
 
 def reference(found: Distribution) -> str:
@@ -53,7 +54,7 @@ def document() -> dict[str, Any]:
             roots.append(distribution(name))
         except PackageNotFoundError:  # a plugin that is not installed
             continue
-    if not roots or roots[0].name != "privopt":
+    if not roots or roots[0].name != "privopt-core":
         sys.exit("privopt is not installed in this environment")
     found, left = {reference(root): root for root in roots}, list(roots)
     edges: dict[str, list[str]] = {}
