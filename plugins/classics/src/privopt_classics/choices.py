@@ -1,0 +1,155 @@
+"""Mechanisms that publish one of several public choices, each of which has a secret score."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, Self
+
+from attrs import frozen
+
+from privopt.declare import File, key
+from privopt.declare.tables import Column, read_table
+from privopt.errors import Fault, InputError
+from privopt.interfaces import Certificate, Guarantee, Mechanism, Outcome, Release, SolveContext, UtilityLoss
+from privopt.interfaces.additive import NoiseCall, certify_noise
+from privopt.interfaces.notions import PureDP
+from privopt.numbers.noise import stated_scale
+from privopt_classics.laws import Privacy, check_names
+
+__all__ = ["ChoiceMechanism", "ChoiceNotion", "Choices", "Winner"]
+
+_FILE: Final = "choice.txt"
+_MAX_SCORE: Final = 1 << 40
+
+
+@frozen(kw_only=True)
+class Choices:
+    """A problem of public choices and their secret scores. One person changes each score by at most 1."""
+
+    choices: tuple[str, ...] = key(help="the choices, public", check=check_names)
+    scores: File = key(help="CSV: choice,score; whole numbers", secret=True)
+    monotone: bool = key(False, help="whether one person moves all scores in the same direction, or not at all")
+    privacy: Privacy = key(help="how much may leak")
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate of the noise or coins per unit of a score: epsilon for monotone scores, otherwise epsilon / 2.
+
+        If scores are not monotone, one person may raise one score by 1 and lower another by 1, so that their difference
+        changes by 2.
+        """
+        return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
+
+    def read_scores(self) -> list[int]:
+        """Read the score of each choice, and return the scores in the order of the public list."""
+        score_column = Column(name="score", whole=True, least=-_MAX_SCORE, most=_MAX_SCORE)
+        table = read_table(self.scores, [Column(name="choice", kind="id"), score_column])
+        scores_by_choice = dict(zip(table["choice"].tolist(), map(int, table["score"].tolist()), strict=True))
+        if sorted(table["choice"].tolist()) != sorted(self.choices):
+            raise InputError([Fault(self.scores.name, "column choice", "another list", "each of the choices once")])
+        # The order of the rows in the file is secret, so it must not affect the draw.
+        return [scores_by_choice[choice] for choice in self.choices]
+
+
+@frozen(kw_only=True)
+class Winner(Release):
+    """The published choice, and the rate at which it was drawn."""
+
+    choice: str
+    rate: Fraction
+
+    def write(self, folder: Path) -> None:
+        """Write the rate and the choice, which are public."""
+        (folder / _FILE).write_text(f"{self.rate}\n{self.choice}\n", "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path, problem: Choices) -> Self:
+        """Read the choice and the rate from a release folder."""
+        rate, _, choice = (folder / _FILE).read_text("utf-8").removesuffix("\n").partition("\n")
+        if choice not in problem.choices:
+            raise InputError([Fault(_FILE, "", repr(choice[:20]), "one of the choices")])
+        try:
+            return cls(choice=choice, rate=stated_scale(rate))
+        except ValueError:
+            raise InputError([Fault(_FILE, "", repr(rate[:20]), "a positive rational number")]) from None
+
+
+@frozen(kw_only=True)
+class ChoiceNotion(PureDP[Winner]):
+    """Pure DP of a choice, which costs ``shift`` times its rate; each mechanism's module proves this.
+
+    Attributes:
+        epsilon: The exact budget.
+        shift: The largest change of the difference of two scores between neighbours: 2, or 1 for monotone scores.
+    """
+
+    epsilon: Fraction
+    shift: int
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of pure DP per person."""
+        words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
+        return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
+
+    def measure(self, release: Winner) -> Certificate:
+        """Compare ``shift`` times the rate that the release states with epsilon."""
+        calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
+        return certify_noise(self.guarantee, calls, rests_on="that the choice was drawn at that rate")
+
+
+@frozen(kw_only=True)
+class ChoiceCount(UtilityLoss[Winner]):
+    """The number of published choices, which is always 1.
+
+    The difference to the highest score would be a more useful loss, but it is secret.
+    """
+
+    unit: str = "choices"
+
+    def evaluate(self, release: Winner) -> float:
+        """Return 1."""
+        return 1.0
+
+
+class ChoiceMechanism(Mechanism[Choices, Winner]):
+    """A mechanism that publishes one choice, which probably has a high score."""
+
+    problem_class = Choices
+    release_class = Winner
+
+    @classmethod
+    @abstractmethod
+    def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
+        """Return the probability of each choice in closed form, for tests and the conformance kit."""
+
+    @abstractmethod
+    def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
+        """Draw a choice, and return its index and the rate at which it was drawn.
+
+        Args:
+            scores: The secret score of each choice.
+            rate: The rate of the noise or coins, per unit of a score.
+            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+        """
+
+    def privacy(self, problem: Choices, method: str) -> ChoiceNotion:
+        """Return pure DP at the problem's epsilon."""
+        return ChoiceNotion(epsilon=problem.privacy.epsilon, shift=1 if problem.monotone else 2)
+
+    def utility(self, problem: Choices, method: str) -> ChoiceCount:
+        """Return the number of published choices, as the loss."""
+        return ChoiceCount()
+
+    def solve(self, problem: Choices, context: SolveContext) -> Outcome[Winner]:
+        """Read the scores, and draw a choice."""
+        scores = problem.read_scores()
+        index, rate = self.choose(scores, problem.rate, context.seed)
+        return Outcome(
+            release=Winner(choice=problem.choices[index], rate=rate),
+            seeded=context.seed is not None,
+            truth={"scores": scores, "missed": max(scores) - scores[index]},
+        )

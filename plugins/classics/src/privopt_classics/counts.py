@@ -1,0 +1,72 @@
+"""Noise on a number from 0 to n, clamped to this range: common to the geometric and the staircase mechanism."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt_classics.laws import ReportLaw
+
+__all__ = ["CountLaw", "check_largest"]
+
+FLOOR: Final = 1e-300
+"""Smallest probability that a channel states."""
+
+
+def check_largest(value: int) -> str | None:
+    """Check the largest number n of a problem; return None or the expectation."""
+    return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
+
+
+@frozen(kw_only=True)
+class CountLaw(ReportLaw):
+    """Symmetric integer noise on numbers 0, ..., n, whose results are clamped to this range.
+
+    Clamping does not use the secret, so it costs no privacy.
+    """
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The numbers 0, ..., n as texts, which are the possible secrets."""
+        return tuple(map(str, range(self.problem.largest + 1)))
+
+    def count_outputs(self) -> int:
+        """Return the number of possible reports, n + 1."""
+        return int(self.problem.largest) + 1
+
+    def outputs(self) -> Sequence[str]:
+        """Return the numbers 0, ..., n as texts."""
+        return self.records
+
+    @abstractmethod
+    def mass(self, distances: Ints) -> Floats:
+        """Return P(noise = d) for each distance d >= 0."""
+
+    @abstractmethod
+    def tail(self, distances: Ints) -> Floats:
+        """Return P(noise >= d) for each distance d >= 0."""
+
+    @abstractmethod
+    def draw_noise(self, count: int) -> list[int]:
+        """Draw ``count`` independent values of the noise, with exactly the law's probabilities."""
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each report for each number, shape (n + 1, n + 1).
+
+        The reports 0 and n have the tail of the noise, because results beyond them are clamped.
+        """
+        numbers = np.arange(self.count_outputs())
+        table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))
+        table[:, 0], table[:, -1] = self.tail(numbers), self.tail(numbers[::-1])
+        # Doubles underflow near 1e-308, and a 0 would make a ratio infinite. Raising both probabilities of a ratio to
+        # the same floor moves the ratio towards 1, never away from it.
+        return np.maximum(table, FLOOR)
+
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Return ``count`` reports: the number at ``index`` plus independent noise, clamped to 0, ..., n."""
+        return [str(min(max(index + noise, 0), self.problem.largest)) for noise in self.draw_noise(count)]

@@ -1,0 +1,76 @@
+"""Exact numbers and draws for the classics: a rational below exp(epsilon), and events with exact probabilities."""
+
+from __future__ import annotations
+
+import os
+from fractions import Fraction
+from typing import Final
+
+from privopt.numbers import Source, exp_fixed
+
+__all__ = ["MAX_EPSILON", "MIN_EPSILON", "check_epsilon", "draw_below", "draw_event", "draw_exp_event", "odds_below"]
+
+MIN_EPSILON: Final = Fraction(1, 10**6)
+"""Smallest epsilon. With a smaller one, reports reveal almost nothing."""
+
+MAX_EPSILON: Final = Fraction(40)
+"""Largest epsilon. With a larger one, reports hide almost nothing."""
+
+_BITS: Final = 64
+
+
+def check_epsilon(value: Fraction) -> str | None:
+    """Check that epsilon lies between :data:`MIN_EPSILON` and :data:`MAX_EPSILON`; return None or the expectation."""
+    if MIN_EPSILON <= value <= MAX_EPSILON:
+        return None
+    return f"a number between {float(MIN_EPSILON):g} and {float(MAX_EPSILON):g}"
+
+
+def odds_below(epsilon: Fraction) -> Fraction:
+    """Return a rational r with exp(epsilon) - 2**-62 < r <= exp(epsilon), for exact probabilities of a local mechanism.
+
+    >>> 2.718281828459045 <= float(odds_below(Fraction(1))) < 2.718281828459046
+    True
+    """
+    lower_bound, _ = exp_fixed(epsilon, _BITS)
+    return Fraction(max(lower_bound, 1 << _BITS), 1 << _BITS)
+
+
+def draw_below(bound: int, source: Source = os.urandom) -> int:
+    """Draw a uniform integer in [0, bound).
+
+    Args:
+        bound: An integer of at least 1.
+        source: Function that returns a given number of random bytes.
+    """
+    width = (bound - 1).bit_length()
+    byte_count = -(-width // 8)
+    while True:
+        value = int.from_bytes(source(byte_count), "little") & ((1 << width) - 1)
+        # Values from the bound on are drawn again, so that the others stay equally likely.
+        if value < bound:
+            return value
+
+
+def draw_event(probability: Fraction, source: Source = os.urandom) -> bool:
+    """Return True with exactly the given rational probability."""
+    return draw_below(probability.denominator, source) < probability.numerator
+
+
+def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
+    """Return True with probability exp(-exponent), exactly (Canonne, Kamath and Steinke 2020, Algorithm 1).
+
+    Args:
+        exponent: A rational of at least 0.
+        source: Function that returns a given number of random bytes.
+    """
+    # exp(-x) is a product of factors exp(-1) and one exp(-rest): the event needs an event of each. The first factor
+    # whose event fails decides.
+    while exponent > 1:
+        if not draw_exp_event(Fraction(1), source):
+            return False
+        exponent -= 1
+    trial = 1
+    while draw_event(exponent / trial, source):
+        trial += 1
+    return trial % 2 == 1

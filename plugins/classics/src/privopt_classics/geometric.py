@@ -1,0 +1,66 @@
+"""The truncated geometric mechanism (Ghosh, Roughgarden and Sundararajan 2012, section 2).
+
+Law: the report is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
+
+Proof: |z| changes by at most 1 between neighbouring counts i, i + 1, so a**|z| changes by a factor of at most 1 / a =
+exp(epsilon). Clamping does not use the secret. For any prior and any symmetric monotone loss, no mechanism is better
+after a user's best remap of the reports (the paper's main theorem).
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1, sinh
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare import key
+from privopt.numbers.noise import discrete_laplace
+from privopt_classics.counts import CountLaw, check_largest
+from privopt_classics.law_mechanisms import CountMechanism
+from privopt_classics.laws import Privacy
+
+
+@frozen(kw_only=True)
+class Count:
+    """A problem with a secret count of people, of which only an upper bound n is public."""
+
+    largest: int = key(help="the largest possible count n, public", check=check_largest)
+    privacy: Privacy = key(help="how much may leak")
+
+
+@frozen(kw_only=True)
+class GeometricLaw(CountLaw):
+    """A law of two-sided geometric noise with rate epsilon; a is exp(-epsilon)."""
+
+    problem: Count
+
+    def mass(self, distances: Ints) -> Floats:
+        """Return P(noise = d) = (1 - a) / (1 + a) a**d for each distance d >= 0."""
+        ratio = exp(-self.parameter)
+        # 1 - a would lose the digits of a small epsilon.
+        return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
+
+    def tail(self, distances: Ints) -> Floats:
+        """Return P(noise >= d) = a**d / (1 + a) for each distance d >= 0."""
+        ratio = exp(-self.parameter)
+        return np.asarray(ratio**distances / (1 + ratio), dtype=np.float64)
+
+    def draw_noise(self, count: int) -> list[int]:
+        """Draw discrete Laplace noise of scale 1 / epsilon, which has exactly this law."""
+        noise, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
+        return [int(value) for value in noise]
+
+    def expected_loss(self) -> float:
+        """Return the expected absolute noise before clamping, 2 a / (1 - a**2) = 1 / sinh(epsilon)."""
+        return 1 / sinh(self.parameter)
+
+
+class Geometric(CountMechanism[Count]):
+    """A mechanism that reports a count of people with geometric noise."""
+
+    problem_class = Count
+    release_class = GeometricLaw
+    loss_unit = "people"
+    kit = "privopt_classics.kit:COUNTS"

@@ -1,0 +1,127 @@
+"""Hadamard response (Acharya, Sun and Zhang 2019, the scheme for all epsilon).
+
+Law: answers are split into B blocks of b - 1, and P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), s = b / 2. A
+report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
+Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1; r <= exp(epsilon). B is the
+power of two up to min(r, 2 k) with the smallest variance. The paper takes the largest one, whose variance is larger by
+at most a constant factor.
+
+Proof: all rows of H except row 0 have b / 2 ones, so the denominator is the same for all x; numerators are r or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt_classics.exact import draw_below, draw_event
+from privopt_classics.law_mechanisms import LocalMechanism
+from privopt_classics.questions import AnswerLaw, Question
+
+
+def find_sign(index: int, report: int, order: int) -> int:
+    """Return 1 for a report in the set C_x of the secret at ``index``, -1 for another one in its block, 0 elsewhere."""
+    block, row = divmod(index, order - 1)
+    report_block, column = divmod(report, order)
+    if block != report_block:
+        return 0
+    # Sylvester's Hadamard matrix has 1 where row and column share evenly many bits.
+    return -1 if ((row + 1) & column).bit_count() % 2 else 1
+
+
+def compute_order(size: int, blocks: int) -> int:
+    """Return the smallest power of two b of at least k / B + 1, so that b - 1 answers fit into each of B blocks."""
+    answers_per_block = -(-size // blocks)
+    return 1 << answers_per_block.bit_length()
+
+
+def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
+    """Return n times the variance of a rare answer's share that is estimated from n reports.
+
+    The variance depends on the answers of the senders, and is averaged over all answers but the rare one.
+
+    A report contributes its sign for the answer (:func:`find_sign`) times Z / (s (r - 1)), with the denominator Z of
+    the law. The mean of the squared sign is the probability that the report lies in the answer's block: s (r + 1) / Z
+    if the sender's answer is in this block, and 2 s / Z otherwise.
+
+    Args:
+        size: The number k of answers.
+        blocks: The number B of blocks.
+        odds: The ratio r of probabilities.
+    """
+    order = compute_order(size, blocks)
+    likely = order // 2
+    neighbours = min(order - 1, size) - 1
+    weights = neighbours * (odds + 1) + (size - 1 - neighbours) * 2
+    return weights / (size - 1) * (likely * (odds - 1) + blocks * order) / (likely * (odds - 1) ** 2)
+
+
+@frozen(kw_only=True)
+class HadamardLaw(AnswerLaw):
+    """A law whose reports are column numbers, counted block by block."""
+
+    @property
+    def blocks(self) -> int:
+        """The number B of blocks: the power of two up to min(r, 2 k) with the smallest loss."""
+        largest = int(min(self.parameter, Fraction(2 * self.size)))
+        return min(
+            (1 << power for power in range(largest.bit_length())),
+            key=lambda blocks: compute_loss(self.size, blocks, self.parameter),
+        )
+
+    @property
+    def order(self) -> int:
+        """The order b of the Hadamard matrix of each block."""
+        return compute_order(self.size, self.blocks)
+
+    @property
+    def denominator(self) -> Fraction:
+        """The common denominator s r + B b - s of the probabilities."""
+        return self.order // 2 * (self.parameter - 1) + self.count_outputs()
+
+    def count_outputs(self) -> int:
+        """Return the number of possible reports, B b."""
+        return self.blocks * self.order
+
+    def outputs(self) -> Sequence[str]:
+        """Return the column numbers as texts."""
+        return [str(column) for column in range(self.count_outputs())]
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each report for each answer: r (if it is in C_x) or 1, over the denominator."""
+        reports, order = range(self.count_outputs()), self.order
+        is_likely = np.array(
+            [[find_sign(index, report, order) > 0 for report in reports] for index in range(self.size)]
+        )
+        return np.where(is_likely, float(self.parameter / self.denominator), float(1 / self.denominator))
+
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Draw reports: decide whether a report is in C_x, then draw uniform reports until one agrees with this."""
+        order, output_count = self.order, self.count_outputs()
+        set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
+        reports = []
+        for _ in range(count):
+            is_in_set = draw_event(set_probability)
+            while True:
+                report = block * order + draw_below(order) if is_in_set else draw_below(output_count)
+                if (find_sign(index, report, order) > 0) == is_in_set:
+                    break
+            reports.append(str(report))
+        return reports
+
+    def expected_loss(self) -> float:
+        """Return n times the variance of a rare answer's share that is estimated from n reports."""
+        return float(compute_loss(self.size, self.blocks, self.parameter))
+
+
+class HadamardResponse(LocalMechanism[Question]):
+    """A mechanism that reports a column of a Hadamard matrix, which takes about log2 k bits."""
+
+    problem_class = Question
+    release_class = HadamardLaw
+    loss_unit = "variance of a share, times reports"
+    kit = "privopt_classics.kit:QUESTIONS"

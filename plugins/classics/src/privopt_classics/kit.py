@@ -1,0 +1,152 @@
+"""Profiles for testing the classics with the conformance kit: small problems and their neighbouring secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from privopt.testing import GeneratedProblem, Profile, Variant, csv_bytes, to_toml
+from privopt_classics.choices import ChoiceMechanism, Choices
+from privopt_classics.noisy_max import NoisyMax
+from privopt_classics.permute_and_flip import PermuteAndFlip
+
+EPSILONS = st.sampled_from([1.0, 0.5, 3.0, 0.01, 12.0])
+
+
+def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
+    """Return the problem with half its epsilon."""
+    return problem.with_key("privacy.epsilon", problem.get("privacy.epsilon") / 2)
+
+
+def _make_question(count: int, epsilon: float) -> GeneratedProblem:
+    """Return a problem of ``count`` answers."""
+    answers = [f"answer {number}" for number in range(count)]
+    return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
+
+
+SKIPPED = {
+    "oracle": "any report may be drawn; the check channel compares each probability with epsilon",
+    "relabelling": "secrets are told apart by their positions alone",
+    "reordering": "positions have no meaning beside the law",
+    "units": "there is no unit",
+}
+
+# Without `alike`, the kit takes every two answers for neighbours at distance 1.
+QUESTIONS = Profile(
+    problems=st.builds(_make_question, st.integers(2, 5), EPSILONS), stricter=_halve_epsilon, skip=SKIPPED
+)
+
+
+def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
+    """Return a problem of numbers; ``sizes`` has keys of the problem file, such as "largest"."""
+    return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
+
+
+def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
+    """Yield every pair of numbers, with the number of people who can change one number into the other."""
+    change = getattr(problem, "sensitivity", 1)
+    for number in range(problem.largest + 1):
+        for smaller in range(number):
+            yield str(smaller), str(number), float(-(-(number - smaller) // change))
+
+
+COUNTS = Profile(
+    problems=st.builds(lambda n, epsilon: _make_numbers({"largest": n}, epsilon), st.integers(1, 6), EPSILONS),
+    alike=_alike_numbers,
+    stricter=_halve_epsilon,
+    skip=SKIPPED,
+)
+
+SUMS = Profile(
+    problems=st.builds(
+        lambda n, change, epsilon: _make_numbers({"largest": n, "sensitivity": change}, epsilon),
+        st.integers(1, 8),
+        st.integers(1, 4),
+        EPSILONS,
+    ),
+    alike=_alike_numbers,
+    stricter=_halve_epsilon,
+    skip=SKIPPED,
+)
+
+NUMBERS = Profile(
+    problems=st.builds(lambda n, epsilon: _make_numbers({"steps": n}, epsilon), st.integers(1, 8), EPSILONS),
+    stricter=_halve_epsilon,
+    skip=SKIPPED,
+)
+
+
+def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> GeneratedProblem:
+    """Return a problem of choices with the given scores."""
+    names = [f"choice {number}" for number in range(len(scores))]
+    return _with_rows(names, list(zip(names, scores, strict=True)), epsilon, monotone)
+
+
+def _with_rows(
+    names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
+) -> GeneratedProblem:
+    """Return a problem of choices (``names``) whose file of scores has the given rows."""
+    keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
+    return GeneratedProblem(
+        toml=to_toml(keys),
+        files={"scores.csv": csv_bytes(["choice", "score"], rows)},
+        secrets=[str(score).encode() for _, score in rows if score > 10**6],
+        facts={"names": names, "rows": rows, "monotone": monotone},
+    )
+
+
+def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
+    """Yield all neighbours of a problem: one person changes each score by at most 1, monotone ones in one direction."""
+    names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
+    for changes in product((0, 1, -1), repeat=len(rows)):
+        if any(changes) and not (monotone and {1, -1} <= set(changes)):
+            changed_rows = [(name, score + change) for (name, score), change in zip(rows, changes, strict=True)]
+            yield _with_rows(names, changed_rows, problem.get("privacy.epsilon"), monotone)
+
+
+def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
+    """Return the problem with the rows of its file of scores in another order."""
+    names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
+    shuffled_rows = chance.sample(rows, len(rows))
+    reordered = _with_rows(names, shuffled_rows, problem.get("privacy.epsilon"), monotone)
+    return Variant(problem=reordered, change="the rows were put in another order")
+
+
+def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profile:
+    """Return the kit's profile of a mechanism that publishes a choice; ``chances`` gives the exact distribution.
+
+    ``skip`` maps names of further checks, with underscores for hyphens, to the reasons for skipping them.
+    """
+
+    def probabilities(problem: Choices, method: str) -> list[float]:
+        return mechanism.chances(problem.read_scores(), problem.rate)
+
+    return Profile(
+        problems=st.builds(
+            _make_choices,
+            st.lists(st.integers(-3, 5) | st.integers(40, 200) | st.just(1_000_003), min_size=2, max_size=3),
+            st.sampled_from([1.0, 0.5, 2.0, 20.0]),
+            st.booleans(),
+        ),
+        neighbours=_neighbouring_scores,
+        probabilities=probabilities,
+        observed=lambda release: int(release.choice.split()[1]),
+        variants={"reordering": _reorder_rows},
+        skip={
+            "verify-catches": "any choice may be what was drawn",
+            "oracle": "any choice may be right; exact-epsilon compares `probabilities` with epsilon",
+            "relabelling": "choices are public, and told apart by their positions alone",
+            "units": "scores are counted in no other unit",
+            **{name.replace("_", "-"): reason for name, reason in skip.items()},
+        },
+    )
+
+
+PERMUTE_AND_FLIP = make_choice_profile(
+    PermuteAndFlip, own_scale="coins are flipped; no noise is added whose scale could be changed"
+)
+NOISY_MAX = make_choice_profile(NoisyMax)

@@ -1,0 +1,138 @@
+"""Notions, loss and base classes of the mechanisms that publish a law of reports."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any, ClassVar, TypeVar
+
+from attrs import frozen
+
+from privopt.interfaces import (
+    Certificate,
+    Guarantee,
+    Mechanism,
+    Outcome,
+    PrivacyConstraint,
+    SolveContext,
+    UtilityLoss,
+)
+from privopt.interfaces.notions import LocalDP, PureDP
+from privopt.numbers.exp_log_bounds import float_up, log_bounds
+from privopt_classics.exact import odds_below
+from privopt_classics.laws import ReportLaw
+
+
+def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arithmetic: str) -> Certificate:
+    """Return the certificate of a law.
+
+    Args:
+        kind: The kind of guarantee.
+        is_allowed: The verdict of an exact comparison.
+        worst: Upper bound on the epsilon that the law has, for the reader.
+        epsilon: The claimed epsilon.
+        arithmetic: Text that says how the comparison was made.
+    """
+    allowed = float(epsilon)
+    return Certificate(
+        holds=is_allowed,
+        evidence="declared",
+        kind=kind,
+        worst=min(worst, allowed) if is_allowed else worst,  # rounding must not make a figure contradict the verdict
+        allowed=allowed,
+        checked=1,
+        arithmetic=arithmetic,
+        rests_on="that reports are drawn by the stated law",
+    )
+
+
+@frozen(kw_only=True)
+class OddsBound(LocalDP[ReportLaw]):
+    """Local DP of a law whose parameter r is its largest ratio of probabilities; each law's module proves this."""
+
+    epsilon: Fraction
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee that reports at most exp(epsilon) times as likely under one answer as under another."""
+        words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
+        return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one answer", statement=words)
+
+    def measure(self, release: ReportLaw) -> Certificate:
+        """Compare the law's parameter r with a rational that is proved to be at most exp(epsilon)."""
+        odds = release.parameter
+        # With r below 1, the largest ratio of probabilities would be 1 / r.
+        is_allowed = 1 <= odds <= odds_below(self.epsilon)
+        _, worst = log_bounds(max(odds, 1 / odds), Fraction(1))
+        words = "r <= exp(epsilon) by ball arithmetic; the law is rational in r"
+        return _certify(self.kind, is_allowed, worst, self.epsilon, words)
+
+
+@frozen(kw_only=True)
+class RateBound(PureDP[ReportLaw]):
+    """Pure DP of noise on a number, at a rate of at most epsilon."""
+
+    epsilon: Fraction
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee of pure DP per person."""
+        words = "What one person can change makes no report more than exp(epsilon) times as likely."
+        return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
+
+    def measure(self, release: ReportLaw) -> Certificate:
+        """Compare the law's rate with epsilon."""
+        rate = release.parameter
+        return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
+
+
+@frozen(kw_only=True)
+class StatedLoss(UtilityLoss[ReportLaw]):
+    """The expected loss of a law, which the law computes in closed form."""
+
+    unit: str
+
+    def evaluate(self, release: ReportLaw) -> float:
+        """Return the expected loss of the law."""
+        return release.expected_loss()
+
+
+P = TypeVar("P")
+
+
+class _LawMechanism(Mechanism[P, ReportLaw]):
+    """A mechanism that publishes a law of reports, and reads no secret."""
+
+    release_class: ClassVar[type[ReportLaw]]
+    loss_unit: ClassVar[str]
+
+    def utility(self, problem: P, method: str) -> StatedLoss:
+        """Return the expected loss of the law, in the mechanism's unit."""
+        return StatedLoss(unit=self.loss_unit)
+
+    def parameter(self, problem: Any) -> Fraction:
+        """Return the rational number that determines the law."""
+        return odds_below(problem.privacy.epsilon)
+
+    def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:
+        """Return the law of the problem, which needs no search."""
+        return Outcome(release=self.release_class(problem=problem, parameter=self.parameter(problem)))
+
+
+class LocalMechanism(_LawMechanism[P]):
+    """A local mechanism, with which each person draws their own report."""
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
+        """Return local DP at the problem's epsilon."""
+        return OddsBound(epsilon=problem.privacy.epsilon)
+
+
+class CountMechanism(_LawMechanism[P]):
+    """A mechanism with which the curator of the data adds noise to a number."""
+
+    def privacy(self, problem: Any, method: str) -> PrivacyConstraint[ReportLaw]:
+        """Return pure DP at the problem's epsilon."""
+        return RateBound(epsilon=problem.privacy.epsilon)
+
+    def parameter(self, problem: Any) -> Fraction:
+        """Return epsilon, which is the rate of the noise."""
+        return Fraction(problem.privacy.epsilon)

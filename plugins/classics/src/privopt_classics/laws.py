@@ -1,0 +1,106 @@
+"""The release of mechanisms that publish a law: the probability distribution of reports for each secret.
+
+The problems of these mechanisms contain no secrets. A release states one rational number, which determines the law, and
+each holder of a secret draws reports from the law.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, Self
+
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt.declare import key
+from privopt.errors import Fault, InputError, UnknownNameError
+from privopt.interfaces import Channel, Release
+from privopt.numbers.noise import stated_scale
+from privopt_classics.exact import check_epsilon
+
+MAX_ENTRIES: Final = 1 << 22
+"""Largest number of probabilities in a channel; a law with more has no channel."""
+
+_FILE: Final = "law.txt"
+
+
+def check_names(names: tuple[str, ...]) -> str | None:
+    """Check the names of answers or choices, which are written one a line; return None or the expectation."""
+    # splitlines() also splits at "\r" and other characters that some readers of files take for the end of a line.
+    is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
+    is_valid = is_plain and len(set(names)) == len(names) >= 2
+    return None if is_valid else "two or more different names, each on one line, without spaces around them"
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """The table [privacy]."""
+
+    epsilon: Fraction = key(help="privacy budget", unit="per person", check=check_epsilon)
+
+
+@frozen(kw_only=True)
+class ReportLaw(Release):
+    """The distribution of reports for each secret, given by a public problem and one rational number.
+
+    Attributes:
+        problem: The problem, which is public.
+        parameter: For a local mechanism, the largest ratio r <= exp(epsilon) of two probabilities of a report. For
+            noise on a number, the rate of the noise, at most epsilon.
+    """
+
+    problem: Any
+    parameter: Fraction
+
+    @property
+    @abstractmethod
+    def records(self) -> Sequence[str]:
+        """The ids of the N possible secrets."""
+
+    @abstractmethod
+    def count_outputs(self) -> int:
+        """Return the number K of possible reports."""
+
+    @abstractmethod
+    def outputs(self) -> Sequence[str]:
+        """Return all possible reports. There may be too many to list: see :meth:`count_outputs`."""
+
+    @abstractmethod
+    def probabilities(self) -> Floats:
+        """Return the probability of each report for each secret as doubles, shape (N, K)."""
+
+    @abstractmethod
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Draw independent reports for the secret at ``index``, with exactly the law's probabilities."""
+
+    @abstractmethod
+    def expected_loss(self) -> float:
+        """Return the expected loss in the mechanism's unit."""
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw ``count`` independent reports for one secret, from the operating system's entropy."""
+        if input_id not in self.records:
+            raise UnknownNameError("secret", input_id, self.records, is_secret=True)
+        return self.draw_reports(self.records.index(input_id), count)
+
+    def channel(self) -> Channel | None:
+        """Return the law as a table of probabilities, for estimates; None if the table would be too large."""
+        if len(self.records) * self.count_outputs() > MAX_ENTRIES:
+            return None
+        return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
+
+    def write(self, folder: Path) -> None:
+        """Write the rational number to its file. The folder already has the problem."""
+        (folder / _FILE).write_text(f"{self.parameter}\n", "utf-8")
+
+    @classmethod
+    def read(cls, folder: Path, problem: Any) -> Self:
+        """Read the law from a release folder."""
+        text = (folder / _FILE).read_text("utf-8")
+        try:
+            return cls(problem=problem, parameter=stated_scale(text.removesuffix("\n")))
+        except ValueError:
+            raise InputError([Fault(_FILE, "", repr(text[:20]), "one positive rational number")]) from None

@@ -1,0 +1,62 @@
+"""Report noisy max (Dwork and Roth 2014, section 3.3, claim 3.9), with discrete Laplace noise.
+
+Law: the result is the choice i with the highest q_i + Z_i, with P(Z = z) proportional to exp(-rate |z|); ties go to the
+first of them in the public order. P(i) is the sum over z of P(Z_i = z) times the product over j != i of the
+probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or epsilon if one person moves all scores
+in the same direction.
+
+Proof: fix the noise of the other choices: i wins if Z_i reaches an integer threshold, which moves by at most 2 between
+neighbours, or by 1 if scores are monotone; and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). The order of ties is fixed,
+so ties do not change this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil, exp
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt.numbers.noise import discrete_laplace
+from privopt_classics.choices import ChoiceMechanism
+
+
+def _at_most(value: Ints, ratio: float) -> Floats:
+    """Return P(Z <= value) for each value, where P(Z = z) is proportional to ratio**|z|."""
+    # Negative values have a formula of their own, because a difference from 1 would lose the digits of small numbers.
+    lower_tail = ratio ** np.maximum(-value, 0) / (1 + ratio)
+    probabilities: Floats = np.where(value < 0, lower_tail, 1 - ratio ** np.maximum(value + 1, 0) / (1 + ratio))
+    return probabilities
+
+
+class NoisyMax(ChoiceMechanism):
+    """A mechanism that publishes the choice with the highest noisy score."""
+
+    kit = "privopt_classics.kit:NOISY_MAX"
+
+    @classmethod
+    def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
+        """Return the probability of each choice, by the sum in the module docstring, up to terms of about exp(-50).
+
+        Scores that are far below the highest one are raised, so that the sum has fewer terms. A choice with such a
+        score has a probability below about exp(-350) either way.
+        """
+        ratio, reach, cut = exp(-rate), ceil(50 / rate), ceil(350 / rate)
+        gaps = [max(score - max(scores), -cut) for score in scores]
+        chances = []
+        for index, gap in enumerate(gaps):
+            noise = np.arange(min(gaps) - reach, reach - min(gaps) + 1)
+            chance = (1 - ratio) / (1 + ratio) * ratio ** np.abs(noise)
+            for rival, rival_gap in enumerate(gaps):
+                if rival != index:
+                    # A tie goes to the first choice.
+                    chance = chance * _at_most(noise + gap - rival_gap - (rival < index), ratio)
+            chances.append(float(chance.sum()))
+        return chances
+
+    def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
+        """Add noise to all scores, and return the first of the choices with the highest noisy score."""
+        noisy, record = discrete_laplace(np.array(scores, dtype=np.int64), rate, seed=seed)
+        return int(noisy.argmax()), 1 / record.scale

@@ -1,0 +1,57 @@
+"""Permute-and-flip (McKenna and Sheldon 2020, algorithm 1).
+
+Law: the result is the first choice i, in a random order, whose coin shows heads. The coin shows heads with probability
+p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral of the product of 1 - t p_j over j != i, for t from 0
+to 1. The rate is epsilon / 2, or epsilon if one person moves all scores in the same direction.
+
+Proof: the result has the distribution of the argmax of q_i + E_i with exponential noise E_i of the same rate (Ding et
+al. 2021). Fix the noise of the other choices: i wins if E_i exceeds a threshold, which moves by at most 2 between
+neighbours, or by 1 if scores are monotone; and P(E_i > s + c) >= exp(-rate c) P(E_i > s).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from fractions import Fraction
+from math import exp
+
+import numpy as np
+from numpy.polynomial.legendre import leggauss
+
+from privopt.numbers.sampling import make_source
+from privopt_classics.choices import ChoiceMechanism
+from privopt_classics.exact import draw_below, draw_exp_event
+
+
+class PermuteAndFlip(ChoiceMechanism):
+    """A mechanism that publishes a choice of high score, by coins that have exactly their probabilities."""
+
+    kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
+
+    @classmethod
+    def chances(cls, scores: Sequence[int], rate: Fraction) -> list[float]:
+        """Return the probability of each choice, by the integral in the module docstring.
+
+        The variable t of the integral is the position of i in the random order, as a fraction from 0 to 1: each other
+        choice comes before i with probability t.
+        """
+        heads_probabilities = np.array([exp(-rate * (max(scores) - score)) for score in scores])
+        # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds positive numbers
+        # only. Coefficients of the product would cancel each other: with 100 equal scores they leave no correct digit.
+        nodes, weights = leggauss((len(scores) + 1) // 2)
+        tails = 1 - np.outer((nodes + 1) / 2, heads_probabilities)
+        chances = []
+        for index, heads_probability in enumerate(heads_probabilities.tolist()):
+            no_earlier_heads = np.delete(tails, index, axis=1).prod(axis=1)
+            chances.append(heads_probability * float(weights @ no_earlier_heads) / 2)
+        return chances
+
+    def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
+        """Flip the choices' coins in a random order; the loop ends, because the highest score always shows heads."""
+        source = os.urandom if seed is None else make_source(seed)
+        remaining = list(range(len(scores)))
+        while True:
+            index = remaining.pop(draw_below(len(remaining), source))
+            if draw_exp_event(rate * (max(scores) - scores[index]), source):
+                return index, rate

@@ -1,0 +1,118 @@
+"""The piecewise mechanism for numbers in [-1, 1] (Wang et al. 2019, section III-B, algorithm 2), on a grid.
+
+Law: t = -1 + 2 i / n. P(j | i) = (r if i <= j < i + w else 1) / (r w + n) for j in 0, ..., n + w - 1, with r <=
+exp(epsilon) and w the integer nearest to n exp(-epsilon / 2); j is reported as 2 (j - (n + w - 1) / 2) / (A n),
+A = (r - 1) w / (r w + n).
+
+Proof: every row has w numerators r and n numerators 1, so no ratio exceeds r. E(j | i) = A i + B, since the mean of the
+w likely j is i + (w - 1) / 2; by symmetry the reported number has mean t. The paper's mechanism is the limit for large
+n.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import sqrt
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt.declare import key
+from privopt_classics.counts import check_largest
+from privopt_classics.exact import draw_below, draw_event
+from privopt_classics.law_mechanisms import LocalMechanism
+from privopt_classics.laws import Privacy, ReportLaw
+
+
+@frozen(kw_only=True)
+class BoundedNumber:
+    """A problem with a secret number in [-1, 1], on a public grid."""
+
+    steps: int = key(help="steps n of the grid of numbers from -1 to 1", check=check_largest)
+    privacy: Privacy = key(help="how much may leak")
+
+
+@frozen(kw_only=True)
+class PiecewiseLaw(ReportLaw):
+    """A law whose reports are numbers around the true one. A report is an unbiased estimate of the true number."""
+
+    problem: BoundedNumber
+
+    @property
+    def window(self) -> int:
+        """The number w of likely reports for each secret."""
+        return max(1, round(self.problem.steps / sqrt(self.parameter)))
+
+    @property
+    def slope(self) -> Fraction:
+        """The slope A of E(j | i) as a function of i."""
+        r, w = self.parameter, self.window
+        return (r - 1) * w / (r * w + self.problem.steps)
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The numbers of the grid as texts, which are the possible secrets."""
+        n = self.problem.steps
+        return tuple(f"{(2 * i - n) / n:g}" for i in range(n + 1))
+
+    def count_outputs(self) -> int:
+        """Return the number of possible reports, n + w."""
+        return self.problem.steps + self.window
+
+    def values(self) -> Floats:
+        """Return the number that is reported for each j, shape (n + w,)."""
+        j = np.arange(self.count_outputs())
+        centred: Floats = j.astype(np.float64) - (self.count_outputs() - 1) / 2
+        return 2 * centred / float(self.slope * self.problem.steps)
+
+    def outputs(self) -> Sequence[str]:
+        """Return the numbers that can be reported, as texts of 12 digits."""
+        return [f"{value:.12g}" for value in self.values()]
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each j for each i, shape (n + 1, n + w): r or 1 over the common denominator."""
+        n, w, r = self.problem.steps, self.window, self.parameter
+        offsets = np.subtract.outer(np.arange(n + w), np.arange(n + 1)).T
+        is_likely = (offsets >= 0) & (offsets < w)
+        return np.where(is_likely, float(r / (r * w + n)), float(1 / (r * w + n)))
+
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Draw reports: decide whether j is a likely one, and draw it uniformly from the likely ones or the others."""
+        n, w = self.problem.steps, self.window
+        window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
+        reports = []
+        for _ in range(count):
+            if draw_event(window_probability):
+                reports.append(outputs[index + draw_below(w)])
+            else:
+                other = draw_below(n)
+                reports.append(outputs[other + w if other >= index else other])
+        return reports
+
+    def variance(self, index: int) -> float:
+        """Return the variance of the reported number for the secret at ``index``.
+
+        It is a difference of rationals, because one of doubles would lose all digits for a large epsilon. Around their
+        middle, m consecutive integers have the sum of squares m (m**2 - 1) / 12.
+        """
+        n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
+        distance = Fraction(2 * index - n, 2)  # from the middle of all j to the middle of the likely ones
+        likely_squares = w * distance**2 + Fraction(w * (w**2 - 1), 12)
+        squares = Fraction(count * (count**2 - 1), 12) + (r - 1) * likely_squares
+        mean_square = squares / (r * w + n) * (2 / (self.slope * n)) ** 2
+        return float(mean_square - Fraction(2 * index - n, n) ** 2)
+
+    def expected_loss(self) -> float:
+        """Return the largest variance of a report, which belongs to the numbers -1 and 1."""
+        return self.variance(0)
+
+
+class Piecewise(LocalMechanism[BoundedNumber]):
+    """A mechanism that reports an unbiased estimate of a number in [-1, 1]."""
+
+    problem_class = BoundedNumber
+    release_class = PiecewiseLaw
+    loss_unit = "variance"
+    kit = "privopt_classics.kit:NUMBERS"

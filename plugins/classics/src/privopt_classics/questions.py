@@ -1,0 +1,50 @@
+"""The problem of mechanisms for one question with public answers, and the base class of their laws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from attrs import frozen
+
+from privopt.declare import key
+from privopt_classics.laws import Privacy, ReportLaw, check_names
+
+__all__ = ["AnswerLaw", "Question", "share_variance"]
+
+
+@frozen(kw_only=True)
+class Question:
+    """A question with a fixed set of answers; each person's answer is secret."""
+
+    answers: tuple[str, ...] = key(help="the answers, public", check=check_names)
+    privacy: Privacy = key(help="how much may leak")
+
+
+@frozen(kw_only=True)
+class AnswerLaw(ReportLaw):
+    """A law of reports about a person's answer to a question."""
+
+    problem: Question
+
+    @property
+    def records(self) -> Sequence[str]:
+        """The answers, which are the possible secrets."""
+        return self.problem.answers
+
+    @property
+    def size(self) -> int:
+        """The number k of answers."""
+        return len(self.problem.answers)
+
+
+def share_variance(support: Fraction, background: Fraction) -> float:
+    """Return n times the variance of the estimated share of a rare answer, if it is estimated from n reports.
+
+    It is q (1 - q) / (p - q)**2 (Wang, Blocki, Li and Jha 2017, section 3, for an answer that nobody gives).
+
+    Args:
+        support: The probability p that a report supports the true answer of its sender.
+        background: The probability q that a report supports a given other answer.
+    """
+    return float(background * (1 - background) / (support - background) ** 2)

@@ -1,0 +1,66 @@
+"""k-ary randomised response (Kairouz, Oh and Viswanath 2014, "randomized response mechanism"; Warner 1965 for k = 2).
+
+Law: P(y | x) = (r if y = x else 1) / (r + k - 1) with r <= exp(epsilon), rational.
+
+Proof: all rows have the same denominator, and numerators are r or 1, so no ratio of probabilities exceeds r.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt_classics.exact import draw_below, draw_event
+from privopt_classics.law_mechanisms import LocalMechanism
+from privopt_classics.questions import AnswerLaw, Question, share_variance
+
+
+@frozen(kw_only=True)
+class ResponseLaw(AnswerLaw):
+    """A law whose reports are answers: the true answer or another one."""
+
+    @property
+    def truth_probability(self) -> Fraction:
+        """The probability of the true answer, r / (r + k - 1)."""
+        return self.parameter / (self.parameter + self.size - 1)
+
+    def count_outputs(self) -> int:
+        """Return the number k of answers."""
+        return self.size
+
+    def outputs(self) -> Sequence[str]:
+        """Return the answers."""
+        return self.records
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each report for each answer, shape (k, k), with true answers on the diagonal."""
+        truth = self.truth_probability
+        matrix = np.full((self.size, self.size), float((1 - truth) / (self.size - 1)))
+        np.fill_diagonal(matrix, float(truth))
+        return matrix
+
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Draw reports: the true answer with ``truth_probability``, and otherwise a uniform other answer."""
+        truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
+        return [
+            self.records[index] if draw_event(truth_probability) else others[draw_below(len(others))]
+            for _ in range(count)
+        ]
+
+    def expected_loss(self) -> float:
+        """Return n times the variance of a share that is estimated from n reports."""
+        truth = self.truth_probability
+        return share_variance(truth, (1 - truth) / (self.size - 1))
+
+
+class RandomisedResponse(LocalMechanism[Question]):
+    """A mechanism that reports the true answer or, with smaller probability, another one."""
+
+    problem_class = Question
+    release_class = ResponseLaw
+    loss_unit = "variance of a share, times reports"
+    kit = "privopt_classics.kit:QUESTIONS"

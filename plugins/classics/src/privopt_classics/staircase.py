@@ -1,0 +1,110 @@
+"""The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
+
+Law: P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, with b = exp(-epsilon), sensitivity D, upper parts of
+steps of width s, and c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)); the report is min(max(i + Z, 0), n).
+
+Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring numbers differ by at most D, so |z| grows
+by at most D, and P falls at most by the factor b. The width s with the smallest expected |Z| is used, which is near
+D / (1 + exp(epsilon / 2)).
+"""
+
+from __future__ import annotations
+
+from math import exp, expm1
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare import key
+from privopt.numbers.noise import discrete_laplace
+from privopt_classics.counts import CountLaw, check_largest
+from privopt_classics.exact import draw_below, draw_exp_event
+from privopt_classics.law_mechanisms import CountMechanism
+from privopt_classics.laws import Privacy
+
+
+@frozen(kw_only=True)
+class BoundedSum:
+    """A problem with a secret sum, which one person changes by at most a public amount."""
+
+    largest: int = key(help="the largest possible sum n, public", check=check_largest)
+    sensitivity: int = key(help="the most that one person changes the sum by", check=check_largest)
+    privacy: Privacy = key(help="how much may leak")
+
+
+@frozen(kw_only=True)
+class StaircaseLaw(CountLaw):
+    """A law of noise whose probabilities form a staircase."""
+
+    problem: BoundedSum
+
+    def absolute_noise(self, step_width: Ints) -> Floats:
+        """Return the expected absolute noise before clamping, for each of the given widths s."""
+        b, fall = exp(-self.parameter), -expm1(-self.parameter)
+        period, s = self.problem.sensitivity, step_width
+        upper_sum, all_sum = s * (s - 1) / 2, period * (period - 1) / 2
+        whole_periods = period * b / fall**2 * (s + b * (period - s))
+        within_period = (upper_sum + b * (all_sum - upper_sum)) / fall
+        noise: Floats = 2 * self._height(s) * (whole_periods + within_period)
+        return noise
+
+    @property
+    def step_width(self) -> int:
+        """The width s with the smallest expected absolute noise."""
+        return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
+
+    def _height(self, s: Ints | int) -> Floats:
+        """Return the probability c of the values nearest to 0, for each of the given widths s."""
+        b, fall = exp(-self.parameter), -expm1(-self.parameter)
+        return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
+
+    def mass(self, distances: Ints) -> Floats:
+        """Return P(noise = d) for each distance d >= 0.
+
+        It is c b**k on the upper part of step k (the first s values), and c b**(k + 1) on the other values of the step.
+        """
+        step, within = np.divmod(distances, self.problem.sensitivity)
+        masses: Floats = self._height(self.step_width) * exp(-self.parameter) ** (step + (within >= self.step_width))
+        return masses
+
+    def tail(self, distances: Ints) -> Floats:
+        """Return P(noise >= d) for each distance d >= 0: the mass of the rest of its step and of all later steps."""
+        b, fall = exp(-self.parameter), -expm1(-self.parameter)
+        period, s = self.problem.sensitivity, self.step_width
+        step, within = np.divmod(distances, period)
+        rest = np.maximum(s - within, 0) + b * (period - np.maximum(within, s))
+        tails: Floats = self._height(s) * b**step * (rest + b * (s + b * (period - s)) / fall)
+        return tails
+
+    def draw_noise(self, count: int) -> list[int]:
+        """Draw noise by rejection: a step, a position on the step, and a sign.
+
+        Positions on the lower part are accepted with probability b. Minus zero is rejected, since plus zero is the same
+        value.
+        """
+        period, s = self.problem.sensitivity, self.step_width
+        noise: list[int] = []
+        while len(noise) < count:
+            # Discrete Laplace noise, given that it is at least 0, is geometric: P(k) is proportional to b**k.
+            steps, _ = discrete_laplace(np.zeros(count, dtype=np.int64), self.parameter)
+            for step in steps[steps >= 0].tolist():
+                within = draw_below(period)
+                magnitude, is_negative = step * period + within, draw_below(2) == 1
+                is_accepted = within < s or draw_exp_event(self.parameter)
+                if is_accepted and not (is_negative and magnitude == 0):
+                    noise.append(-magnitude if is_negative else magnitude)
+        return noise[:count]
+
+    def expected_loss(self) -> float:
+        """Return the expected absolute noise before clamping."""
+        return float(self.absolute_noise(np.array([self.step_width]))[0])
+
+
+class Staircase(CountMechanism[BoundedSum]):
+    """A mechanism that reports a sum with staircase noise."""
+
+    problem_class = BoundedSum
+    release_class = StaircaseLaw
+    loss_unit = "units of the sum"
+    kit = "privopt_classics.kit:SUMS"

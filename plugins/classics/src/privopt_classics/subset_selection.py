@@ -1,0 +1,82 @@
+"""Subset selection (Ye and Barg 2018, section III).
+
+Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for sets S of w answers; r <= exp(epsilon).
+
+Proof: the denominator depends on k and w alone, which are public, and numerators are r or 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats
+from privopt_classics.exact import draw_below, draw_event
+from privopt_classics.law_mechanisms import LocalMechanism
+from privopt_classics.questions import AnswerLaw, Question, share_variance
+
+
+@frozen(kw_only=True)
+class SubsetLaw(AnswerLaw):
+    """A law whose reports are sets of w answers, written with one bit for each answer, such as ``0110``."""
+
+    @property
+    def subset_size(self) -> int:
+        """The number w of answers in a report: the integer nearest to k / (r + 1), at least 1."""
+        return max(1, round(self.size / (self.parameter + 1)))
+
+    @property
+    def truth_probability(self) -> Fraction:
+        """The probability that a report contains the true answer, w r / (w r + k - w)."""
+        likely = self.subset_size * self.parameter
+        return likely / (likely + self.size - self.subset_size)
+
+    def count_outputs(self) -> int:
+        """Return the number of sets of w answers."""
+        return comb(self.size, self.subset_size)
+
+    def outputs(self) -> Sequence[str]:
+        """Return all sets of w answers, in lexicographic order of their members."""
+        return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
+
+    def _format(self, members: Sequence[int]) -> str:
+        """Return a set of answer numbers as a text of bits."""
+        return "".join("1" if position in members else "0" for position in range(self.size))
+
+    def probabilities(self) -> Floats:
+        """Return the probability of each set for each answer: r (if the set contains it) or 1, over the denominator."""
+        is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
+        k, w, r = self.size, self.subset_size, self.parameter
+        denominator = r * comb(k - 1, w - 1) + comb(k - 1, w)
+        return np.where(is_member, float(r / denominator), float(1 / denominator))
+
+    def draw_reports(self, index: int, count: int) -> list[str]:
+        """Draw reports: decide whether a set contains the true answer, then fill it with uniform other answers."""
+        truth_probability = self.truth_probability
+        reports = []
+        for _ in range(count):
+            others = [position for position in range(self.size) if position != index]
+            members = [index] if draw_event(truth_probability) else []
+            while len(members) < self.subset_size:
+                members.append(others.pop(draw_below(len(others))))
+            reports.append(self._format(members))
+        return reports
+
+    def expected_loss(self) -> float:
+        """Return n times the variance of a share that is estimated from n reports."""
+        truth, k, w = self.truth_probability, self.size, self.subset_size
+        return share_variance(truth, (w - truth) / (k - 1))
+
+
+class SubsetSelection(LocalMechanism[Question]):
+    """A mechanism that reports a set of answers, which contains the true answer more often than by chance."""
+
+    problem_class = Question
+    release_class = SubsetLaw
+    loss_unit = "variance of a share, times reports"
+    kit = "privopt_classics.kit:QUESTIONS"
