@@ -15,12 +15,12 @@ def releases(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def exported(releases, tmp_path_factory) -> dict[str, Path]:
+def export_folders(releases, tmp_path_factory) -> dict[str, Path]:
     """FOLDER of each export, by name."""
     from privopt_clients.export import export
 
-    made = {}
+    folders = {}
     for name, (release, options) in EXPORTS.items():
-        made[name] = tmp_path_factory.mktemp("exported") / name.replace(" ", "-")
-        export(releases[release], made[name], **options)
-    return made
+        folders[name] = tmp_path_factory.mktemp("exported") / name.replace(" ", "-")
+        export(releases[release], folders[name], **options)
+    return folders

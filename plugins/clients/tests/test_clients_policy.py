@@ -32,14 +32,14 @@ console.log(JSON.stringify(told));
 
 def run(folder, script):
     command = [NODE, "--input-type=module", "-e", RUN % script, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
-def test_by_time_one_report_is_given_until_the_clock_says_so(exported):
-    found = run(
-        exported["plane"],
+def test_time_policy_repeats_report_until_expiry(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         const policy = new Policy(counted, { storage: inMemory(), hours: 6, limit: 3, per: "day" });
         told.day = await at(policy, ["p1", FIRST], ["p2", FIRST + 5.9 * HOUR], ["p2", FIRST + 6 * HOUR], ["p2", FIRST],
@@ -47,12 +47,12 @@ def test_by_time_one_report_is_given_until_the_clock_says_so(exported):
         """,
     )
     # the fourth call has a clock that was set back, the sixth is beyond the limit, the last is of the day before
-    assert found["day"] == [[1, 2], [1, 2], [2, 1], [2, 1], [3, 0], [3, 0], [4, 2], [4, 2]]
+    assert answers["day"] == [[1, 2], [1, 2], [2, 1], [2, 1], [3, 0], [3, 0], [4, 2], [4, 2]]
 
 
-def test_by_place_a_cells_first_report_is_given_for_good(exported):
-    found = run(
-        exported["plane"],
+def test_place_policy_keeps_first_report_of_cell(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         const [[x, y]] = mechanism.positions;
         const other = mechanism.positions[1];
@@ -67,13 +67,13 @@ def test_by_place_a_cells_first_report_is_given_for_good(exported):
         told.near = await at(near, ["p0", FIRST], [far, FIRST], ["p1", FIRST], [far, FIRST]);
         """,
     )
-    assert found["plain"] == [[1, 1], [1, 1], [2, 0], [2, 0], [1, 0], [3, 1], [3, 2]]
-    assert found["near"] == [[1, 1], [1, 1], [2, 0], [1, 0]]
+    assert answers["plain"] == [[1, 1], [1, 1], [2, 0], [2, 0], [1, 0], [3, 1], [3, 2]]
+    assert answers["near"] == [[1, 1], [1, 1], [2, 0], [1, 0]]
 
 
-def test_what_cannot_be_is_refused_and_nothing_is_told_that_is_not_stored(exported):
-    found = run(
-        exported["plane"],
+def test_refused_requests_store_and_tell_nothing(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         const full = { get: async () => undefined, set: async () => { throw new Error("no room"); } };
         told.full = await at(new Policy(counted, { storage: full }), ["p1", FIRST]);
@@ -94,8 +94,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_told_that_is_not_stored(export
           });
         """,
     )
-    assert found["full"] == ["Error"]
-    assert found["others"] == ["Error"]
-    assert found["ends"] == ["RangeError", 1, 0, 0, 1]  # the last is in another month
-    assert len(set(found["together"])) == 1
-    assert found["wrong"] == ["RangeError"] * 6
+    assert answers["full"] == ["Error"]
+    assert answers["others"] == ["Error"]
+    assert answers["ends"] == ["RangeError", 1, 0, 0, 1]  # the last is in another month
+    assert len(set(answers["together"])) == 1
+    assert answers["wrong"] == ["RangeError"] * 6

@@ -68,28 +68,28 @@ try { new Policy(mechanism, { keep: "predictive" }); } catch (error) { told.refu
 """
 
 
-def run(folder, script, given=""):
-    command = [NODE, "--input-type=module", "-e", RUN % script, str(folder), str(given)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+def run(folder, script, entropy=""):
+    command = [NODE, "--input-type=module", "-e", RUN % script, str(folder), str(entropy)]
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
 def walk_of(folder, rows, entropy):
     """Return the core's reports of one subject's rows, from given bytes, and which repeat the last."""
     release, _ = matrix_of(open_verified(folder))
-    at = 0
+    offset = 0
 
     def source(count):
-        nonlocal at
-        at += count
-        return entropy[at - count : at]
+        nonlocal offset
+        offset += count
+        return entropy[offset - count : offset]
 
     walked = release.walker.walk(rows, np.zeros(len(rows), dtype=np.int64), State(), charge=Limit(None), source=source)
     return release.outputs[walked.outputs].tolist(), walked.kept.tolist()
 
 
-def test_the_same_bytes_give_the_reports_of_apply(releases, exported, tmp_path):
+def test_same_bytes_give_reports_of_apply(releases, export_folders, tmp_path):
     """Stays, steps to neighbours and leaps: a segment of any length, and renewals near and far."""
     rng = np.random.default_rng(5)
     release, _ = matrix_of(open_verified(releases["predictive"]))
@@ -99,29 +99,31 @@ def test_the_same_bytes_give_the_reports_of_apply(releases, exported, tmp_path):
     entropy = rng.bytes(8 * 40 * len(rows))
     (tmp_path / "entropy.bin").write_bytes(entropy)
     (tmp_path / "ids.json").write_text(json.dumps(release.records[rows].tolist()))
-    told = run(exported["predictive"], TRACE, tmp_path)["rows"]
-    outputs, kept = walk_of(releases["predictive"], rows, entropy)
-    assert [list(row) for row in zip(outputs, kept, strict=True)] == told
-    assert 0.1 < np.mean(kept) < 0.99
+    client_rows = run(export_folders["predictive"], TRACE, tmp_path)["rows"]
+    outputs, is_repeated = walk_of(releases["predictive"], rows, entropy)
+    assert [list(row) for row in zip(outputs, is_repeated, strict=True)] == client_rows
+    assert 0.1 < np.mean(is_repeated) < 0.99
 
 
-def test_a_segment_is_counted_once_and_before_its_first_test(exported):
-    found = run(exported["predictive"], COUNTED)
+def test_counts_a_segment_once_before_its_first_test(export_folders):
+    answers = run(export_folders["predictive"], COUNTED)
     for day in range(4):
-        rows = found["rows"][100 * day : 100 * day + 100]
+        rows = answers["rows"][100 * day : 100 * day + 100]
         assert rows[0][1:] == [True, 2, 1]  # a period begins with a new report
-        lefts = [left for _, _, left, _ in rows]
+        lefts = [left_tests for _, _, left_tests, _ in rows]
         assert lefts == sorted(lefts, reverse=True)
         assert 0 <= lefts[-1] < 2
-        assert sum(drawn for _, drawn, _, _ in rows) <= 3
-        for (report, _, before, _), (now, drawn, left, stored) in pairwise(rows):
-            assert drawn or now == report  # what is given again is the last one
-            assert stored == 1 or (stored, drawn, left, before) == (0, False, 0, 0)  # where nothing may be tested
-    assert found["lost"] == "no room"
-    assert found["unwritten"] == ["no room"] * 40  # near and far alike: a failure does not show what a test found
-    assert "must be one of this artefact's" in found["other"]
-    assert found["sealed"] == "string"
+        assert sum(is_drawn for _, is_drawn, _, _ in rows) <= 3
+        for (report, _, previous_left, _), (next_report, is_drawn, left_tests, stored_count) in pairwise(rows):
+            assert is_drawn or next_report == report  # what is given again is the last one
+            # where nothing may be tested
+            is_idle = (stored_count, is_drawn, left_tests, previous_left) == (0, False, 0, 0)
+            assert stored_count == 1 or is_idle
+    assert answers["lost"] == "no room"
+    assert answers["unwritten"] == ["no room"] * 40  # near and far alike: a failure does not show what a test found
+    assert "this artefact's" in answers["other"]
+    assert answers["sealed"] == "string"
 
 
-def test_it_is_refused_for_releases_without_a_test(exported):
-    assert "solve predictive" in run(exported["plane"], WITHOUT)["refused"]
+def test_refuses_releases_without_a_test(export_folders):
+    assert "solve predictive" in run(export_folders["plane"], WITHOUT)["refused"]

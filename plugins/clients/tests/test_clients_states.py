@@ -34,14 +34,14 @@ console.log(JSON.stringify(told));
 
 def run(folder, script):
     command = [NODE, "--input-type=module", "-e", RUN % script, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return json.loads(completed.stdout)
 
 
-def test_time_must_be_milliseconds_and_a_wrong_one_leaves_no_trace(exported):
-    told = run(
-        exported["plane"],
+def test_refuses_times_that_are_no_milliseconds(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         const wrong = ["2026-01-15T08:00:00Z", NaN, Infinity, -Infinity, -1, null, new Date(NOW), BigInt(NOW), {},
           [NOW],
@@ -53,15 +53,15 @@ def test_time_must_be_milliseconds_and_a_wrong_one_leaves_no_trace(exported):
         }
         """,
     )
-    for keep, limit in (("time", 1), ("nothing", 3), ("place", 1)):
-        before, after = told[keep]
-        assert before == [0, 15 * 20, ["RangeError"]]
-        assert after == [limit, 0, []]
+    for policy, limit in (("time", 1), ("nothing", 3), ("place", 1)):
+        refused_state, valid_state = answers[policy]
+        assert refused_state == [0, 15 * 20, ["RangeError"]]
+        assert valid_state == [limit, 0, []]
 
 
-def test_clock_may_run_back_as_far_as_the_policy_allows(exported):
-    told = run(
-        exported["plane"],
+def test_clock_may_run_back_within_the_policy(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         for (const [key, options, back] of [["default", {}, 72], ["none", { backHours: 0 }, 0],
           ["two", { backHours: 2 }, 2],
@@ -77,9 +77,9 @@ def test_clock_may_run_back_as_far_as_the_policy_allows(exported):
         """,
     )
     for key in ("default", "none", "two"):
-        assert told[key] == [[1, 0, []], [1, 0, []], [0, 1, ["RangeError"]], [1, 0, []]], key
-    assert told["any"] == [[1, 0, []], [1, 0, []], [1, 0, []], [0, 0, []]]
-    assert told["wrong"] == ["RangeError"] * 4
+        assert answers[key] == [[1, 0, []], [1, 0, []], [0, 1, ["RangeError"]], [1, 0, []]], key
+    assert answers["any"] == [[1, 0, []], [1, 0, []], [1, 0, []], [0, 0, []]]
+    assert answers["wrong"] == ["RangeError"] * 4
 
 
 STATES = """
@@ -122,17 +122,17 @@ told.names = [...new Set(told.names)];
 """
 
 
-def test_states_of_another_form_are_lost_reports(exported):
-    told = run(exported["plane"], STATES)
-    assert told["accepted"] == []
-    assert told["names"] == ["LostReportsError"]
-    for keep in ("time", "place", "nothing"):  # what a policy stored itself is believed
-        assert told[keep] == [0, 0, []]
+def test_unknown_states_count_as_lost_reports(export_folders):
+    answers = run(export_folders["plane"], STATES)
+    assert answers["accepted"] == []
+    assert answers["names"] == ["LostReportsError"]
+    for policy in ("time", "place", "nothing"):  # what a policy stored itself is believed
+        assert answers[policy] == [0, 0, []]
 
 
-def test_a_second_policy_on_a_storage_is_refused_without_locks(exported):
-    told = run(
-        exported["plane"],
+def test_refuses_second_policy_without_locks(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         const storage = inMemory();
         const slow = { get: async () => { await new Promise((r) => setTimeout(r, 5)); return storage.get(); },
@@ -148,7 +148,7 @@ def test_a_second_policy_on_a_storage_is_refused_without_locks(exported):
         try { told.sealed = typeof new Policy(mechanism); } catch (e) { told.sealed = name(e); }
         """,
     )
-    assert told == {
+    assert answers == {
         "shares": False,
         "second": "RangeError",
         "drawn": [True, False],
@@ -157,9 +157,9 @@ def test_a_second_policy_on_a_storage_is_refused_without_locks(exported):
     }
 
 
-def test_policies_share_a_storage_where_there_are_locks(exported):
-    told = run(
-        exported["plane"],
+def test_policies_share_storage_with_locks(export_folders):
+    answers = run(
+        export_folders["plane"],
         """
         let last = Promise.resolve();
         const locks = { request: (_, act) => (last = last.then(act, act)) };
@@ -173,7 +173,7 @@ def test_policies_share_a_storage_where_there_are_locks(exported):
         told.drawn = given.map((one) => one.drawn);
         """,
     )
-    assert told == {"shares": True, "drawn": [True, False, False]}
+    assert answers == {"shares": True, "drawn": [True, False, False]}
 
 
 DATABASE = """
@@ -197,9 +197,9 @@ globalThis.indexedDB = { open: (name) => later((request) => {
 
 
 @pytest.mark.parametrize("name", ["plane", "predictive"])
-def test_sealed_states_come_back_as_they_were(exported, name):
-    told = run(
-        exported[name],
+def test_sealed_states_round_trip(export_folders, name):
+    answers = run(
+        export_folders[name],
         DATABASE
         + """
         const storage = sealed("round");
@@ -218,7 +218,7 @@ def test_sealed_states_come_back_as_they_were(exported, name):
         told.broken = await count(reopened, [NOW]);
         """,
     )
-    assert told["same"] is True
-    assert set(told["state"]) == {"release", "time", "drawn", "kept"}
-    assert told["state"]["drawn"] + told["left"] == 3
-    assert told["broken"] == [0, 1, ["LostReportsError"]]
+    assert answers["same"] is True
+    assert set(answers["state"]) == {"release", "time", "drawn", "kept"}
+    assert answers["state"]["drawn"] + answers["left"] == 3
+    assert answers["broken"] == [0, 1, ["LostReportsError"]]

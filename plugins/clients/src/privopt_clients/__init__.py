@@ -9,11 +9,14 @@ from privopt.specs import CommandSpec, hookimpl
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Register the command that exports a release."""
+    """Register the command ``privopt export``, which writes a release as a client for browsers."""
     return [
         CommandSpec(
             name="export",
             target="privopt_clients.command:export",
-            summary="Write a release as a client that draws reports on the device.",
+            summary="Write a browser module that draws reports.",
+            group="Use a release",
+            example="privopt export city --target js --out client",
+            page="docs/approximate-location.md",
         )
     ]

@@ -1,4 +1,9 @@
-"""Write mechanism.bin, the one file that a client reads. The format is documented in docs/reference/client.md."""
+"""Write mechanism.bin, the only file that a client reads. Its format is documented in docs/reference/client.md.
+
+:func:`artefact` combines the places and one mechanism (:class:`Rows`, :class:`Predictive`,
+:class:`Everywhere`, or the column weights of :mod:`privopt_clients.column_weights`). All numbers are little-endian
+integers, so that clients in any language compute the same reports.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +19,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Unsigned
 from privopt.errors import UsageError
+from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.traces.prediction import Prediction
 
@@ -30,7 +36,7 @@ __all__ = [
     "artefact",
 ]
 
-MAGIC: Final = b"PRIVOPT\x01"
+MAGIC: Final = b"PRIVOPT\x02"
 
 KIND_IDS: Final = 0
 KIND_DEGREES: Final = 1
@@ -39,35 +45,37 @@ KIND_PLANE: Final = 2
 PER_DEGREE: Final = 10_000_000
 PER_KM: Final = 1_000_000
 MAX_PLANE_KM: Final = 1_000.0
-"""The greatest coordinate of a plane in km; squares of differences then stay below 2^63 in the client."""
+"""Largest planar coordinate in km, which keeps squares of differences below 2^63 in the client."""
 
 
 WIDEST: Final = 1 << 30
-"""The greatest width of a region in mm; products of two lengths then stay below 2^63 in the client."""
+"""Largest width of a region in mm, which keeps products of two lengths below 2^63 in the client."""
 SPARE_BITS: Final = 64
-"""Bits of a block beyond those of the greatest sum: a block gives no report with probability at most 2^-SPARE_BITS."""
+"""Bits of a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
+MAX_REACH: Final = float(1 << 62)
+"""Largest reach, in the units of an artefact."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""The greatest distance of a predictive test, in steps."""
+"""Largest distance in a test of the last report, in steps."""
 
 
 class Mechanism(Protocol):
-    """The part of an artefact from which reports are drawn."""
+    """The mechanism in an artefact, from which a client draws reports."""
 
     kind: ClassVar[int]
 
     def to_bytes(self) -> bytes:
-        """Return the mechanism's part of the artefact."""
+        """Return the bytes of the mechanism in the artefact."""
         ...
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """Places: their ids, and integer coordinates if they have any.
+    """Places of an artefact: ids, and integer coordinates unless there are only ids.
 
     Attributes:
-        ids: of the places.
+        ids: The ids of the places.
         kind: :data:`KIND_IDS`, :data:`KIND_DEGREES` or :data:`KIND_PLANE`.
-        points: (N, 2) int32: latitude and longitude in 1e-7 degrees, or x and y in millimetres; (0, 2) for ids alone.
+        points: (N, 2) int32 latitudes and longitudes in 1e-7 degrees, or x and y in millimetres; (0, 2) for ids alone.
     """
 
     ids: tuple[str, ...]
@@ -76,23 +84,24 @@ class Places:
 
     @classmethod
     def of(cls, ids: Sequence[str], coordinates: Floats | None, *, degrees: bool) -> Places:
-        """Round coordinates to the artefact's units.
+        """Round coordinates to the artefact's units: 1e-7 degrees, or millimetres.
 
         Args:
-            ids: of the places.
-            coordinates: (N, 2) degrees or km; None for ids alone.
-            degrees: which of the two.
+            ids: The ids of the places.
+            coordinates: (N, 2) latitudes and longitudes in degrees, or x and y in km; None for ids alone.
+            degrees: Whether coordinates are in degrees.
 
         Raises:
-            UsageError: coordinates that are not finite, or that lie too far from the origin of a plane.
+            UsageError: Some coordinates are not finite, or are too far from the origin of a plane.
         """
         if coordinates is None:
             return cls(ids=tuple(ids), kind=KIND_IDS, points=np.zeros((0, 2), dtype=np.int32))
         if not np.isfinite(coordinates).all():
             raise UsageError("export: coordinates must be finite numbers, got places without any: leave them out")
         if degrees:
-            # Longitudes from 180 to 360 degrees become those from -180 to 0.
+            # Longitudes from 180 to 360 degrees become those from -180 to 0; infinity leaves latitudes as they are.
             turned = np.where(coordinates >= [math.inf, 180.0], coordinates - [0.0, 360.0], coordinates)
+            # floor(x + 1/2), as in every client; np.rint would round halves to even.
             points = np.floor(turned * PER_DEGREE + 0.5)
         else:
             if np.abs(coordinates).max() > MAX_PLANE_KM:
@@ -104,10 +113,11 @@ class Places:
         return cls(ids=tuple(ids), kind=KIND_DEGREES if degrees else KIND_PLANE, points=points.astype(np.int32))
 
     def to_bytes(self) -> bytes:
-        """Return the ids, then the coordinates, then, for degrees, the cosine of each latitude in 2^-16."""
+        """Return the bytes of the ids, the coordinates and, for degrees, the cosines of latitudes in 2^-16."""
         parts = [_pack_text(name) for name in self.ids]
         parts.append(self.points.astype("<i4").tobytes())
         if self.kind == KIND_DEGREES:
+            # Stored, because the cosines of different languages need not agree in the last bit.
             cosines = np.floor(np.cos(np.radians(self.points[:, 0] / PER_DEGREE)) * 65536 + 0.5)
             parts.append(cosines.astype("<u4").tobytes())
         return b"".join(parts)
@@ -115,11 +125,11 @@ class Places:
 
 @frozen(kw_only=True, eq=False)
 class Rows:
-    """A mechanism of whole rows.
+    """A mechanism that is stored as whole rows of the obfuscation matrix.
 
     Attributes:
-        kind: of mechanism.
-        weights: (N, K) uint64, each row summing to 2**63.
+        kind: Code of the kind of mechanism in the artefact.
+        weights: (N, K) uint64 weights whose rows sum to 2**63.
     """
 
     kind: ClassVar[int] = 1
@@ -127,18 +137,18 @@ class Rows:
     weights: Unsigned
 
     def to_bytes(self) -> bytes:
-        """Return the weights, row by row."""
+        """Return the bytes of the weights, row by row."""
         return self.weights.astype("<u8").tobytes()
 
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism of whole rows for fresh reports, with the test that decides whether the last report is still good.
+    """A mechanism of whole rows for fresh reports, with a private test that decides whether to repeat the last report.
 
     Attributes:
-        kind: of mechanism.
-        rows: of the records.
-        prediction: those numbers, over the same outputs.
+        kind: Code of the kind of mechanism in the artefact.
+        rows: The rows of the records.
+        prediction: The parameters of the test, for the outputs of the rows.
     """
 
     kind: ClassVar[int] = 4
@@ -147,7 +157,11 @@ class Predictive:
     prediction: Prediction
 
     def to_bytes(self) -> bytes:
-        """Return the rows, then the numbers of the test; steps are cut at 2^32 - 1, which increases no distance."""
+        """Return the bytes of the rows and of the test's parameters.
+
+        The parameters include the distance from each record to each output, in integer steps. Distances above 2^32 - 1
+        steps are reduced to it, to fit 32 bits.
+        """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
         steps = np.minimum(test.steps, MAX_STEPS).astype("<u4")
@@ -156,12 +170,12 @@ class Predictive:
 
 @frozen(kw_only=True, eq=False)
 class Everywhere:
-    """A mechanism of whole rows for the vertices of a region; any point of the region is a mixture of vertices.
+    """A mechanism for every point of a region: whole rows for its vertices, which are mixed at other points.
 
     Attributes:
-        kind: of mechanism.
-        rows: of the vertices.
-        snapper: what takes a position to its vertices, and the region.
+        kind: Code of the kind of mechanism in the artefact.
+        rows: The rows of the vertices.
+        snapper: The region, and the rule that expresses a position as a mixture of vertices.
     """
 
     kind: ClassVar[int] = 3
@@ -170,13 +184,18 @@ class Everywhere:
     snapper: Snapper
 
     def to_bytes(self) -> bytes:
-        """Return the rows, then the region.
+        """Return the bytes of the vertices' rows and of the region.
+
+        The region consists of: the number of corners of a simplex (3 for triangles, 2 for streets); the number of steps
+        of S-shaped shares on a street (0 for linear shares); the bytes of a block of entropy; the projection, if
+        positions are in degrees; the vertices in mm; the simplices; the rim, that is, the boundary edges of the region;
+        and the reach of each street, which is epsilon times its length.
 
         Raises:
-            UsageError: a region of more than :data:`WIDEST`, whose products are beyond 64 bits.
+            UsageError: The region is wider than :data:`WIDEST`, so that products would exceed 64 bits.
         """
         snapper = self.snapper
-        vertices, simplices, edges = snapper.vertices, snapper.simplices, snapper.ends
+        vertices, simplices, edges = snapper.vertices, snapper.simplices, snapper.side_ends
         width_mm = int((vertices.max(axis=0) - vertices.min(axis=0)).max())
         if max(width_mm, int(np.abs(vertices).max())) > WIDEST:
             raise UsageError(
@@ -185,8 +204,11 @@ class Everywhere:
             )
         # Streets have no rim: the client snaps a position to the streets themselves.
         rim = edges[:0] if simplices.shape[1] == 2 else edges
+        # A reach is epsilon times a street's length. With one common denominator, clients compute the shares of a bent
+        # street (far_share in privopt_metric_dp.region.snap_to_region) in whole numbers.
         denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * denominator) for reach in snapper.reaches]
+        # Bytes of a block, rounded up. With SPARE_BITS more than the largest sum, few numbers are rejected.
         block = (self._greatest_sum(denominator, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
@@ -197,30 +219,48 @@ class Everywhere:
         return b"".join(parts + [_pack_integer(number) for number in [denominator, *reaches] if snapper.steps])
 
     def _greatest_sum(self, denominator: int, reach: int) -> int:
-        """Return an upper bound on the sums of the weights of all mixtures."""
+        """Return an upper bound of the sum of weights in the mixture of rows at any position.
+
+        Args:
+            denominator: The common denominator of the reaches of streets.
+            reach: The largest numerator of a reach.
+        """
         snapper = self.snapper
-        directions = snapper.vertices[snapper.ends[:, 1]] - snapper.vertices[snapper.ends[:, 0]]
+        # Shares of a point add up to the squared length of its side, or to twice the area of its triangle.
+        directions = snapper.vertices[snapper.side_ends[:, 1]] - snapper.vertices[snapper.side_ends[:, 0]]
         greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
         if snapper.simplices.shape[1] == 3:
             a, b, c = (snapper.vertices[snapper.simplices[:, corner]].astype(object) for corner in range(3))
+            # Twice the area of each triangle, as a cross product of Python's integers, which cannot overflow.
             greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
         if snapper.steps:
+            # Bounds the denominator that client_region.Everywhere._bend_share returns.
             greatest *= 2 * (2 * snapper.steps * denominator + reach) ** snapper.steps
+        # The row of each vertex sums to 2^63.
         return greatest << 63
 
 
 def artefact(
-    mechanism: Mechanism, records: Places, outputs: Places | None, promise: str, *, release: str, proof: str
+    mechanism: Mechanism,
+    records: Places,
+    outputs: Places | None,
+    promise: str,
+    *,
+    reach_km: float,
+    release: str,
+    proof: str,
 ) -> bytes:
-    """Return the bytes of mechanism.bin.
+    """Return the bytes of mechanism.bin: a magic number, the SHA-256 of the body, and the body.
 
     Args:
-        mechanism: what reports are drawn from.
-        records: the secrets.
-        outputs: what may be reported; None where it is the records.
-        promise: the guarantee in one sentence.
+        mechanism: The mechanism from which reports are drawn.
+        records: The secret places.
+        outputs: The possible reports; None if the outputs are the records.
+        promise: The guarantee in one sentence.
+        reach_km: Distance beyond which a client refuses a position, from the nearest record or, for
+            :class:`Everywhere`, from the region.
         release: SHA-256 of the release's SHA256SUMS, in hexadecimal digits.
-        proof: SHA-256 of its proof.npz, likewise; empty where there is none.
+        proof: SHA-256 of the release's proof.npz, in hexadecimal digits; ``""`` if there is no proof.
     """
     reported = records if outputs is None else outputs
     body = b"".join(
@@ -229,22 +269,30 @@ def artefact(
             _pack_text(promise),
             _pack_text(release),
             _pack_text(proof),
-            struct.pack("<II", len(records.ids), len(reported.ids)),
+            struct.pack("<IIQ", len(records.ids), len(reported.ids), _count_units(mechanism, records, reach_km)),
             records.to_bytes(),
             b"" if outputs is None else outputs.to_bytes(),
             mechanism.to_bytes(),
         ]
     )
+    # The digest finds damage, not an attacker, who could compute it again: open_artefact() can check another one.
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
+def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
+    """Convert a distance to the units in which a client measures it, rounded up: millimetres or 1e-7 degrees."""
+    in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
+    per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM
+    return math.ceil(min(reach_km * per_km, MAX_REACH))
+
+
 def _pack_integer(number: int) -> bytes:
-    """Pack a whole number of any size: one byte for its length, then its bytes."""
+    """Pack an integer of any size: one byte for the number of bytes, then the bytes."""
     size = (number.bit_length() + 7) // 8
     return struct.pack("<B", size) + number.to_bytes(size, "little")
 
 
 def _pack_text(text: str) -> bytes:
-    """Pack a text: four bytes for its length, then UTF-8."""
+    """Pack a text: four bytes for the length, then UTF-8."""
     encoded = text.encode("utf-8")
     return struct.pack("<I", len(encoded)) + encoded

@@ -1,8 +1,8 @@
-"""The reference client: it reads mechanism.bin and draws the same report from the same entropy as every other client.
+"""The reference client, which reads mechanism.bin and draws reports.
 
-It needs the standard library alone, and is written to be ported: whole numbers throughout, one pass over a row.
-:mod:`privopt_clients.client_region` is its part for releases that protect every point. The format is documented in
-docs/reference/client.md.
+Given equal entropy, all clients draw equal reports. This client uses only the standard library and is written to be
+ported: it uses integers throughout, and passes over a row once. :mod:`privopt_clients.client_region` handles releases
+that protect every point of a region. The format is documented in docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from privopt_clients.client_region import DamagedArtefactError, Everywhere, Mixture, index_below
+from privopt_clients.client_region import DamagedArtefactError, Everywhere, Mixture, OutsideRegionError, index_below
 
-__all__ = ["Client", "DamagedArtefactError", "open_artefact"]
+__all__ = ["Client", "DamagedArtefactError", "OutsideRegionError", "open_artefact"]
 
-MAGIC: Final = b"PRIVOPT\x01"
+MAGIC: Final = b"PRIVOPT\x02"
 DIGEST_BYTES: Final = 32
 KINDS: Final = (0, 1, 2)
 KIND_DEGREES: Final = 1
@@ -31,15 +31,15 @@ FORM_EVERYWHERE: Final = 3
 FORM_PREDICTIVE: Final = 4
 TOTAL: Final = 1 << 63
 WORD_BYTES: Final = 8
-"""Bytes of entropy that a report from a whole row takes."""
+"""Bytes of entropy for a report from a whole row."""
 
 PER_UNIT: Final = {1: 10_000_000, 2: 1_000_000}
-"""The integer units of a coordinate per degree, and per kilometre."""
+"""Integer units of a coordinate per degree (kind 1) and per kilometre (kind 2)."""
 NAMES: Final = {1: ("lat", "lon"), 2: ("x", "y")}
 HALF_TURN: Final = 180 * PER_UNIT[KIND_DEGREES]
 
 LIMITS: Final = {1: ((-90.0, 90.0), (-180.0, 360.0)), 2: ((-1000.0, 1000.0), (-1000.0, 1000.0))}
-"""The least and the greatest coordinate of a position, by the kind of places."""
+"""Smallest and largest value of each coordinate of a position, by kind of places."""
 
 
 Report = dict[str, str | float]
@@ -47,7 +47,14 @@ Report = dict[str, str | float]
 
 @dataclass(frozen=True)
 class Places:
-    """Ids, integer coordinates (none for kind 0), and cosines of latitudes in 2^-16 (kind 1)."""
+    """The records, or the outputs, of an artefact.
+
+    Attributes:
+        ids: The ids of the places.
+        kind: 0 for ids alone, 1 for degrees, 2 for a plane.
+        points: Latitudes and longitudes in 1e-7 degrees, or x and y in mm; empty for ids alone.
+        cosines: Cosines of the latitudes in 2^-16; empty unless points are in degrees.
+    """
 
     ids: tuple[str, ...]
     kind: int
@@ -56,7 +63,7 @@ class Places:
 
 
 class _Reader:
-    """Reads an artefact from its start to its end."""
+    """Reads the parts of an artefact in sequence."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -70,76 +77,120 @@ class _Reader:
         return part
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
-        """Read numbers of one form of :mod:`struct`, little-endian."""
+        """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
         return struct.unpack(f"<{count}{form}", self.take(count * struct.calcsize(form)))
 
     def large(self) -> int:
-        """Read a number of any size: one byte for its length, then its bytes."""
+        """Read an integer of any size: one byte for the number of bytes, then the bytes."""
         (count,) = self.numbers("B", 1)
         return int.from_bytes(self.take(count), "little")
 
     def text(self) -> str:
-        """Read a text: its length in bytes, then UTF-8."""
+        """Read a text: the length in bytes, then UTF-8."""
         (count,) = self.numbers("I", 1)
         return self.take(count).decode("utf-8")
 
     def places(self, kind: int, count: int) -> Places:
-        """Read places."""
+        """Read ``count`` places of a kind: ids, coordinates and cosines of latitudes."""
         ids = tuple(self.text() for _ in range(count))
         flat = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
         return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
-        """Skip the numbers of the predictive policy's test; this client draws fresh reports only."""
+        """Skip the parameters of the test of the mechanism "predictive": this client draws only fresh reports.
+
+        Args:
+            count: The number of stored distances, one for each record and output.
+        """
+        # Five 64-bit numbers come first: a level, and two rates as numerator and denominator.
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
-        """Check that no bytes are left."""
+        """Check that all bytes have been read."""
         if self._at != len(self._body):
             raise DamagedArtefactError("mechanism.bin must end with its last row, got more bytes: export again")
 
 
 class _Rows:
-    """Whole rows of weights that sum to 2^63."""
+    """A mechanism of whole rows, whose weights sum to 2^63.
+
+    Attributes:
+        entropy: Bytes of entropy for a draw.
+        block: Smallest number of bytes that can suffice for a draw.
+        rows: For each record, the weight of each output.
+    """
 
     entropy = WORD_BYTES
     block = WORD_BYTES
 
     def __init__(self, reader: _Reader, records: int, outputs: int) -> None:
+        """Read a row of ``outputs`` weights for each of ``records`` records.
+
+        Raises:
+            DamagedArtefactError: A row does not sum to 2^63.
+        """
         self.rows = [reader.numbers("Q", outputs) for _ in range(records)]
-        # With another sum some numbers would have no output, or some outputs too little weight.
+        # With any other sum, some numbers would have no output, or some outputs too little weight.
         if any(sum(row) != TOTAL for row in self.rows):
             raise DamagedArtefactError("mechanism.bin must have rows that sum to 2^63, got another sum: export again")
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the first 63 bits of a word answer to."""
+        """Return the output that the upper 63 bits of the first word of ``entropy`` select. The result is never None.
+
+        Args:
+            where: A mixture of one row, that of the record.
+            entropy: Uniform bytes.
+        """
+        # The sum is a power of two, so that no word has to be rejected.
         return index_below(int.from_bytes(entropy[:WORD_BYTES], "little") >> 1, self.rows[where[0][0]])
 
 
 class _Columns:
-    """One weight for each place: row i has weight X_k T[D_ik], with D in steps along a graph."""
+    """A mechanism whose rows are computed from one weight per place (:mod:`privopt_clients.column_weights`).
+
+    Row i has weight X_k T[D_ik] for place k. D_ik is the number of steps of the shortest path from i to k in a graph.
+    The table T falls by a constant factor with each step.
+
+    Attributes:
+        entropy: Bytes of entropy for a draw, in several blocks.
+        block: Bytes of one block, which serves one attempt of the rejection sampling.
+    """
 
     def __init__(self, reader: _Reader, records: int) -> None:
+        """Read the mechanism of an artefact with ``records`` places.
+
+        Raises:
+            DamagedArtefactError: An edge joins unknown places, or there are no blocks of entropy.
+        """
+        # q and T[0], then: largest number of steps, bytes of a block, blocks of a draw, number of edges.
         factor, first_entry = reader.numbers("Q", 2)
         (longest,), (self.block,), (tries,), (edges,) = (reader.numbers(form, 1) for form in "IBHI")
         if not (self.block and tries):
             raise DamagedArtefactError("mechanism.bin must have blocks of entropy, got none: export again")
         tails, heads, steps = (reader.numbers("I", edges) for _ in range(3))
         self._weights = reader.numbers("I", records)
+        # For each place, its neighbours along the edges with their distances in steps.
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(records)]
         for tail, head, length in zip(tails, heads, steps, strict=True):
             if max(tail, head) >= records:
                 raise DamagedArtefactError("mechanism.bin must join places, got an edge beyond them: export again")
             self._after[tail].append((head, length))
             self._after[head].append((tail, length))
+        # T[n + 1] = ceil(T[n] q / 2^64), as the certificate assumes; a table in the file could differ from it.
         self._table = [first_entry]
         for _ in range(longest):
             self._table.append((self._table[-1] * factor + (1 << 64) - 1) >> 64)
+        # With this many blocks the chance that none is below the sum is at most 2^-64 (column_weights.MISS_BITS).
         self.entropy = self.block * tries
 
     def draw(self, where: Mixture, entropy: bytes) -> int | None:
-        """Return the output of the first block that is below the row's sum; None if no block is."""
+        """Return the output that the first block below the row's sum selects; None if there is no such block.
+
+        Args:
+            where: A mixture of one row, that of the record.
+            entropy: Uniform bytes, which are read block by block.
+        """
         steps = self._steps_from(where[0][0])
         weights = [x * self._table[d] for x, d in zip(self._weights, steps, strict=True)]
         total = sum(weights)
@@ -155,10 +206,15 @@ class _Columns:
         return None
 
     def _steps_from(self, row: int) -> list[int]:
-        """Return the steps of the shortest path to each place (Dijkstra)."""
+        """Return the length in steps of the shortest path from place ``row`` to each place, by Dijkstra's algorithm.
+
+        Raises:
+            DamagedArtefactError: A place is farther away than the table T has entries, or unreachable.
+        """
         max_steps = len(self._table) - 1
         steps_by_place, queue = [-1] * len(self._after), [(0, row)]
         while queue:
+            # A place may be queued several times; its first time out of the queue has the fewest steps.
             steps, current = heapq.heappop(queue)
             if steps_by_place[current] < 0:
                 steps_by_place[current] = steps
@@ -171,16 +227,22 @@ class _Columns:
 
 
 class Client:
-    """Draws reports.
+    """Draws reports from an artefact: given a secret id or position, it returns a random place.
 
     Attributes:
-        promise: the guarantee in one sentence.
-        release: SHA-256 of the SHA256SUMS of the release that was exported.
-        proof: SHA-256 of its proof.npz; empty where there is none.
+        promise: The guarantee in one sentence.
+        release: SHA-256 of the SHA256SUMS of the exported release.
+        proof: SHA-256 of the proof.npz of the release; ``""`` if there is no proof.
     """
 
     def __init__(self, body: bytes) -> None:
+        """Read the body of an artefact, which follows the digest that :func:`open_artefact` checks.
+
+        Raises:
+            DamagedArtefactError: The body does not have the format of docs/reference/client.md.
+        """
         reader = _Reader(body)
+        # Kind of mechanism, kind of the records' places, whether outputs are listed separately, kind of their places.
         kind, places, has_own_outputs, output_kind = reader.numbers("B", 4)
         if (
             not FORM_ROWS <= kind <= FORM_PREDICTIVE
@@ -192,15 +254,16 @@ class Client:
                 "update the client"
             )
         self.promise, self.release, self.proof = reader.text(), reader.text(), reader.text()
-        count, outputs = reader.numbers("I", 2)
+        (count, outputs), (self._reach,) = reader.numbers("I", 2), reader.numbers("Q", 1)
         self._records = reader.places(places, count)
         self._outputs = reader.places(output_kind, outputs) if has_own_outputs else self._records
         if kind == FORM_COLUMNS and (has_own_outputs or outputs != count):
             raise DamagedArtefactError("mechanism.bin must report its records by column weights: export again")
         self._mechanism: _Rows | _Columns | Everywhere
+        # Kinds 3 and 4 begin with whole rows, like kind 1.
         self._mechanism = _Columns(reader, count) if kind == FORM_COLUMNS else _Rows(reader, count, outputs)
         if isinstance(self._mechanism, _Rows) and kind == FORM_EVERYWHERE:
-            self._mechanism = Everywhere(reader, self._mechanism.rows, places == KIND_DEGREES)
+            self._mechanism = Everywhere(reader, self._mechanism.rows, places == KIND_DEGREES, self._reach)
         if kind == FORM_PREDICTIVE:
             reader.prediction(count * outputs)
         reader.end()
@@ -213,46 +276,57 @@ class Client:
 
     @property
     def positions(self) -> list[tuple[float, float]]:
-        """The positions of the records in degrees or km; empty if they have none."""
+        """Positions of the records in degrees or km; empty if the records are ids alone."""
         places = self._records
         unit = PER_UNIT.get(places.kind, 1)
         return [(first / unit, second / unit) for first, second in places.points]
 
     @property
     def limits(self) -> tuple[tuple[float, float], ...]:
-        """The least and the greatest value of each coordinate of a position; empty if records have none."""
+        """Smallest and largest valid value of each coordinate of a position; empty if the records are ids alone."""
         return LIMITS.get(self._records.kind, ())
 
     @property
     def entropy(self) -> int:
-        """The number of bytes of entropy that :meth:`report` uses."""
+        """Number of bytes of entropy that :meth:`report` draws."""
         return self._mechanism.entropy
+
+    def covers(self, secret: str | Sequence[float]) -> bool:
+        """Return whether :meth:`report` accepts a secret: the id of a record, or a position within reach."""
+        try:
+            self._find_rows(secret)
+        except ValueError:
+            return False
+        return True
 
     def report(self, secret: str | Sequence[float]) -> Report:
         """Draw a report from the operating system's entropy.
 
         Args:
-            secret: id of a record, or a position: latitude and longitude, or x and y in km.
+            secret: The id of a record, or a position: latitude and longitude, or x and y in km.
 
         Raises:
-            ValueError: no record has that id, or no such position can be.
+            ValueError: No record has this id, or the position is out of range.
+            OutsideRegionError: The position lies outside the region of the release.
         """
         where = self._find_rows(secret)
+        # A draw that rejected all of its blocks is repeated with new entropy, which changes no probability.
         output = None
         while output is None:
             output = self._mechanism.draw(where, os.urandom(self.entropy))
         return self._make_report(output)
 
     def report_from(self, secret: str | Sequence[float], entropy: bytes) -> Report:
-        """Draw a report from given bytes; the same bytes give the same report in every client.
+        """Draw a report from given bytes. Equal bytes give equal reports in every client.
 
         Args:
-            secret: as of :meth:`report`.
-            entropy: uniform bytes, never used again; otherwise nothing is promised. They are 8 bytes, or several
-                blocks: the first block that counts is used. :attr:`entropy` is how many :meth:`report` takes.
+            secret: The id of a record, or a position: latitude and longitude, or x and y in km.
+            entropy: Uniform random bytes, which must not be used again: otherwise there is no guarantee. Whole rows use
+                8 bytes; other mechanisms use the first usable block. :meth:`report` draws :attr:`entropy` bytes.
 
         Raises:
-            ValueError: as :meth:`report`, too few bytes, or no block that counts.
+            ValueError: No record has this id, the position is out of range, or there are too few bytes or no usable
+                block.
         """
         where, min_bytes = self._find_rows(secret), self._mechanism.block
         if len(entropy) < min_bytes:
@@ -263,10 +337,12 @@ class Client:
         return self._make_report(output)
 
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
-        """Return the row of a record or of the record nearest to a position; or those that a position is a mixture of.
+        """Return the mixture of rows from which a secret's report is drawn: row numbers and integer shares.
 
-        Every row has a share, a whole number.
+        The mixture of an id is a single row. A position has the row of the nearest record, or if the release protects
+        every point, a mixture of the rows of the corners around it.
         """
+        # Messages must not repeat the secret: they may be logged.
         if isinstance(secret, str):
             record = unicodedata.normalize("NFC", secret)  # the form of all ids
             if record not in self._number:
@@ -278,9 +354,13 @@ class Client:
         position = _to_units(self._records.kind, float(first), float(second))
         if isinstance(self._mechanism, Everywhere):
             return self._mechanism.at(*position)
-        return ((_find_nearest(self._records, *position), 1),)
+        row, square = _find_nearest(self._records, *position)
+        if square > self._reach**2:
+            raise OutsideRegionError
+        return ((row, 1),)
 
     def _make_report(self, output: int) -> Report:
+        """Return an output as a report: the id, and coordinates in degrees or km if there are any."""
         places = self._outputs
         report: Report = {"id": places.ids[output]}
         if places.kind:
@@ -293,15 +373,15 @@ class Client:
 
 
 def open_artefact(data: bytes, sha256: str | None = None) -> Client:
-    """Read mechanism.bin; a change of any bit is found before anything can be drawn.
+    """Read mechanism.bin and check its digest, so that a changed file is found before a report is drawn.
 
     Args:
-        data: the file's bytes.
-        sha256: of the whole file, in hexadecimal digits, as ``privopt export`` said it: who changes the file can make
-            its inner sum fit again, but not this one.
+        data: The bytes of the file.
+        sha256: SHA-256 of the whole file in hexadecimal digits, as ``privopt export`` prints it. An attacker who
+            changes the file can adapt the digest in the file, but not this one.
 
     Raises:
-        DamagedArtefactError: these are not the bytes that were written.
+        DamagedArtefactError: The bytes are damaged, or do not match ``sha256``.
     """
     if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256.lower():
         raise DamagedArtefactError("mechanism.bin must have the SHA-256 asked for, got another: fetch it again")
@@ -312,7 +392,16 @@ def open_artefact(data: bytes, sha256: str | None = None) -> Client:
 
 
 def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
-    """Convert a position to the artefact's units, by the kind of places."""
+    """Convert a position to the artefact's units: from degrees to 1e-7 degrees, or from km to mm.
+
+    Args:
+        kind: 1 for degrees, 2 for a plane.
+        first: Latitude, or x.
+        second: Longitude, or y.
+
+    Raises:
+        ValueError: A coordinate is out of range.
+    """
     for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
         if not lower <= number <= upper:
             raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
@@ -322,19 +411,23 @@ def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b
 
 
-def _find_nearest(places: Places, a: int, b: int) -> int:
-    """Return the place nearest to a position in units, the first of several. All places are always visited.
+def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
+    """Return the number of the place nearest to the position (a, b), and the squared distance.
 
-    Degrees east are scaled by the cosine of the place's latitude, which is accurate for places near the position.
+    Positions are in the artefact's units. Of equally near places, the first is returned. All places are always visited,
+    so that the running time does not depend on the position. Differences of longitude are scaled by the cosine of the
+    place's latitude, which is accurate for places near the position.
     """
     degrees = places.kind == KIND_DEGREES
+    # Squares of integers are compared, so that every client finds the same place.
     nearest_row, min_square = 0, -1
     for row, (row_a, row_b) in enumerate(places.points):
         across = b - row_b
         if degrees:
+            # The shorter way round the earth, which may cross the date line.
             across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
             across = (across * places.cosines[row]) >> 16
         square = (a - row_a) ** 2 + across**2
         if min_square < 0 or square < min_square:
             nearest_row, min_square = row, square
-    return nearest_row
+    return nearest_row, min_square

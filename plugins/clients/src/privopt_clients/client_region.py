@@ -1,8 +1,8 @@
-"""Draw for any point of a region: part of the reference client, from the standard library, written to be ported.
+"""The part of the reference client that draws reports for any point of a region.
 
-A position is a mixture of the corners of its triangle, or of the ends of its street, with shares that are whole
-numbers. The row of a position is the sum of the corners' rows times their shares, in whole numbers too: no corner is
-drawn first, so none could be seen. Documented in docs/reference/client.md.
+It uses only the standard library and is written to be ported. A position is a mixture of the corners of its triangle,
+or of the ends of its street, with integer shares. The row of a position is the sum of the corners' rows times their
+shares, also in integers. No corner is drawn first, so none can be observed. See docs/reference/client.md.
 """
 
 from __future__ import annotations
@@ -11,41 +11,65 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final, Protocol
 
-__all__ = ["DamagedArtefactError", "Everywhere", "Mixture", "index_below", "nearest_side"]
+__all__ = ["DamagedArtefactError", "Everywhere", "Mixture", "OutsideRegionError", "index_below", "nearest_side"]
 
 TOTAL: Final = 1 << 63
 HALF: Final = 1 << 23
-"""Half of a millimetre, where these are counted in 2^-24."""
+"""Half a millimetre in units of 2^-24 mm; added before a shift by 24 bits, it rounds to the nearest millimetre."""
 FULL_TURN: Final = 3_600_000_000
-"""A whole turn in 1e-7 degrees."""
+"""A full turn in units of 1e-7 degrees."""
 ROOM: Final = 2.0**-40
 """Relative tolerance for the rounding of doubles: sides within it of the nearest one are compared exactly."""
 
 Mixture = tuple[tuple[int, int], ...]
-"""Pairs of a row and its share, a whole number."""
+"""Pairs of a row number and the integer share of the row."""
 
 
 class DamagedArtefactError(ValueError):
-    """The bytes are no artefact, or were changed after they were written."""
+    """The bytes are not an artefact, or were changed after the export."""
+
+
+class OutsideRegionError(ValueError):
+    """A position is outside the region of the release, so that a report would say nothing about it."""
+
+    def __init__(self) -> None:
+        # The message must not repeat the position: it may be logged.
+        super().__init__("the secret must lie in the region of this release, got a position outside")
 
 
 class Reader(Protocol):
-    """Read numbers, and whole numbers of any size."""
+    """Reads the numbers of an artefact in sequence (:mod:`privopt_clients.client` implements it)."""
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
-        """Read numbers of one form of :mod:`struct`."""
+        """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
         ...
 
     def large(self) -> int:
-        """Read a number of any size."""
+        """Read an integer of any size."""
         ...
 
 
 class Everywhere:
-    """Whole rows of a region's vertices, and the region: triangles, or streets."""
+    """A mechanism for any point of a region: rows of the vertices, and the region as triangles or streets.
 
-    def __init__(self, reader: Reader, rows: Sequence[Sequence[int]], degrees: bool) -> None:
-        self._rows = rows
+    Attributes:
+        block: Bytes of one block of entropy, which serves one attempt of the rejection sampling.
+        entropy: Bytes of entropy for a draw: one block.
+    """
+
+    def __init__(self, reader: Reader, rows: Sequence[Sequence[int]], degrees: bool, reach: int) -> None:
+        """Read the region, which follows the rows in an artefact.
+
+        Args:
+            reader: Reads the artefact from the end of the rows.
+            rows: The row of each vertex: the weight of each output.
+            degrees: Whether positions are in degrees instead of planar km.
+            reach: Distance from the region in mm beyond which a position is refused.
+
+        Raises:
+            DamagedArtefactError: The region has neither triangles nor streets, or a corner has no row.
+        """
+        self._rows, self.reach = rows, reach
         (corners, self._steps), (self.block,) = reader.numbers("B", 2), reader.numbers("H", 1)
         self.entropy = self.block
         self._origin = reader.numbers("i", 2) if degrees else (0, 0)
@@ -56,36 +80,64 @@ class Everywhere:
         self._simplices = _split_into_groups(reader.numbers("I", corners * count), corners)
         (sides,) = reader.numbers("I", 1)
         rim = _split_into_groups(reader.numbers("I", 2 * sides), 2)
+        # A position outside all triangles is snapped to the rim; streets have no inside.
         self._sides = self._simplices if corners == 2 else rim
         self._triangles = self._simplices if corners == 3 else []
         if corners not in (2, 3) or not self._sides or max(map(max, self._simplices + self._sides)) >= len(rows):
             raise DamagedArtefactError("mechanism.bin must have streets or triangles, got others: export again")
+        # With steps, shares on streets are bent (_bend_share). The reach of a street, epsilon times its length, is an
+        # entry of _reaches divided by _whole.
         self._whole = reader.large() if self._steps else 1
         self._reaches = [reader.large() for _ in self._simplices] if self._steps else []
 
     def at(self, first: int, second: int) -> Mixture:
-        """Return the mixture of a position, in the artefact's units."""
+        """Return the mixture of rows at a position: row numbers and integer shares.
+
+        In a triangle, the rows are those of its three corners. A position elsewhere is moved to the nearest side, which
+        is a street or a boundary edge of the region. The rows are then those of the two ends of the side.
+
+        Args:
+            first: Latitude in 1e-7 degrees, or x in mm.
+            second: Longitude in 1e-7 degrees, or y in mm.
+
+        Raises:
+            OutsideRegionError: The position is farther from the region than the artefact's reach.
+        """
         x, y = self._millimetres(first, second)
+        # Streets have no triangles, so that their positions go to the nearest side below.
         for triangle in self._triangles:
             shares = self._corner_shares(triangle, x, y)
             if shares is not None:
                 return tuple(zip(triangle, shares, strict=True))
-        side_number, gone, length = nearest_side([(self._vertices[a], self._vertices[b]) for a, b in self._sides], x, y)
+        sides = [(self._vertices[a], self._vertices[b]) for a, b in self._sides]
+        side_number, gone, length, square = nearest_side(sides, x, y)
+        if square > self.reach**2 * length:
+            raise OutsideRegionError
         a, b = self._sides[side_number]
+        # The far end's share is gone / length if snapping is linear.
         if self._steps:
             gone, length = self._bend_share(gone, length, self._reaches[side_number])
         return (a, length - gone), (b, gone)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
-        """Return the output that the first block below the greatest multiple of the row's sum answers to."""
+        """Return the output that the first usable block of ``entropy`` selects; None if no block is usable.
+
+        A block is usable if its number is below the largest multiple of the row's sum that a block can hold.
+
+        Args:
+            mixture: Row numbers and shares of the rows to add up.
+            entropy: Uniform bytes, which are read block by block.
+        """
         weights = [0] * len(self._rows[0])
         for row, corner_share in mixture:
             weights = [sum_ + corner_share * weight for sum_, weight in zip(weights, self._rows[row], strict=True)]
+        # Each vertex's row sums to 2^63.
         total = TOTAL * sum(corner_share for _, corner_share in mixture)
+        # Sums differ by point and are no powers of two, so a block is divided instead of being cut to 63 bits.
         multiple = (1 << 8 * self.block) // total
         if not multiple:
             raise DamagedArtefactError("mechanism.bin must have rows that a block covers, got others: export again")
-        # Only numbers below the greatest multiple of the sum are used, so that each output has exactly its share.
+        # Only numbers below the largest multiple of the sum are used, so that each output has exactly its share.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little") // multiple
             if number < total:
@@ -93,27 +145,45 @@ class Everywhere:
         return None
 
     def _millimetres(self, first: int, second: int) -> tuple[int, int]:
-        """Bring units onto the plane: x and y in mm, as they are where these are the units."""
+        """Convert a position in the artefact's units to x and y in mm.
+
+        Degrees are projected onto a plane around the region's origin. Millimetres are returned unchanged.
+        """
         if self._scales is None:
             return first, second
+        # The difference of longitudes is taken from -180 to 180 degrees, so that a region may lie on the date line.
+        # Scales are in 2^-24 mm per unit.
         east = (second - self._origin[1] + FULL_TURN // 2) % FULL_TURN - FULL_TURN // 2
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
     def _corner_shares(self, triangle: Sequence[int], x: int, y: int) -> tuple[int, int, int] | None:
-        """Return barycentric coordinates times twice the triangle's area; None outside it."""
+        """Return the shares of a triangle's corners at the point (x, y) in mm; None if the point is outside.
+
+        Shares are barycentric coordinates times twice the triangle's area, and so integers.
+        """
         (ax, ay), (bx, by), (cx, cy) = (self._vertices[corner] for corner in triangle)
         if not (min(ax, bx, cx) <= x <= max(ax, bx, cx) and min(ay, by, cy) <= y <= max(ay, by, cy)):
             return None
+        # Shares of 0 count as inside, so that a position on the common edge of two triangles belongs to the first.
         u = (bx - x) * (cy - y) - (by - y) * (cx - x)
         v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
         w = (ax - x) * (by - y) - (ay - y) * (bx - x)
         return (u, v, w) if u >= 0 and v >= 0 and w >= 0 else None
 
     def _bend_share(self, gone: int, length: int, reach: int) -> tuple[int, int]:
-        """Turn the part of a street that is gone, ``gone / length``, into the far end's share: whole numbers too.
+        """Return the share of a street's far end at a point of the street, as numerator and denominator.
 
-        With d = 2 n Q and R / Q = epsilon l, t = R / d. On piece j of the near half the share is
-        ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), r of the piece gone; the other half is its mirror.
+        This is ``far_share`` of privopt_metric_dp.region.snap_to_region in integers. The shares are S-shaped ("bent"),
+        which makes the privacy loss grow evenly along a street. Linear shares do not.
+
+        Args:
+            gone: Distance of the point from the near end, in any unit.
+            length: Length of the street in the unit of ``gone``.
+            reach: R, where epsilon times the length of the street is R / Q.
+
+        With n steps and the common denominator Q (``_whole``), let d = 2 n Q and t = R / d. On piece j of the near half
+        the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the piece before the
+        point. The far half mirrors the near half.
         """
         if 2 * gone > length:
             mirrored, denominator = self._bend_share(length - gone, length, reach)
@@ -121,22 +191,24 @@ class Everywhere:
         if not reach:
             return gone, length
         n, d = self._steps, 2 * self._steps * self._whole
+        # In the middle 2 n gone / length is n itself; that point is the end of the near half's last piece.
         piece = min(2 * n * gone // length, n - 1)
         remainder = 2 * n * gone - piece * length
         risen = (d + reach) ** piece * (length * d + remainder * reach) - length * d ** (piece + 1)
         return risen * d ** (n - 1 - piece), 2 * length * ((d + reach) ** n - d**n)
 
 
-def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: int, y: int) -> tuple[int, int, int]:
-    """Return the side with the point nearest to a position, the first of several, and the part of it up to there.
+def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: int, y: int) -> tuple[int, int, int, int]:
+    """Find the side, and the point on it, that is nearest to a position. If several sides tie, the first is returned.
 
     Args:
-        sides: tail and head of each, mm.
-        x, y: the position, mm.
+        sides: Tail and head of each side, in mm. A side is a street or a boundary edge of the region.
+        x, y: The position, in mm.
 
     Returns:
-        Number of the side, and two whole numbers: how far the point is along it, and all of it; 0 and 1 of a side that
-        is a point.
+        The number of the side, and three integers: numerator and denominator of the nearest point's position along the
+        side, from 0 at the tail to 1 at the head (0 and 1 if the side is a single point), and the squared distance in
+        mm^2 times the denominator.
     """
     squares, reach = [], 0.0
     for (ax, ay), (bx, by) in sides:
@@ -151,13 +223,23 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
     for number, square in enumerate(squares):
         if square <= min_square + (min_square + reach) * ROOM:
             exact = _project_onto_side(sides[number], x, y)
+            # Squared distances are fractions with different denominators, so they are compared crosswise.
             if best < 0 or exact[2] * best_foot[1] < best_foot[2] * exact[1]:
                 best, best_foot = number, exact
-    return best, best_foot[0], best_foot[1]
+    return best, *best_foot
 
 
 def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: int, y: int) -> tuple[int, int, int]:
-    """Return how far along a side its nearest point is, all of the side, and the square of the distance times that."""
+    """Return the position along a side of the point nearest to (x, y), and the squared distance, in integers.
+
+    Args:
+        endpoints: Tail and head of the side, in mm.
+        x, y: The position, in mm.
+
+    Returns:
+        Numerator and denominator of the position along the side, from 0 at the tail to 1 at the head (0 and 1 if the
+        side is a single point), and the squared distance in mm^2 times the denominator.
+    """
     (ax, ay), (bx, by) = endpoints
     tx, ty, wx, wy = ax - x, ay - y, bx - ax, by - ay
     length, along = wx * wx + wy * wy, -(tx * wx + ty * wy)
@@ -168,10 +250,15 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
 
 
 def index_below(number: int, weights: Sequence[int]) -> int:
-    """Return how many cumulated weights are at most a number below their sum. All weights are always visited."""
+    """Return the index that a number below the sum of the weights selects.
+
+    A uniform number selects each index with probability weight / sum. The index is the number of cumulative weights
+    that are at most ``number``. All weights are always visited, so that the running time does not depend on the report.
+    """
     return sum(cumulated <= number for cumulated in accumulate(weights))
 
 
 def _split_into_groups(numbers: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Split numbers into groups of one size."""
+    """Split numbers into consecutive groups of ``size``, such as the corners of triangles."""
+    # A damaged artefact can state a size of 0, which range() refuses; the caller then reports the damage.
     return [tuple(numbers[start : start + size]) for start in range(0, len(numbers), size or 1)]

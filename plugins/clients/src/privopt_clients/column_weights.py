@@ -1,14 +1,14 @@
-"""Column weights on a graph: rows that a client computes by whole numbers, from one weight a place.
+"""Column weights on a graph: rows that a client computes in integers from one weight per place.
 
-Row i has weight ``X_k T[D_ik]`` for place k, where D counts steps along the shortest path of a graph over the records,
-and T falls by the same factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. Rows do not sum to a power of two: a
-report is drawn by rejection, with probability ``w_ik / S_i`` exactly, S_i the sum of row i. So for i, j and all k
+Row i has weight ``X_k T[D_ik]`` for place k. D_ik is the length in steps of the shortest path in a graph over the
+records. T falls by a constant factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is not a
+power of two, so reports are drawn by rejection, with probability exactly ``w_ik / S_i``. So for i, j and all k
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
-for D_ik and D_jk differ by D_ij at most. That the right side is at most ``exp(epsilon d_ij)`` is certified for each
-pair that the release's certificate checks, in exact arithmetic; X is chosen so that the sums are nearly equal, if the
-graph allows it.
+because D_ik and D_jk differ by at most D_ij. Exact arithmetic certifies that the right side is at most
+``exp(epsilon d_ij)`` for each pair that the release's certificate checks. X is chosen such that the sums are as equal
+as the graph allows.
 """
 
 from __future__ import annotations
@@ -28,35 +28,35 @@ from privopt.numbers.exp_log_bounds import exp_fixed
 __all__ = ["Columns", "column_weights"]
 
 STEPS: Final = 1 << 16
-"""The greatest number of steps of a path: a client computes T up to it when it opens an artefact."""
+"""Largest length of a path in steps. A client computes T up to this length when it opens an artefact."""
 EPSILON_SLACK: Final = 1e-6
-"""Share of epsilon that is first reserved for the roundings of T and X; if it is not enough, more is reserved."""
+"""Share of epsilon initially reserved for the rounding of T and X. If it is not enough, more is reserved."""
 MAX_HALVINGS: Final = 6
-"""Number of bisection steps towards a greater share of epsilon, after half of it was tried."""
+"""Number of bisection steps towards a larger share of epsilon, after the first attempt with half of it."""
 MISS_BITS: Final = 64
-"""The entropy of one draw gives no report with probability at most 2^-MISS_BITS; then more entropy is drawn."""
+"""The entropy of a draw fails with probability at most 2^-MISS_BITS. Then more entropy is drawn."""
 MOST_TRIES: Final = 1_000
-"""The greatest number of blocks of a draw."""
+"""Largest number of blocks of a draw."""
 FRACTION_BITS: Final = 256
-"""Number of bits after the point in the powers and exponentials that are compared."""
+"""Number of fractional bits of the powers and exponentials that are compared."""
 
 
 @frozen(kw_only=True, eq=False)
 class Columns:
-    """Column weights and the graph.
+    """A mechanism of column weights, and its graph.
 
     Attributes:
-        kind: The kind of mechanism in the artefact.
-        edge_ends: (E, 2) The places that each edge joins.
-        steps: (E,) The length of each edge.
-        weights: (N,) uint32, X.
-        factor: q, at most 2^64 - 1.
+        kind: Code of the kind of mechanism in the artefact.
+        edge_ends: (E, 2) places at the two ends of each edge.
+        steps: (E,) lengths of the edges in steps.
+        weights: (N,) uint32 weights X_k of the places.
+        factor: q, at most 2^64 - 1. T falls by the factor q / 2^64 at each step.
         top: T[0].
-        longest: The number of steps of the longest shortest path.
-        block: The number of bytes of one try.
-        tries: The number of blocks of one draw.
-        sums: (N,) S, whole numbers.
-        step_counts: (N, N) D.
+        longest: Largest length of a shortest path, in steps.
+        block: Bytes of entropy for one attempt of the rejection sampling.
+        tries: Number of blocks, and so of attempts, in the entropy of a draw.
+        sums: (N,) integer sums S_i of the rows.
+        step_counts: (N, N) lengths D_ik in steps of the shortest paths between places.
     """
 
     kind: ClassVar[int] = 2
@@ -73,20 +73,29 @@ class Columns:
     step_counts: Ints
 
     def to_bytes(self) -> bytes:
-        """Return the artefact's part."""
+        """Return the bytes of the mechanism in the artefact, from which the client recomputes T and D."""
         head = struct.pack("<QQIBHI", self.factor, self.top, self.longest, self.block, self.tries, len(self.edge_ends))
         edges = np.concatenate([self.edge_ends[:, 0], self.edge_ends[:, 1], self.steps])
         return head + edges.astype("<u4").tobytes() + self.weights.astype("<u4").tobytes()
 
     def probabilities(self) -> Floats:
-        """Return the (N, N) probabilities of reports in doubles, for the loss."""
+        """Return (N, N) probabilities of reports as doubles, for the loss."""
         table = np.array(_falling_table(self.factor, self.top, self.longest), dtype=np.float64)
         probabilities: Floats = table[self.step_counts] * self.weights
         probabilities /= probabilities.sum(axis=1, keepdims=True)
         return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
-        """Check the certificate's inequality exactly for pairs (P, 2) of records at distances (P,), both ways."""
+        """Return whether the rows satisfy metric DP for each pair in both directions, decided exactly.
+
+        The inequality is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It does not
+        depend on the output. The direction with the larger sum in the numerator implies the other direction.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) distances of the pairs.
+            epsilon: The exact epsilon per unit of distance.
+        """
         # Powers are rounded up and exponentials down, so that an inequality that passes holds exactly.
         ratio = Fraction(1 << 64, self.factor)
         max_powers = _powers_up(ratio, int(self.step_counts[tuple(pairs.T)].max(initial=0)))
@@ -100,16 +109,16 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Find column weights that satisfy the certificate, with a rate as great as possible.
+    """Find column weights that satisfy metric DP and fall with the distance as fast as possible.
 
     Args:
-        pairs: (P, 2) Pairs of records that imply all required ones.
-        distances: (P,) Their distances.
-        count: N.
-        epsilon: The exact epsilon.
+        pairs: (P, 2) pairs of records that imply all required pairs.
+        distances: (P,) distances of the pairs.
+        count: The number of records, N.
+        epsilon: The exact epsilon per unit of distance.
 
     Returns:
-        The column weights; None if the pairs do not connect all records, or if no rate satisfies the certificate.
+        The column weights; None if the pairs do not connect all records, or if no weights certify.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import dijkstra
@@ -119,10 +128,13 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     pairs, distances = _drop_repeated_pairs(pairs, distances)
     tails, heads = pairs.T
     graph = csr_array((distances, (tails, heads)), shape=(count, count))
+    # No shortest path is longer than twice the greatest distance from record 0 (triangle inequality), so that none
+    # takes more than STEPS steps of this length.
     reach = float(dijkstra(graph, directed=False, indices=0).max())
     if not math.isfinite(reach):
         return None
     step = 2.0 * reach / STEPS
+    # Rounded down: fewer steps mean a smaller ratio between rows, so that rounding costs loss and never epsilon.
     steps = np.floor(distances / step).astype(np.int64)
     if not (steps > 0).all():
         return None
@@ -130,13 +142,14 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     step_counts = np.rint(dijkstra(step_graph, directed=False)).astype(np.int64)
 
     def at_share(epsilon_share: float) -> Columns | None:
-        columns = _at_rate(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
+        """Return the weights that use a share of epsilon; None if these weights do not certify."""
+        columns = _make_columns(float(epsilon) * step * epsilon_share, pairs, steps, step_counts)
         return columns if columns is not None and columns.holds(pairs, distances, epsilon) else None
 
     best = at_share(1.0 - EPSILON_SLACK)
     if best is not None:
         return best
-    # Bisect for a greater share of epsilon that still satisfies the certificate.
+    # Bisect for a larger share of epsilon that still certifies.
     lower, upper = 0.5 * (1.0 - EPSILON_SLACK), 1.0
     best = at_share(lower)
     for _ in range(MAX_HALVINGS):
@@ -150,7 +163,7 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Keep each pair once, with the least of its distances; a sparse matrix would add up repeated pairs."""
+    """Keep each pair once, with its smallest distance, because a sparse matrix adds up repeated entries."""
     edge_ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
     edge_ends = edge_ends[order]
@@ -158,14 +171,29 @@ def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
     return edge_ends[is_first], distances[order][is_first]
 
 
-def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
-    """Return column weights for a rate per step; X is chosen so that the sums of rows are as equal as possible."""
+def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Columns | None:
+    """Return column weights for a rate, chosen so that the row sums are as equal as possible.
+
+    Equal row sums matter for two reasons: the ratio of two row sums adds to the privacy loss, and a row with a small
+    sum rejects many blocks. The caller must check the result for privacy.
+
+    Args:
+        rate: How much the logarithm of a weight falls with each step of distance.
+        pairs: (E, 2) edges of the graph.
+        steps: (E,) lengths of the edges in steps.
+        step_counts: (N, N) lengths in steps of the shortest paths between records.
+
+    Returns:
+        The column weights; None if they do not fit into the integers of the exported file, or if a draw would take too
+            many attempts.
+    """
+    # Rounded up: a greater factor q means a smaller ratio 2^64 / q, which is the private side.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
     if not 0 < factor < 1 << 64:
         return None
     count, longest = len(step_counts), int(step_counts.max())
     kernel = np.exp(-rate * step_counts)
-    # Solving K X = 1 makes all sums equal. Negative weights are cut off, and equal weights are the fallback.
+    # Solving K X = 1 makes all sums equal. Negative weights are replaced by 0; equal weights are the fallback.
     try:
         solved = np.linalg.solve(kernel, np.ones(count))
     except np.linalg.LinAlgError:
@@ -178,10 +206,12 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Column
     greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
     # T is scaled so that the greatest sum just fits into whole bytes: fewer blocks are rejected.
     block = (greatest.bit_length() - 1) // 8
+    # The factor 1 - 2^-20 leaves space for the upward rounding of T; the check below is exact.
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
+    # The chance that one block is rejected, in the row with the least sum; then missed^tries <= 2^-MISS_BITS.
     missed = 1.0 - min(sums) / (1 << 8 * block)
     tries = max(1, math.ceil(-MISS_BITS * math.log(2) / math.log(max(missed, 1e-9))))
     if tries > MOST_TRIES:
@@ -201,16 +231,26 @@ def _at_rate(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> Column
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return T[0], ..., T[longest]."""
+    """Return the table T: T[0] = ``top`` and T[n + 1] = ceil(T[n] q / 2^64) up to T[longest], as in every client."""
     table = [top]
     for _ in range(longest):
+        # Negated twice, because >> rounds down.
         table.append(-(-table[-1] * factor >> 64))
     return table
 
 
 def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) -> list[int]:
-    """Return the exact sums of all rows, computed from 16-bit limbs of T, so that no partial sum overflows 64 bits."""
+    """Return the exact sums S_i of all rows, whose weights are X_k T[D_ik].
+
+    T is split into parts of 16 bits (limbs), so that no partial sum overflows 64 bits.
+
+    Args:
+        table: The table T, integers below 2^64.
+        weights: (N,) the weights X.
+        step_counts: (N, N) the lengths D of shortest paths, in steps.
+    """
     sums = [0] * len(step_counts)
+    # A product of 16 and 32 bits leaves 16 bits, so that sums of up to 65,536 places fit.
     wide_weights = weights.astype(np.uint64)
     for limb in range(4):
         part = np.array([entry >> 16 * limb & 0xFFFF for entry in table], dtype=np.uint64)
@@ -220,8 +260,9 @@ def _row_sums(table: list[int], weights: NDArray[np.uint32], step_counts: Ints) 
 
 
 def _powers_up(ratio: Fraction, max_power: int) -> list[int]:
-    """Return upper bounds of ratio^n times 2^FRACTION_BITS, for n up to ``max_power``."""
+    """Return upper bounds of ratio^n times 2^FRACTION_BITS, for n from 0 to ``max_power``."""
     powers = [1 << FRACTION_BITS]
     for _ in range(max_power):
+        # Negated twice, because // rounds down.
         powers.append(-(-powers[-1] * ratio.numerator // ratio.denominator))
     return powers

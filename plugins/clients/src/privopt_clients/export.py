@@ -1,4 +1,4 @@
-"""Export a release as a client: the artefact, certified as the client draws from it, and what reads it."""
+"""Export a release as a client: an artefact that is certified in the client's form, and modules that read it."""
 
 from __future__ import annotations
 
@@ -17,56 +17,67 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import CertificationError, UsageError
-from privopt.files.new_folder import new_folder
-from privopt.files.targets import check_target
+from privopt.files.new_folder import check_target, new_folder
 from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_clients.artefact import Everywhere, Mechanism, Places, Predictive, Rows, artefact
 from privopt_clients.client import Client, open_artefact
 from privopt_clients.column_weights import column_weights
+from privopt_clients.coverage import reach_of
 from privopt_clients.fewer_outputs import fewer_outputs
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.certify_region import certify_everywhere
-from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
+from privopt_metric_dp.matrix.release import MatrixRelease, PositionRelease, matrix_of
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.declared import Grid
 from privopt_metric_dp.region.region import Plane
 from privopt_metric_dp.region.snap_to_region import Snapper, read_positions
 from privopt_metric_dp.space.places import Space
 
-__all__ = ["ExportResult", "export"]
+__all__ = ["MAX_ROW_BYTES", "ExportResult", "export", "export_modules"]
 
 MAX_ROW_BYTES: Final = 1_000_000
-"""The greatest size of whole rows, in bytes."""
+"""Default for the largest size of whole rows, in bytes."""
+MAX_LOSS_INCREASE: Final = 0.01
+"""Relative increase of the loss that a client may have without permission; a note states the increase all the same."""
 MAX_EDGES_PER_RECORD: Final = 8
-"""The greatest number of pairs per record in a graph for column weights; a pair takes 12 bytes."""
+"""Largest number of pairs per record in a graph for column weights. A pair takes 12 bytes."""
 Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
-"""The scopes that a report can have; the last one is for the rows of arbitrary points."""
+"""Scopes of guarantees that a client supports. The last one covers every point of a region."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""The notion of releases that repeat the last report while a test finds it good."""
+"""Name of the notion of releases that repeat the last report while a test finds it good enough."""
 MAX_VECTORS: Final = 64
-"""The number of test vectors of an export."""
+"""Number of test vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
 MODULE: Final = "privopt-client.mjs"
-MODULES: Final = (MODULE, "privopt-prediction.mjs", "privopt-policy.mjs", "privopt-location.mjs")
-"""The modules of a client. Each one imports only those before it."""
+MODULES: Final = (
+    MODULE,
+    "privopt-prediction.mjs",
+    "privopt-policy.mjs",
+    "privopt-sphere.mjs",
+    "privopt-points.mjs",
+    "privopt-location.mjs",
+)
+"""The ES modules of a client. Each module imports only earlier ones."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 
 @frozen(kw_only=True)
 class ExportResult:
-    """What was written.
+    """The folder and the figures of an export.
 
     Attributes:
-        folder: where.
-        size, zipped: bytes of mechanism.bin, and of it gzipped.
+        folder: The folder that was written.
+        size, zipped: Size of mechanism.bin in bytes, uncompressed and gzipped.
         digest: SHA-256 of mechanism.bin, for :func:`privopt_clients.client.open_artefact`.
         form: "rows" or "columns".
-        loss: of what the client draws, in the release's unit.
-        price: how much more that is than the release's own loss.
-        notes: what the owner should know, a sentence each.
+        loss: The expected loss of the client's reports, in the release's unit.
+        price: Difference between ``loss`` and the loss of the release.
+        reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position.
+        notes: Sentences for the owner of the release.
     """
 
     folder: Path
@@ -76,6 +87,7 @@ class ExportResult:
     form: str
     loss: float
     price: float
+    reach_km: float
     notes: tuple[str, ...]
 
 
@@ -85,27 +97,40 @@ def export(
     *,
     force: bool = False,
     form: Form | None = None,
-    largest: int = MAX_ROW_BYTES,
+    max_bytes: int = MAX_ROW_BYTES,
+    allow_larger_loss: bool = False,
+    reach_km: float | None = None,
     progress: Progress | None = None,
 ) -> ExportResult:
     """Write a release as a client for browsers.
 
     Args:
-        folder: DIR of the release; it is checked first.
-        out: folder to write: client, artefact, vectors and a page.
-        force: replace ``out``.
-        form: "rows" for whole rows, with outputs joined until they fit; "columns" for column weights; default: the
-            release's own rows where they fit, else what loses less.
-        largest: bytes that whole rows take, at most.
-        progress: hears what is checked.
+        folder: The folder of the release, which is verified first.
+        out: The folder to write, with the client, the artefact, test vectors and a page.
+        force: Whether to replace ``out``.
+        form: "rows" for whole rows, with outputs merged until the rows fit into ``max_bytes``; "columns" for column
+            weights. By default, the rows of the release if they fit, otherwise the form with the lower loss.
+        max_bytes: Largest size of whole rows in bytes.
+        allow_larger_loss: Whether the client may lose over 1 % more than the release, to save space.
+        reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position; by
+            default the result of :func:`privopt_clients.coverage.reach_of`.
+        progress: Called with the progress of verification.
 
     Raises:
-        UsageError: a release without a matrix, or of a guarantee that these rows do not carry.
-        DoesNotHoldError: the release does not hold.
-        CertificationError: what the client would draw from does not certify.
+        UsageError: The release has no matrix, its guarantee does not cover a single report of a client, or a larger
+            loss is not allowed and no client of the permitted size has a loss as small as that of the release.
+        DoesNotHoldError: The release fails verification.
+        CertificationError: The rows of the client do not satisfy epsilon.
     """
+    if reach_km is not None and not reach_km >= 0.0:  # NaN included, which an option of the command takes
+        raise UsageError("export: reach must be a distance of 0 km or more, got another number")
     check_target(Path(out).absolute(), force=force, known_by=MODULE)
     opened = open_verified(Path(folder), progress=progress)
+    if isinstance(opened.release, PositionRelease):
+        raise UsageError(
+            f"{folder}: export takes a release with a matrix, got a law for any position, which needs no artefact: "
+            "export without DIR writes the modules, and fromEpsilon of privopt-sphere.mjs draws from such a law"
+        )
     release, problem = matrix_of(opened)
     _check_scope(opened)
     data = problem.data
@@ -115,23 +140,29 @@ def export(
         raise UsageError(
             f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all"
         )
-    # Whatever form is chosen is certified again, since its rows may differ from those of the release.
-    client_form = _choose_form(release, data, form, largest)
+    # The chosen form is certified again, since its rows may differ from those of the release.
+    client_form = _choose_form(release, data, form, max_bytes)
+    # The client's artefact names the release and its proof by their checksums, so that anybody can find them.
     release_loss = _expected_loss(release.weights, data.weighted)
+    unit = opened.result.objective.unit
+    price = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
+    if client_form.loss > release_loss * (1 + MAX_LOSS_INCREASE) and not allow_larger_loss:
+        raise UsageError(f"{folder}: {_describe_remedies(release, data, max_bytes)}. In this size {price}")
+    reach = reach_of(data, _grid_of(problem.declared)) if reach_km is None else reach_km
     contents = artefact(
         client_form.mechanism,
         _make_places(data, data.records),
         None if client_form.kept is None else _make_places(data, data.outputs, client_form.kept),
         claim(opened.result),
+        reach_km=reach,
         release=_hash_file(opened.folder / "SHA256SUMS"),
         proof=_hash_file(opened.folder / "proof.npz"),
     )
-    unit = opened.result.objective.unit
-    price = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
     notes = (f"{client_form.note}: {price}",) if client_form.note else ()
     with new_folder(Path(out), force=force, known_by=MODULE) as work:
         _write_artefact(work, contents)
-        _write_modules(work, contents)
+        _copy_modules(work)
+        _write_page(work, contents)
     return ExportResult(
         folder=Path(out),
         size=len(contents),
@@ -140,12 +171,25 @@ def export(
         form=client_form.form,
         loss=client_form.loss,
         price=client_form.loss - release_loss,
+        reach_km=reach,
         notes=notes,
     )
 
 
+def export_modules(out: Path | str, *, force: bool = False) -> None:
+    """Write the JavaScript modules without a release. Their ``fromEpsilon`` draws for any position on Earth.
+
+    Args:
+        out: The folder to write.
+        force: Whether to replace ``out``.
+    """
+    check_target(Path(out).absolute(), force=force, known_by=MODULE)
+    with new_folder(Path(out), force=force, known_by=MODULE) as work:
+        _copy_modules(work)
+
+
 def _check_scope(opened: OpenedFolder) -> None:
-    """Refuse releases whose guarantee a single report of a client does not have."""
+    """Raise UsageError unless the release's guarantee holds for a single report of a client."""
     guarantee = opened.result.guarantee
     scopes = SCOPES[:2] if guarantee.kind == NOTION_OF_TRACES else SCOPES
     if guarantee.kind not in ("metric-dp", NOTION_OF_TRACES) or guarantee.scope not in scopes:
@@ -157,7 +201,15 @@ def _check_scope(opened: OpenedFolder) -> None:
 
 @frozen(kw_only=True)
 class _ClientForm:
-    """A client's form and mechanism, the kept outputs (None for the records), its loss, and a note."""
+    """The form in which a client stores a mechanism, and its loss.
+
+    Attributes:
+        form: "rows" or "columns".
+        mechanism: The mechanism to write to the artefact.
+        kept: Numbers of the problem's outputs that can be reported; None if the outputs are the records.
+        loss: The expected loss of the client's reports, in the release's unit.
+        note: A sentence on how reports differ from those of the release; ``""`` if they do not differ.
+    """
 
     form: Form
     mechanism: Mechanism
@@ -166,18 +218,58 @@ class _ClientForm:
     note: str = ""
 
 
-def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, largest: int) -> _ClientForm:
-    """Choose the form in which a client draws, and certify it.
+def _grid_of(declared: object) -> Grid | None:
+    """Return the grid that declares a problem's records; None for other records."""
+    grid = getattr(getattr(declared, "records", None), "grid", None)
+    return grid if isinstance(grid, Grid) else None
+
+
+def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
+    """Return the bytes that one output takes in all rows, and the number of outputs."""
+    # 8 bytes for a weight, and 4 for a distance of the test that decides whether to repeat the last report.
+    entry = 12 if isinstance(release, TraceRelease) else 8
+    return entry * len(release.records), int(release.weights.any(axis=0).sum())
+
+
+def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
+    """Return a sentence on what the owner can do if the release's rows take too many bytes."""
+    column_bytes, output_count = _count_row_bytes(release)
+    size = column_bytes * output_count
+    if size <= max_bytes:
+        return "export takes rows of the release, which fit, or another form with --allow-larger-loss"
+    remedies = [f"--max-bytes {size}"]
+    if max_outputs := max_bytes // column_bytes:
+        remedies.append(f"a release with at most {max_outputs:,} outputs (coarser ones, or [outputs] choose)")
+    if data.region is None and data.within is None and not isinstance(release, TraceRelease):
+        remedies.append("one with few required pairs ([privacy] neighbours_within), whose rows a client can compute")
+    if data.records.kind == "geographic":
+        remedies.append("spherical-laplace, which needs no artefact and takes any position on Earth")
+    return (
+        f"export takes rows of at most {max_bytes:,} bytes, got {size:,} of {len(release.records):,} records and "
+        f"{output_count:,} outputs. What fits: {'; '.join(remedies)}; or fewer outputs that lose more, with "
+        "--allow-larger-loss"
+    )
+
+
+def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, max_bytes: int) -> _ClientForm:
+    """Choose the form in which a client stores the mechanism, and certify the mechanism in this form.
+
+    Args:
+        release: The release, with a row for each record.
+        data: The problem's data.
+        form: The requested form; None for the better one.
+        max_bytes: Largest size of whole rows in bytes.
 
     Raises:
-        UsageError: The release has no such form.
-        CertificationError: The form does not keep epsilon.
+        UsageError: The requested form is not possible for this release.
+        CertificationError: The mechanism in this form does not satisfy epsilon.
     """
-    entry = 12 if isinstance(release, TraceRelease) else 8  # bytes: a weight, and a distance in steps
-    max_outputs = largest // (entry * len(release.records))
-    output_count = int(release.weights.any(axis=0).sum())
-    # The release's own rows are best if they fit; else the form with the lower loss is taken.
-    columns = None if form == "rows" or (form is None and output_count <= max_outputs) else _by_columns(release, data)
+    column_bytes, output_count = _count_row_bytes(release)
+    max_outputs = max_bytes // column_bytes
+    # The rows of the release are best if they fit; otherwise the form with the lower loss is used.
+    columns = (
+        None if form == "rows" or (form is None and output_count <= max_outputs) else _make_columns_form(release, data)
+    )
     if form == "columns":
         if columns is None:
             requirement = (
@@ -185,14 +277,20 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, la
             )
             raise UsageError(f"export: column weights must have {requirement}, got another release: take whole rows")
         return columns
-    if columns is not None and not max_outputs:
-        return columns
-    rows = _by_rows(release, data, max_outputs)
+    if not max_outputs:
+        if columns is not None:
+            return columns
+        raise UsageError(_describe_remedies(release, data, max_bytes))
+    rows = _make_rows_form(release, data, max_outputs)
     return columns if columns is not None and columns.loss < rows.loss else rows
 
 
-def _by_columns(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
-    """Return column weights over the graph of the certificate's pairs; None if they are not possible."""
+def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
+    """Return column weights over the graph of the certificate's pairs; None if column weights are not possible.
+
+    Column weights require that the outputs are the records and that pairs are few, because an edge takes 12 bytes of
+    the artefact and the client searches the graph for each report. Regions and reports along a trace need whole rows.
+    """
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or isinstance(release, TraceRelease):
         return None
@@ -203,17 +301,24 @@ def _by_columns(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
     weights = column_weights(pairs, distances, len(release.records), data.epsilon)
     if weights is None:
         return None
+    # ``weighted`` is the loss of each output for each record, times the record's prior.
     loss = float((weights.probabilities() * data.weighted).sum())
     note = "rows are computed from one weight a place, in place of the release's own"
     return _ClientForm(form="columns", mechanism=weights, kept=None, loss=loss, note=note)
 
 
-def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
-    """Return whole rows of at most ``max_outputs`` outputs, certified for the release's own pairs or region."""
+def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
+    """Return whole rows with at most ``max_outputs`` outputs, certified over the pairs or the region of the release.
+
+    Raises:
+        UsageError: Not even one output fits.
+        CertificationError: The rows do not satisfy metric DP.
+    """
     weights, kept_outputs = fewer_outputs(release.weights, data.weighted, max_outputs)
     rows = Rows(weights=weights)
     mechanism: Mechanism = rows
     if isinstance(release, TraceRelease):
+        # The test of a trace compares with the last report, so it needs the distances to the kept outputs.
         numbers = release.prediction
         mechanism = Predictive(rows=rows, prediction=evolve(numbers, steps=numbers.steps[:, kept_outputs]))
     if data.region is None:
@@ -235,17 +340,27 @@ def _by_rows(release: MatrixRelease, data: MetricData, max_outputs: int) -> _Cli
 
 
 def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
-    """Return the expected loss of rows of weights that add up to 2**63."""
+    """Return the expected loss of (N, K) weights whose rows sum to 2**63, in the unit of the loss.
+
+    ``weighted`` (N, K) is the loss of output k for record i times the prior of i.
+    """
     return float((weights / 2.0**63 * weighted).sum())
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Return the places of a problem, or some of them, in the artefact's form; in degrees if positions are."""
+    """Convert places of a problem to the artefact's form, in degrees if people's positions are in degrees.
+
+    Args:
+        data: The problem's data.
+        space: The records or the outputs of the problem.
+        rows: Numbers of the places to return; None for all.
+    """
     selection = slice(None) if rows is None else rows
     ids, points = np.asarray(space.ids, dtype=np.str_)[selection].tolist(), space.on_map
     if points is None:
         return Places.of(ids, None, degrees=False)
     on_earth = data.region.projection if isinstance(data.region, Plane) else None
+    # A region on the earth is solved on a plane in km; its places go back to latitude and longitude.
     if on_earth is not None and space.kind == "planar":
         points = on_earth.to_earth(read_positions(points, None))
     return Places.of(ids, points[selection], degrees=space.kind == "geographic" or on_earth is not None)
@@ -257,19 +372,24 @@ def _hash_file(path: Path) -> str:
 
 
 def _write_artefact(folder: Path, contents: bytes) -> None:
-    """Write the artefact, and the test vectors that every client of it must reproduce."""
+    """Write mechanism.bin, and vectors.json with inputs, entropy and reports that every client must reproduce."""
     (folder / "mechanism.bin").write_bytes(contents)
     vectors = json.dumps(list(_iter_vectors(open_artefact(contents), contents)), indent=1, ensure_ascii=False)
     (folder / "vectors.json").write_text(vectors + "\n", "utf-8")
 
 
-def _write_modules(folder: Path, contents: bytes) -> None:
-    """Write the ES modules and their types, and a page that contains the modules and the artefact."""
+def _copy_modules(folder: Path) -> None:
+    """Copy the ES modules and their type declarations to a folder."""
     for path in (CLIENT / name for name in MODULES):
         shutil.copyfile(path, folder / path.name)
         for ending in (".d.ts", ".d.mts"):  # TypeScript looks for the second next to an .mjs
             shutil.copyfile(path.with_suffix(".d.ts"), folder / (path.stem + ending))
+
+
+def _write_page(folder: Path, contents: bytes) -> None:
+    """Write an HTML page that contains the modules and the artefact."""
     page = (CLIENT / "index.html").read_text("utf-8")
+    # A page that is opened from a file may not import modules, so the modules are put into it, without their imports.
     modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
     page = page.replace("/* MODULES */", modules)
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(contents).decode("ascii"))
@@ -277,16 +397,25 @@ def _write_modules(folder: Path, contents: bytes) -> None:
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
-    """Yield inputs, entropy and the reports that every client must give for them; all follow from the artefact."""
+    """Yield test vectors: an input, entropy, and the report that every client must return for them.
+
+    Args:
+        client: The reference client of the artefact.
+        contents: The bytes of the artefact, which determine the inputs and the entropy.
+    """
     ids, points = client.ids, client.positions
     for number in range(MAX_VECTORS):
+        # The entropy is derived from the artefact, so that an export can be repeated bit by bit.
         entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + contents).digest(client.entropy)
+        # Steps of a large prime spread the vectors over all records; every second one is a position near its record.
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:
             shifted = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
             limits = zip(shifted, client.limits, strict=True)
-            secret = [
+            position = [
                 min(max(coordinate, lower), upper) for coordinate, (lower, upper) in limits
             ]  # a place may lie at a pole
+            # A position next to a record on the boundary may lie outside the region.
+            secret = next((place for place in (position, [*points[row]]) if client.covers(place)), ids[row])
         yield {"input": secret, "entropy": entropy.hex(), "report": client.report_from(secret, entropy)}

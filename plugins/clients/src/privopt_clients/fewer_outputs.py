@@ -1,7 +1,7 @@
-"""Reduce the number of outputs, so that an artefact stays small. This increases the loss and never weakens privacy.
+"""Reduce the number of outputs of a matrix, so that the artefact is small.
 
-Reporting y in place of k is a function of the report alone. So each inequality between two rows still holds after
-columns have been added up, and rows still add up to 2**63.
+This increases the loss and never weakens privacy, because replacing output k by another output is post-processing: when
+columns are added, each inequality between two rows still holds, and rows still sum to 2**63.
 """
 
 from __future__ import annotations
@@ -15,25 +15,29 @@ __all__ = ["fewer_outputs"]
 
 
 def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tuple[Unsigned, Ints]:
-    """Keep the most frequent outputs, and replace each of the others by the kept output that loses least.
+    """Keep the most frequent outputs, and replace every other output by the kept output with the smallest loss.
 
     Args:
-        weights: (N, K) uint64; each row adds up to 2**63.
-        weighted: (N, K) The loss of output k for record i, times the prior of i.
-        max_outputs: The greatest number of outputs to keep. Outputs that are never reported are omitted in any case.
+        weights: (N, K) uint64 weights whose rows sum to 2**63.
+        weighted: (N, K) loss of output k for record i times the prior of i.
+        max_outputs: Largest number of outputs to keep. Outputs that are never reported are always omitted.
 
     Returns:
         (N, K') uint64 weights, and the (K',) numbers of the kept outputs, in order.
 
     Raises:
-        UsageError: Not even one output may be kept.
+        UsageError: ``max_outputs`` is below 1.
     """
     if max_outputs < 1:
-        raise UsageError(f"export: rows must fit into 1 MB, got {len(weights):,} records: export fewer places")
+        raise UsageError(
+            f"export: rows must fit into max-bytes, got {len(weights):,} records, so that no output fits: export fewer "
+            "places, or give more bytes"
+        )
     probabilities = weights / 2.0**63
     used_outputs = np.flatnonzero(weights.any(axis=0))
     if len(used_outputs) <= max_outputs:
         return weights[:, used_outputs], used_outputs
+    # All records count equally here. The prior, in ``weighted``, only decides which output replaces a dropped one.
     frequencies = probabilities[:, used_outputs].mean(axis=0)
     kept_outputs = np.sort(used_outputs[np.argsort(-frequencies, kind="stable")[:max_outputs]])
     column_by_output = {output: column for column, output in enumerate(kept_outputs.tolist())}
@@ -42,5 +46,6 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     best_columns = (probabilities[:, dropped_outputs].T @ weighted[:, kept_outputs]).argmin(axis=1)
     for output, column in zip(dropped_outputs.tolist(), best_columns.tolist(), strict=True):
         assert output not in column_by_output
+        # Sums of integers are exact, and row sums remain 2**63, so nothing overflows.
         joined_weights[:, column] += weights[:, output]
     return joined_weights, kept_outputs

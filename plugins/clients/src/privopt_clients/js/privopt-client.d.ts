@@ -10,24 +10,35 @@ export interface Report {
   y?: number;
 }
 
-export interface Mechanism {
+/** What draws reports: of an artefact, or of `fromEpsilon` in privopt-sphere.mjs. */
+export interface Client {
   /** The guarantee in one sentence. */
   readonly promise: string;
-  /** SHA-256 of the SHA256SUMS of the release that was exported. */
+  /** SHA-256 of the SHA256SUMS of the release that was exported; of `fromEpsilon` its arguments. */
   readonly release: string;
   /** SHA-256 of its proof.npz; empty where there is none. */
   readonly proof: string;
-  /** Ids of the records. */
+  /** Ids of the records; of `fromEpsilon` those of its points, if it has any. */
   readonly ids: string[];
   /** Names of the records' coordinates: lat and lon, x and y, or none. */
   readonly names: string[];
   /** Positions of the records, degrees or km; none where they have none. */
   readonly positions: [number, number][];
-  /** Bytes of entropy that report() takes. */
+  /** Bytes of entropy that report() takes; of `fromEpsilon` nearly always. */
   readonly entropy: number;
-  /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
+  /** Whether report() takes an input: false outside the region, and for what is neither an id nor a position. */
+  covers(input: Input): boolean;
+  /** The id of the record nearest to an input, or a square of `fromEpsilon`: a public cell, as secret as the input. */
   cell(input: Input): string;
-  /** Numbers of the test whether a last report is still good, in steps; undefined of releases that are not predictive. */
+  /** Draws a report from crypto.getRandomValues. Throws OutsideRegionError, and RangeError for what is no input. */
+  report(input: Input): Report;
+  /** The same from given bytes: uniform and never used again, or nothing is promised. */
+  reportFrom(input: Input, entropy: Uint8Array): Report;
+}
+
+/** The mechanism of an artefact. */
+export interface Mechanism extends Client {
+  /** Numbers of the test whether a last report is still good, in steps; undefined if the release is not predictive. */
   readonly prediction?: {
     readonly good: bigint;
     readonly threshold: [bigint, bigint];
@@ -36,11 +47,10 @@ export interface Mechanism {
   };
   /** Steps from the record of an input to an output, which that test goes by. They are as secret as the input. */
   steps(input: Input, output: string): bigint;
-  /** Draws a report from crypto.getRandomValues. Throws RangeError for an input that cannot be. */
-  report(input: Input): Report;
-  /** The same from given bytes: uniform and never used again, or nothing is promised. */
-  reportFrom(input: Input, entropy: Uint8Array): Report;
 }
+
+/** A position outside the region that the release is about. No report was drawn. */
+export class OutsideRegionError extends RangeError {}
 
 /** Bytes that are no artefact, or not as they were written. */
 export class DamagedArtefactError extends Error {}

@@ -4,7 +4,7 @@
 // doubles below 2^53, and what is larger is a BigInt. A draw looks at every entry of its row and at every place,
 // whichever the secret is.
 
-const MAGIC = [0x50, 0x52, 0x49, 0x56, 0x4f, 0x50, 0x54, 1]; // "PRIVOPT" and the version
+const MAGIC = [0x50, 0x52, 0x49, 0x56, 0x4f, 0x50, 0x54, 2]; // "PRIVOPT" and the version
 const DIGEST = 32; // bytes of SHA-256
 const START = MAGIC.length + DIGEST;
 
@@ -27,6 +27,9 @@ const LIMITS = [[], [[-90, 90], [-180, 360]], [[-1000, 1000], [-1000, 1000]]];
 /** Bytes that are no artefact, or not as they were written. */
 export class DamagedArtefactError extends Error {}
 
+/** A position outside the region that the release is about: a report would say nothing of where it is. */
+export class OutsideRegionError extends RangeError {}
+
 /**
  * Reads an artefact; a change of any bit is found before anything can be drawn.
  *
@@ -47,7 +50,7 @@ export async function open(bytes, sha256) {
 }
 
 class Mechanism {
-  #records; #outputs; #numbers; #mechanism;
+  #records; #outputs; #numbers; #mechanism; #reach;
 
   constructor(reader) {
     const [kind, places, own, reported] = [reader.byte(), reader.byte(), reader.byte(), reader.byte()];
@@ -56,6 +59,7 @@ class Mechanism {
     }
     [this.promise, this.release, this.proof] = [reader.text(), reader.text(), reader.text()];
     const [records, outputs] = [reader.whole(), reader.whole()];
+    this.#reach = reader.long();
     this.#records = reader.places(places, records);
     this.#outputs = own ? reader.places(reported, outputs) : this.#records;
     this.#numbers = new Map(this.#records.ids.map((id, row) => [id, row]));
@@ -64,7 +68,7 @@ class Mechanism {
     }
     this.#mechanism = kind === COLUMNS ? new Columns(reader, records) : new Rows(reader, records, outputs);
     if (kind === EVERYWHERE) {
-      this.#mechanism = new Everywhere(reader, this.#mechanism.rows, places === DEGREES);
+      this.#mechanism = new Everywhere(reader, this.#mechanism.rows, places === DEGREES, this.#reach);
     }
     this.prediction = kind === PREDICTIVE ? reader.prediction(records * outputs) : undefined;
     reader.end();
@@ -93,10 +97,20 @@ class Mechanism {
     return this.#mechanism.entropy;
   }
 
+  /** Whether `report` takes an input: the id of a record, or a position of the region, as far as the artefact says. */
+  covers(input) {
+    try {
+      return this.#where(input).length > 0;
+    } catch {
+      return false;
+    }
+  }
+
   /** Id of the record nearest to an input: its public cell. It is as secret as the input. */
   cell(input) {
-    const { ids } = this.#records;
-    return typeof input === "string" ? input.normalize("NFC") : ids[nearest(this.#records, ...this.#inUnits(input))];
+    this.#where(input); // refuses what is outside
+    if (typeof input === "string") return input.normalize("NFC");
+    return this.#records.ids[nearest(this.#records, ...this.#inUnits(input)).row];
   }
 
   /** Steps from the record of an input to an output, which `prediction`'s test goes by; as secret as the input. */
@@ -138,7 +152,10 @@ class Mechanism {
       return [[row, 1n]];
     }
     const [first, second] = this.#inUnits(input);
-    return this.#mechanism.at?.(first, second) ?? [[nearest(this.#records, first, second), 1n]];
+    if (this.#mechanism.at) return this.#mechanism.at(first, second);
+    const { row, square } = nearest(this.#records, first, second);
+    if (square > this.#reach ** 2n) throw outside();
+    return [[row, 1n]];
   }
 
   /** Returns a position as whole numbers of units. */
@@ -240,10 +257,10 @@ class Columns {
 
 /** Whole rows of a region's vertices: the row of a position is a sum of the rows around it, times whole numbers. */
 class Everywhere {
-  #rows; #steps; #earth; #triangles; #sides; #whole; #reaches;
+  #rows; #steps; #earth; #triangles; #sides; #whole; #reaches; #reach;
 
-  constructor(reader, rows, degrees) {
-    this.#rows = rows;
+  constructor(reader, rows, degrees, reach) {
+    [this.#rows, this.#reach] = [rows, reach];
     const corners = reader.byte();
     this.#steps = BigInt(reader.byte());
     this.entropy = this.block = reader.byte() + 256 * reader.byte();
@@ -270,7 +287,8 @@ class Everywhere {
         return corners.map(({ row }, corner) => [row, shares[corner]]);
       }
     }
-    const { side, gone, length } = nearestSide(this.#sides, at);
+    const { side, gone, length, square } = nearestSide(this.#sides, at);
+    if (square > this.#reach ** 2n * length) throw outside();
     const [share, of] = this.#steps ? this.#curved(gone, length, this.#reaches[side]) : [gone, length];
     return [[this.#sides[side][0].row, of - share], [this.#sides[side][1].row, share]];
   }
@@ -386,7 +404,7 @@ function indexBelow(number, weights) {
   return index;
 }
 
-/** Returns the place nearest to a position in units, the first of several; all are looked at. */
+/** Returns the place nearest to a position in units, the first of several, and its squared distance. */
 function nearest(places, a, b) {
   const { ids, kind, points, cosines } = places;
   let best = 0;
@@ -408,7 +426,7 @@ function nearest(places, a, b) {
       [leastUp, leastAcross] = [up, across];
     }
   }
-  return best;
+  return { row: best, square: squared(leastUp, leastAcross) };
 }
 
 function squared(up, across) {
@@ -481,6 +499,10 @@ class Reader {
       throw damaged("end with its last row, got more bytes: export again");
     }
   }
+}
+
+function outside() {
+  return new OutsideRegionError("the secret must lie in the region of this release, got a position outside");
 }
 
 function damaged(wanted) {

@@ -1,10 +1,12 @@
 // <privopt-location>: asks the browser for the position, keeps it here, and gives the app a report and the promise.
 //
-// Attributes: src and sha256 of mechanism.bin; keep, hours, km, limit and per of the policy; place="none": no button.
-// Events: "report" with detail { report, promise, drawn, left }, "refused" with detail { message }.
+// Attributes: src and sha256 of mechanism.bin, or epsilon, and digits or grid, for any position on Earth; keep, hours,
+// km, limit and per of the policy; place="none": no button.
+// Events: "report" with detail { report, promise, drawn, left }, "refused" with detail { message, outside }.
 
-import { open } from "./privopt-client.mjs";
+import { open, OutsideRegionError } from "./privopt-client.mjs";
 import { Policy } from "./privopt-policy.mjs";
+import { fromEpsilon } from "./privopt-sphere.mjs";
 
 const STYLE = `
   :host { display: block; color-scheme: light dark; }
@@ -34,10 +36,12 @@ export class PrivoptLocation extends HTMLElement {
     this.attachShadow({ mode: "open" }).append(style, this.#promise, this.#button, this.#said);
   }
 
-  /** Reads the artefact of `src`; a page that has its bytes calls `start` itself. */
+  /** Reads the artefact of `src`, or takes `epsilon`; a page that has an artefact's bytes calls `start` itself. */
   connectedCallback() {
     this.#button.hidden = this.getAttribute("place") === "none";
-    if (this.hasAttribute("src") && !this.#ready) {
+    if (this.hasAttribute("epsilon") && !this.#ready) {
+      this.#use(this.#makeSphere()).catch((error) => this.#refuse(error));
+    } else if (this.hasAttribute("src") && !this.#ready) {
       const asked = fetch(this.getAttribute("src")).then((answer) => answer.arrayBuffer());
       asked.then((bytes) => this.start(bytes)).catch((error) => this.#refuse(error));
     }
@@ -45,7 +49,17 @@ export class PrivoptLocation extends HTMLElement {
 
   /** Opens an artefact; returns the mechanism. */
   start(bytes, storage) {
-    this.#ready = open(bytes, this.getAttribute("sha256") ?? undefined).then((mechanism) => {
+    return this.#use(open(bytes, this.getAttribute("sha256") ?? undefined), storage);
+  }
+
+  async #makeSphere() {
+    const names = ["digits", "grid"].filter((name) => this.hasAttribute(name));
+    const outputs = Object.fromEntries(names.map((name) => [name, this.getAttribute(name)]));
+    return fromEpsilon(this.getAttribute("epsilon"), outputs);
+  }
+
+  #use(opening, storage) {
+    this.#ready = opening.then((mechanism) => {
       const number = (name) => (this.hasAttribute(name) ? Number(this.getAttribute(name)) : undefined);
       const text = (name) => this.getAttribute(name) ?? undefined;
       const numbers = { hours: number("hours"), km: number("km"), limit: number("limit") };
@@ -95,8 +109,10 @@ export class PrivoptLocation extends HTMLElement {
   }
 
   #refuse(error) {
-    this.#said.textContent = error.message;
-    const detail = { message: error.message };
+    const outside = error instanceof OutsideRegionError;
+    const message = outside ? "This place is outside the map of this page. No report was made." : error.message;
+    this.#said.textContent = message;
+    const detail = { message, outside };
     this.dispatchEvent(new CustomEvent("refused", { detail, bubbles: true, composed: true }));
   }
 }

@@ -1,4 +1,4 @@
-import type { Input, Mechanism, Report } from "./privopt-client.mjs";
+import type { Client, Input, Mechanism, Report } from "./privopt-client.mjs";
 
 /** Where kept reports lie. `get` gives undefined or null at first; `set` ends when they are durable. */
 export interface Storage {
@@ -35,7 +35,7 @@ export interface Given {
 }
 
 export class Policy {
-  constructor(mechanism: Mechanism, options?: Options);
+  constructor(mechanism: Mechanism | Client, options?: Options);
   /** Whether policies and pages may share the storage: false without `navigator.locks`, and a second one is refused. */
   readonly canShareStorage: boolean;
   /** `now` is in milliseconds since 1970. */

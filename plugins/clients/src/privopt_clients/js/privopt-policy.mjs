@@ -114,8 +114,8 @@ export class Policy {
       const wanted = "a whole number of 1 or more, hours above 0, km and backHours 0 or more";
       throw new RangeError(`limit must be ${wanted}, got others`);
     }
-    if (chosen === "place" && km > 0 && !mechanism.positions.length) {
-      throw new RangeError("km must be left out where records have no positions");
+    if (chosen === "place" && km > 0 && (mechanism.isCell || !mechanism.positions.length)) {
+      throw new RangeError("km must be left out where cells are not records with positions");
     }
     this.#name = `privopt ${mechanism.release}`;
     this.#mechanism = mechanism;
@@ -235,8 +235,9 @@ function isKept(entry, mechanism) {
   }
   const { id, ...place } = entry.report;
   const { cell, level } = entry;
+  const isCell = mechanism.isCell ?? ((text) => mechanism.ids.includes(text)); // cells of a sphere are no records
   return typeof id === "string" && Object.values(place).every(Number.isFinite)
-    && (cell === undefined || (typeof cell === "string" && mechanism.ids.includes(cell)))
+    && (cell === undefined || (typeof cell === "string" && isCell(cell)))
     && (level === undefined || (typeof level === "string" && /^\d+$/.test(level)));
 }
 

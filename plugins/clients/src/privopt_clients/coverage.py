@@ -1,0 +1,78 @@
+"""The largest distance from the records, or from the region, at which a client accepts a position.
+
+Without a limit, a client would report a place of the release for every position on Earth, however far away.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt.numbers.distances import EARTH_RADIUS_KM
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.declared import Grid
+from privopt_metric_dp.region.region import Plane, Streets
+
+__all__ = ["reach_of"]
+
+_ROUNDING_KM: Final = 2e-5
+"""Tolerance for the rounding in a client, which may move a position in the region by up to 17.2 mm."""
+_MIN_REACH_KM: Final = 1.0
+
+
+def reach_of(data: MetricData, grid: Grid | None) -> float:
+    """Return the largest distance in km at which a client accepts a position.
+
+    It is measured from the nearest record, or from the region if the release protects every point.
+
+    - For a grid, it is half the diagonal of a cell, so that the cells are covered.
+    - For a mesh, it is the largest distance from a point of a triangle to the nearest corner. If the release protects
+      every point, it is 0 apart from rounding.
+    - For points and streets, it is the diagonal of the bounding box, and at least 1 km, beyond which ``apply`` warns of
+      distant positions.
+
+    Args:
+        data: The records and the region.
+        grid: The grid that declares the records; None for other records.
+    """
+    points, is_geographic = data.records.on_map, data.records.kind == "geographic"
+    if isinstance(data.region, Streets):
+        # Nodes of streets may have no position.
+        points, is_geographic = data.region.positions, data.region.geographic
+    points = np.zeros((0, 2)) if points is None else points[np.isfinite(points).all(axis=1)]
+    if not len(points):
+        return 0.0
+    if grid is not None:
+        return _half_diagonal(float(grid.cell_km), points[:, 0] if is_geographic else np.zeros(1)) + _ROUNDING_KM
+    if isinstance(data.region, Plane):
+        return _ROUNDING_KM
+    flat_points = _flatten(points) if is_geographic else points
+    triangles = data.records.triangles
+    if triangles is not None and len(triangles):
+        return _covering_radius(flat_points, triangles) + _ROUNDING_KM
+    return max(_MIN_REACH_KM, float(np.hypot(*np.ptp(flat_points, axis=0))))
+
+
+def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
+    """Return half the diagonal of the widest cell, if ``cell_km`` is the width of a cell at the first latitude."""
+    cosines = np.cos(np.radians(latitudes))
+    return 0.5 * math.hypot(cell_km, cell_km * float(cosines.max() / cosines[0]))
+
+
+def _flatten(degrees: Floats) -> Floats:
+    """Return (N, 2) planar coordinates in km (north, east), with distances at least those on the sphere."""
+    east = (degrees[:, 1] - degrees[0, 1] + 180.0) % 360.0 - 180.0
+    widest_cosine = math.cos(math.radians(float(np.abs(degrees[:, 0]).min())))
+    flat_points: Floats = np.radians(np.column_stack([degrees[:, 0], east * widest_cosine])) * EARTH_RADIUS_KM
+    return flat_points
+
+
+def _covering_radius(points: Floats, triangles: Ints) -> float:
+    """Return an upper bound of the distance from any point of the triangles to the nearest corner."""
+    corners = points[triangles]
+    sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
+    # No point of a triangle is farther from all corners than an equilateral triangle's centre from its own.
+    return float(sides.max()) / math.sqrt(3.0)

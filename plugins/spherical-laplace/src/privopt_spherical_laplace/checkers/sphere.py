@@ -1,0 +1,192 @@
+"""Check a release of spherical-laplace: the law in law.csv has the claimed privacy, loss and bound.
+
+The check relies on a theorem in docs/reference/proof.md, "The sphere": noise with the density exp(-epsilon d) / Z
+satisfies epsilon-metric DP between any two points, because Z is the same around every point.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Mapping
+from decimal import Context, Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from privopt.checker.compare import compare
+from privopt.checker.exact import ONE, PI, cosine, down, low, need, number, rational
+from privopt.checker.files import Problem
+
+__all__ = ["Sphere"]
+
+TABLES = {"privacy", "outputs", "utility", "spherical-laplace"}
+
+RADIUS_KM = Fraction(63710088, 10000)
+
+SMALLEST, LARGEST = Fraction(1, 10**6), Fraction(10**6)
+"""Range of epsilon per km."""
+
+CONTEXT = Context(prec=120)
+TINY = Fraction(1, 10**100)
+"""A generous bound on the relative errors below: pi is known up to 2**-240, and results have 120 digits."""
+
+PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
+
+
+def exp_of(x: Fraction) -> Fraction:
+    """Return exp(x) with a relative error of at most 1e-100, which includes rounding x to 120 digits."""
+    return Fraction(CONTEXT.exp(CONTEXT.divide(Decimal(x.numerator), Decimal(x.denominator))))
+
+
+def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
+    """Return a lower and an upper bound of exp(-pi lambda), by the two bounds of pi; ``scaled`` is lambda."""
+    return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
+
+
+def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
+    """Return a lower and an upper bound of the mean angle before rounding, in radians; ``scaled`` is lambda."""
+    tail_low, tail_high = enclose_tail(scaled)
+    mean = 2 * scaled / (1 + scaled**2)
+    return mean + PI_LOW * tail_low / (1 + tail_low), mean + PI_HIGH * tail_high / (1 + tail_high)
+
+
+class Sphere:
+    """The claims of a release with the density exp(-rate d) / Z on the sphere, and the rounding of its positions."""
+
+    def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
+        """Read the problem and the law.
+
+        Raises:
+            RefusedError: The problem or the law contains something that this checker does not know.
+        """
+        problem.allow(TABLES)
+        need(result["mechanism"] == "spherical-laplace", f"mechanism: {result['mechanism']!r}: unknown here", 2)
+        self.folder, self.problem, self.result = folder, problem, result
+        self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
+        need(SMALLEST <= self.epsilon <= LARGEST, "problem: privacy.epsilon: expected 1e-6 to 1e6", 2)
+        outputs = problem.table("outputs", "digits grid points columns")
+        kinds = sorted(outputs.keys() & {"digits", "grid", "points"})
+        need(len(kinds) == 1, f"problem: [outputs] {kinds}: expected one of digits, grid, points", 2)
+        self.kind, self.output = kinds[0], outputs[kinds[0]]
+        self.law = self._read_table("law.csv", ["epsilon", "radius_km", "outputs", "argument"])
+        need(len(self.law) == 1, "law.csv: expected one row")
+
+    def _read_table(self, name: str, header: list[str]) -> list[list[str]]:
+        """Return the rows of a table in the release folder, which must have exactly this header."""
+        with (self.folder / name).open(encoding="utf8", newline="") as file:
+            first, *rows = csv.reader(file, strict=True)
+        need(first == header and all(len(row) == len(header) for row in rows), f"{name}: another header", 2)
+        return rows
+
+    def claims(self) -> Mapping[str, Callable[[], str]]:
+        """Return the functions that check the claims, by name and in order. Each returns a text about what it found."""
+        return {"outputs": self.outputs, "privacy": self.privacy, "objective": self.objective, "words": self.words}
+
+    def outputs(self) -> str:
+        """Check that reports depend only on the drawn position, by rounding or by a fixed table of points.
+
+        Raises:
+            RefusedError: The outputs are not those of the problem.
+        """
+        _, _, kind, argument = self.law[0]
+        need(kind == self.kind, f"law.csv: outputs {kind!r}, the problem has {self.kind!r}")
+        if self.kind == "digits":
+            is_stated = type(self.output) is int and 0 <= self.output <= 9 and argument == str(self.output)
+            need(is_stated, f"law.csv: digits {argument!r}")
+            self.side = Fraction(1, 10**self.output)
+        elif self.kind == "grid":
+            self.side = number(self.output)
+            is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
+            need(is_stated, f"law.csv: grid {argument!r}")
+        else:
+            need(argument == "", f"law.csv: points {argument!r}")
+            self._check_remap()
+        is_remapped = (self.folder / "remap.csv").exists()
+        need(is_remapped == ("prior" in self.problem.tables.get("utility", {})), "remap.csv or utility.prior: alone")
+        return f"{self.kind} {argument}".strip()
+
+    def _check_remap(self) -> None:
+        """Check that the ids of points are distinct, and that the table of replacements maps points to points."""
+        columns = self.problem.table("outputs", "digits grid points columns").get("columns", {})
+        table = self.problem.columns(self.output)
+        names = columns.get("id", "id")
+        parts = [table[name] for name in ([names] if isinstance(names, str) else names)]
+        ids = ["/".join(cell.strip() for cell in cells) for cells in zip(*parts, strict=True)]
+        need(len({*ids}) == len(ids), f"{self.output}: an id twice", 2)
+        if "prior" in self.problem.tables.get("utility", {}):
+            self.problem.columns(self.problem.tables["utility"]["prior"])
+            rows = self._read_table("remap.csv", ["point", "report"])
+            need([row[0] for row in rows] == ids, "remap.csv: other points than the problem's")
+            need({row[1] for row in rows} <= {*ids}, "remap.csv: reports that are no points")
+
+    def privacy(self) -> str:
+        """Check that the rate is at most epsilon, and that the sphere is the one on which distances are measured.
+
+        Raises:
+            RefusedError: The rate is too large or too small, or the sphere has another radius.
+        """
+        rate, radius = (rational(text) for text in self.law[0][:2])
+        need(rate <= self.epsilon, f"law.csv: epsilon {float(rate):g} exceeds {float(self.epsilon):g}")
+        need(rate >= SMALLEST, f"law.csv: epsilon {float(rate):g} is below the range of the sampler")
+        need(radius == RADIUS_KM, f"law.csv: radius_km {float(radius):g}")
+        self.rate = rate
+        return "a theorem for any two points of the sphere"
+
+    def objective(self) -> str:
+        """Evaluate the closed forms of the loss and its lower bound, which :meth:`words` compares with result.json.
+
+        Raises:
+            RefusedError: Reports are points. Their loss is an integral, which is not evaluated here.
+        """
+        need(self.kind != "points", "objective: the loss over points is not evaluated here", 2)
+        scaled = self.rate * RADIUS_KM
+        # The law may be stricter than the claim. Its loss follows from its own rate, but the bound must be that of
+        # every mechanism with the claimed epsilon.
+        mean_high, bound_low = enclose_mean(scaled)[1], enclose_mean(self.epsilon * RADIUS_KM)[0]
+        tail_low, root_high = enclose_tail(scaled)[0], enclose_tail(scaled / 2)[1]
+        cell = PI_HIGH * self.side / 180
+        cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
+        square = cell**2 / 6 + cap * cell**2 / 4
+        curved = (scaled + root_high) / (1 + tail_low) * square / 2
+        straight = Fraction(math.isqrt(low(square * ONE)) + 1, ONE)
+        self.value = up(RADIUS_KM * (mean_high + min(curved, straight)))
+        self.bound = down(RADIUS_KM * bound_low)
+        return f"{self.value:.9g} km at most, no mechanism below {self.bound:.9g} km for a uniform position"
+
+    def words(self) -> str:
+        """Check that result.json states the guarantee, the measured privacy, the loss and the bound.
+
+        Raises:
+            RefusedError: One of these differs.
+        """
+        stated = self.result["objective"]
+        is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
+        need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
+        value, bound = float(stated["value"]), float(stated["lower_bound"])
+        promise = {
+            "kind": "metric-dp",
+            "epsilon": float(self.epsilon),
+            "epsilon_text": str(self.problem.tables["privacy"]["epsilon"]),
+            "unit": "per km",
+            "scope": "everywhere",
+            "sphere_km": "6371.0088",
+        }
+        stated_text = self.result["guarantee"]["epsilon_text"]
+        need(rational(stated_text) == self.epsilon, f"guarantee.epsilon_text: {stated_text!r}")
+        promise["epsilon_text"] = stated_text
+        measured = {"worst": float(self.rate), "allowed": float(self.epsilon), "checked": 2}
+        return compare(
+            self.result,
+            promise=promise,
+            measured=measured,
+            value=self.value,
+            unit="km",
+            gap=max(0.0, (value - bound) / max(abs(value), 1e-12)),
+            close=frozenset({"objective"}),
+        )
+
+
+def up(value: Fraction) -> float:
+    """Round a rational up to a double."""
+    return -down(-value)

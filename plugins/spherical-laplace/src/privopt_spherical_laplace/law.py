@@ -1,0 +1,80 @@
+"""The distribution of the distance in closed form: its mean and quantiles, and a bound on the loss after rounding.
+
+Bounds are proved by ball arithmetic and rounded outwards to doubles. The theorems are in docs/reference/proof.md.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.numbers.exp_log_bounds import ball_of, float_down, float_up, rational_of_ball
+from privopt_spherical_laplace.sampler.exact import RADIUS_KM
+from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
+
+__all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantiles", "rounded_loss"]
+
+SMALLEST_EPSILON: Final = Fraction(1, 10**6)
+LARGEST_EPSILON: Final = Fraction(10**6)
+
+_WORKING_BITS: Final = 256
+
+
+@lru_cache(maxsize=64)
+def expected_distance(epsilon: Fraction) -> tuple[float, float]:
+    """Return a lower and an upper bound on the expected distance in km between a position and its report.
+
+    Before rounding, it is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)) with lambda = epsilon R.
+    """
+    import flint
+
+    with flint.ctx.workprec(_WORKING_BITS):
+        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()
+        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)
+        distance = angle * ball_of(RADIUS_KM)
+        lower, upper = distance.lower(), distance.upper()
+    return float_down(rational_of_ball(lower)), float_up(rational_of_ball(upper))
+
+
+@lru_cache(maxsize=64)
+def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
+    """Return an upper bound on the expected distance in km to a report that is rounded to the centre of its cell.
+
+    The position is uniform on the sphere. Let t be the angle between the position and the real-valued report, and s the
+    angle between that report and the centre of its cell. The expected loss is at most R (E t + min(E s, C E s^2 / 2)).
+    Here C = (lambda + exp(-pi lambda / 2)) / (1 + exp(-pi lambda)) bounds the second derivative of the expected
+    distance to a point at angle s from the report.
+
+    Args:
+        epsilon: Rate of the noise, per km.
+        side: Side of a cell, in degrees of latitude and longitude.
+    """
+    import flint
+
+    with flint.ctx.workprec(_WORKING_BITS):
+        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()
+        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)
+        curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
+        cell = ball_of(side) * pi / 180
+        # Latitude and longitude are uniform within cells, or nearer their centre. The caps within half a side of the
+        # poles are reported as the poles.
+        square = cell * cell / 6 + (1 - (cell / 2).cos()) * cell * cell / 4
+        shifts = square.sqrt(), curvature * square / 2
+        losses = [((angle + shift) * ball_of(RADIUS_KM)).upper() for shift in shifts]
+    return min(float_up(rational_of_ball(loss)) for loss in losses)
+
+
+def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
+    """Return quantiles of the distance in km before rounding, to about ten digits. No proof may rest on them."""
+    rate = float(epsilon * RADIUS_KM)
+    return np.asarray(propose_scaled_distance(np.asarray(probabilities, dtype=np.float64), rate) / float(epsilon))
+
+
+def doubling_distance(epsilon: Fraction) -> float:
+    """Return the distance in km up to which a report is at most twice as likely from one position as from another."""
+    return math.log(2) / float(epsilon)

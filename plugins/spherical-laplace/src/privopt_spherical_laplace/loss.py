@@ -1,0 +1,152 @@
+"""The expected distance between a position and its report.
+
+For digits and grids, the position is uniform on the sphere, and the loss has a closed form (:mod:`.law`). For points,
+the position is one of the points, with the probabilities of the prior. The law of positions, in polar coordinates
+around each point, is divided into boxes of known probability. Each box lies in a disc, and only a few points can be the
+nearest to a position in this disc. The farthest of these candidates gives an upper bound on the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.interfaces import UtilityLoss
+from privopt_spherical_laplace.law import expected_distance, rounded_loss
+from privopt_spherical_laplace.nearest import basis, distances_of_points, nearest_probabilities, unit_vectors
+from privopt_spherical_laplace.problem import MAX_PRIOR_POINTS, SphereInstance
+from privopt_spherical_laplace.release import SphereRelease
+from privopt_spherical_laplace.sampler.exact import RADIUS_KM
+from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
+
+__all__ = ["ExpectedDistance", "best_remap", "loss_over_points"]
+
+_RINGS: Final = 64
+_TAIL_RINGS: Final = 34
+_BEARINGS: Final = 48
+_SLACK: Final = 1e-9
+"""Allowance for rounding errors, in radians and relative to a loss. The errors are far smaller."""
+_MIN_GAIN: Final = 1e-6
+"""An output is replaced only if that saves this share of its loss, because smaller gains may be integration errors."""
+
+
+@frozen
+class _Boxes:
+    """B boxes that divide the law in polar coordinates around a position. They are the same for each position.
+
+    Attributes:
+        angles: (B,) distances of the boxes' centres from the position, in radians.
+        bearings: (B,) bearings of the centres, in radians.
+        radii: (B,) radii of discs that contain the boxes, in radians.
+        ends: (B,) largest distance from the position in each box, in radians.
+        masses: (B,) probabilities of the boxes.
+    """
+
+    angles: Floats
+    bearings: Floats
+    radii: Floats
+    ends: Floats
+    masses: Floats
+
+    @classmethod
+    def of(cls, epsilon: Fraction) -> _Boxes:
+        """Divide the law into rings of equal probability and a tail of less probable rings, and these by bearing."""
+        rate = float(epsilon * RADIUS_KM)
+        quantiles = np.concatenate(
+            [np.arange(1, _RINGS) / _RINGS, 1.0 - 1.0 / _RINGS * 0.5 ** np.arange(1, _TAIL_RINGS)]
+        )
+        borders = np.concatenate([[0.0], propose_scaled_distance(quantiles, rate) / rate, [math.pi]])
+        # Masses are computed from the borders, because the borders only approximate the quantiles.
+        survival = np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))
+        masses = np.maximum(survival[:-1] - survival[1:], 0.0)
+        masses *= (1.0 + _SLACK) / masses.sum()
+        middles = (borders[:-1] + borders[1:]) / 2
+        # A position moves by at most sin(t) <= t times the change of its bearing.
+        across = np.minimum(np.where(middles < math.pi / 2, np.sin(middles), 1.0), middles) * math.pi / _BEARINGS
+        bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
+        rings = (middles, (borders[1:] - borders[:-1]) / 2 + across + _SLACK, borders[1:], masses / _BEARINGS)
+        angles, radii, ends, parts = (np.repeat(column, _BEARINGS) for column in rings)
+        return cls(angles, np.tile(bearings, len(middles)), radii, ends, parts)
+
+    def centres(self, place: Floats) -> Floats:
+        """Return the centres of the boxes around a unit vector (3,), as unit vectors (B, 3)."""
+        east, north = basis(place)
+        step = np.cos(self.bearings)[:, None] * north + np.sin(self.bearings)[:, None] * east
+        return np.asarray(np.cos(self.angles)[:, None] * place + np.sin(self.angles)[:, None] * step)
+
+
+def _chords(centres: Floats, points: Floats) -> Floats:
+    """Return the straight-line distances between unit vectors (B, 3) and (N, 3), shape (B, N)."""
+    return np.asarray(np.sqrt(np.square(centres[:, None, :] - points[None, :, :]).sum(axis=2)))
+
+
+def _prior(problem: SphereInstance, count: int) -> Floats:
+    """Return the prior of the points, shape (N,), which is uniform if the problem has none."""
+    return np.full(count, 1.0 / count) if problem.prior is None else problem.prior
+
+
+def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
+    """Return the best point to report for each nearest point, shape (N,), and approximate probabilities, shape (N, N).
+
+    Entry (i, k) of the probabilities says how often point k is the nearest to a position drawn around point i. An
+    approximation suffices, because a remap costs no privacy whatever it is, and its loss is bounded separately.
+    """
+    points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
+    count = len(points)
+    # (K, J): loss of reporting j where k is nearest, times how often it is.
+    losses = (_prior(problem, count)[:, None] * probabilities).T @ distances_of_points(points)
+    unchanged_losses = np.diagonal(losses)
+    best = losses.argmin(axis=1)
+    gains = unchanged_losses - np.take_along_axis(losses, best[:, None], axis=1)[:, 0]
+    return np.where(gains > _MIN_GAIN * unchanged_losses, best, np.arange(count)), probabilities
+
+
+def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
+    """Return an upper bound on the expected distance in km between a point, drawn from the prior, and its report.
+
+    ``remap`` has the number of the point that is reported for each nearest point, shape (N,); None for no remap.
+    """
+    points, boxes = unit_vectors(problem), _Boxes.of(problem.epsilon)
+    count = len(points)
+    distances = distances_of_points(points)
+    reports = np.arange(count) if remap is None else remap
+    shift = float(distances[np.arange(count), reports].max())
+    # The nearest point is no farther from the drawn position than the true point is.
+    caps = 2 * float(RADIUS_KM) * boxes.ends + shift
+    weighted_losses = []
+    for row, probability in enumerate(_prior(problem, count).tolist()):
+        if probability == 0.0:
+            continue
+        chords = _chords(boxes.centres(points[row]), points)
+        is_candidate: Bools = chords <= (chords.min(axis=1) + 2 * boxes.radii + _SLACK)[:, None]
+        farthest = np.where(is_candidate, distances[row, reports][None, :], 0.0).max(axis=1)
+        weighted_losses.append(probability * math.fsum((boxes.masses * np.minimum(farthest, caps)).tolist()))
+    return math.fsum(weighted_losses) * (1.0 + _SLACK)
+
+
+@frozen(kw_only=True, eq=False)
+class ExpectedDistance(UtilityLoss[SphereRelease]):
+    """An upper bound on the expected great-circle distance between a position and its report, as the loss."""
+
+    problem: SphereInstance
+    unit: str = "km"
+
+    def evaluate(self, release: SphereRelease) -> float:
+        """Return the bound in km, from the parameters of the release.
+
+        For more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. The nearest point is at most as far
+        from the drawn position as the true point is, so the loss is at most twice the expected distance without
+        rounding.
+        """
+        side = self.problem.side
+        if side is not None:
+            return rounded_loss(release.epsilon, side)
+        assert self.problem.points is not None  # digits and grids have sides
+        if len(self.problem.points.ids) > MAX_PRIOR_POINTS:
+            return 2 * expected_distance(release.epsilon)[1]
+        return loss_over_points(self.problem, release.remap)

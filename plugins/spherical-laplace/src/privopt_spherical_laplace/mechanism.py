@@ -1,0 +1,105 @@
+"""The mechanism spherical-laplace: exact noise on positions anywhere on Earth, without a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_DOWN, Context
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext
+from privopt_spherical_laplace.law import doubling_distance, expected_distance, quantiles
+from privopt_spherical_laplace.loss import ExpectedDistance, best_remap
+from privopt_spherical_laplace.nearest import channel_of_points
+from privopt_spherical_laplace.privacy import SphereDP
+from privopt_spherical_laplace.problem import SphereInstance, SphereProblem
+from privopt_spherical_laplace.release import SphereRelease
+
+__all__ = ["SphericalLaplace"]
+
+
+class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
+    """A mechanism that adds Laplace noise on the sphere, and rounds to digits, to a grid or to the nearest point."""
+
+    problem_class = SphereProblem
+    release_class = SphereRelease
+    kit = "privopt_spherical_laplace.kit:PROFILE"
+    reporting = "privopt_spherical_laplace.report:SphereReporting"
+    scope = (
+        "epsilon-metric DP of each report, between any two positions on Earth at great-circle distance d on a sphere "
+        "of radius 6371.0088 km; a second report of the same position spends epsilon again."
+    )
+    bound_is_proof: ClassVar[bool] = True
+
+    def load(self, declared: SphereProblem, file: str) -> SphereInstance:
+        """Check the problem, and read its points and prior if outputs are points."""
+        return SphereInstance.of(declared, file)
+
+    def privacy(self, problem: SphereInstance, method: str) -> SphereDP:
+        """Return metric DP between any two positions."""
+        return SphereDP(epsilon=problem.epsilon)
+
+    def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
+        """Return the expected distance to the report, for a position that is uniform on Earth or one of the points."""
+        return ExpectedDistance(problem=problem)
+
+    def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
+        """Return the law, and with a prior also the point that is best reported for each nearest point."""
+        remap = None if problem.prior is None else best_remap(problem)[0]
+        release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
+        bound = _lower_bound(problem)
+        return Outcome(release=release, lower_bound=bound, solver={"name": "closed form"})
+
+    def proved_bound(
+        self, problem: SphereInstance, release: SphereRelease, result: Result, folder: Path
+    ) -> float | None:
+        """Return a lower bound on the expected loss of any mechanism for a uniform position; None for points."""
+        return _lower_bound(problem)
+
+    def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
+        """Return sentences on the distance between positions and reports, and on the privacy that results."""
+        median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
+        bound = _lower_bound(problem)
+        sentences = [
+            f"Half of all reports are drawn within {median:.3g} km of the position, and 95 % within {p95:.3g} km; then "
+            "they are rounded.",
+            f"A report is at most twice as likely from one position as from another up to "
+            f"{_round_down(doubling_distance(problem.epsilon)):g} km away.",
+        ]
+        if bound is not None:
+            # The law's density falls with the distance, so the real-valued report itself is the best guess.
+            sentences.append(
+                "Whoever guesses a position, which may be anywhere on Earth, from one report is wrong by "
+                f"{_round_down(bound):g} km in the mean, or by more."
+            )
+        if release.remap is not None:
+            changed = int((release.remap != np.arange(len(release.remap))).sum())
+            sentences.append(f"Under the prior another point than the nearest is reported for {changed} points.")
+        return sentences
+
+    def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
+        """Return the channel from points to reports, for estimates; None for digits and grids."""
+        return channel_of_points(problem, release)
+
+    def audit(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Any]:
+        """Return the claimed epsilon, the rate of the law, which is the epsilon that it achieves, and the loss."""
+        return {
+            "epsilon": {"claimed": float(problem.epsilon), "achieved": float(release.epsilon)},
+            "expected_loss": result.objective.value,
+        }
+
+
+def _round_down(value: float) -> float:
+    """Round a positive number down to three significant digits, so that a sentence states no more than holds.
+
+    >>> _round_down(0.57762), _round_down(1.42857), _round_down(577622.6)
+    (0.577, 1.42, 577000.0)
+    """
+    return float(Context(prec=3, rounding=ROUND_DOWN).create_decimal(value))
+
+
+def _lower_bound(problem: SphereInstance) -> float | None:
+    """Return the law's expected distance before rounding, as a lower bound on any mechanism's loss; None for points."""
+    return None if problem.side is None else expected_distance(problem.epsilon)[0]

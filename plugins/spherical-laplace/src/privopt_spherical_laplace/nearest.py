@@ -1,0 +1,100 @@
+"""The probabilities that points are the nearest to a position drawn around a point, by integration along rays.
+
+The distance along a ray has the distribution function G. The nearest point changes where the ray is equally far from
+two points, which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn.
+The error is about the square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+from scipy.spatial import cKDTree
+
+from privopt.arrays import Floats
+from privopt.interfaces import Channel
+from privopt.numbers.distances import directions
+from privopt_spherical_laplace.problem import MAX_PRIOR_POINTS, SphereInstance
+from privopt_spherical_laplace.release import SphereRelease
+from privopt_spherical_laplace.sampler.exact import RADIUS_KM
+from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
+
+__all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", "unit_vectors"]
+
+_STEPS: Final = 256
+_TAIL_STEPS: Final = 30
+_BEARINGS: Final = 360
+
+
+def unit_vectors(problem: SphereInstance) -> Floats:
+    """Return the points of a problem whose outputs are points, as unit vectors, shape (N, 3)."""
+    assert problem.points is not None  # the caller asks for points
+    assert problem.points.coordinates is not None
+    return directions(problem.points.coordinates)
+
+
+def distances_of_points(points: Floats) -> Floats:
+    """Return the great-circle distances in km between points given as unit vectors (N, 3), shape (N, N)."""
+    chords = np.sqrt(np.square(points[:, None, :] - points[None, :, :]).sum(axis=2))
+    return np.asarray(2 * float(RADIUS_KM) * np.arcsin(np.minimum(chords / 2, 1.0)))
+
+
+def basis(place: Floats) -> tuple[Floats, Floats]:
+    """Return the directions east and north at a unit vector (3,), or any two perpendicular directions at a pole."""
+    east = np.cross([0.0, 0.0, 1.0], place)
+    length = float(np.sqrt(east @ east))
+    east = np.array([1.0, 0.0, 0.0]) if length < 1e-12 else east / length
+    return east, np.cross(place, east)
+
+
+def nearest_probabilities(problem: SphereInstance) -> Floats:
+    """Return the probability that point k is the nearest to a position drawn around point i, shape (N, N)."""
+    points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
+    count, tree = len(points), cKDTree(points)
+    middles = (np.arange(_STEPS) + 0.5) / _STEPS
+    quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS)])
+    angles = propose_scaled_distance(quantiles, rate) / rate
+    bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
+    total = 1.0 + math.exp(-math.pi * rate)
+    probabilities = np.zeros((count, count))
+    for row, place in enumerate(points):
+        east, north = basis(place)
+        rays = np.cos(bearings)[:, None] * north + np.sin(bearings)[:, None] * east
+        positions = np.cos(angles)[:, None] * place + np.sin(angles)[:, None] * rays[:, None, :]
+        nearest = tree.query(positions.reshape(-1, 3))[1].reshape(len(rays), len(angles))
+        first, second = nearest[:, :-1], nearest[:, 1:]
+        # cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, with the place x and the ray's direction e.
+        along_place, along_ray = points @ place, rays @ points.T
+        ray_numbers = np.arange(len(rays))[:, None]
+        change = np.arctan2(
+            along_place[first] - along_place[second], along_ray[ray_numbers, second] - along_ray[ray_numbers, first]
+        )
+        borders = np.clip(change, angles[:-1], angles[1:])
+        below = (1.0 - np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))) / total
+        masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
+        probabilities[row] = np.bincount(nearest.ravel(), weights=masses.ravel(), minlength=count)
+    return np.asarray(probabilities / probabilities.sum(axis=1, keepdims=True))
+
+
+def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channel | None:
+    """Return the channel from the points to their reports, or None for digits, grids and too many points."""
+    if problem.points is None or len(problem.points.ids) > MAX_PRIOR_POINTS:
+        return None
+    probabilities = nearest_probabilities(problem)
+    if release.remap is not None:
+        reported = np.zeros_like(probabilities)
+        np.add.at(reported.T, release.remap, probabilities.T)
+        probabilities = reported
+    distances = distances_of_points(unit_vectors(problem))
+    return Channel(
+        inputs=list(problem.points.ids),
+        outputs=list(problem.points.ids),
+        probabilities=probabilities,
+        prior=problem.prior,
+        distances=lambda rows: distances[rows],
+        unit="km",
+        coordinates=problem.points.coordinates,
+        geographic=True,
+    )

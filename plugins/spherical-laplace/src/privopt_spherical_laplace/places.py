@@ -1,0 +1,71 @@
+"""Texts of positions: parse secrets ``LAT,LON``, and return the ids and coordinates of outputs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import UnknownNameError
+from privopt_metric_dp.space.places import Space
+from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPoint, Rounding
+
+__all__ = ["coordinates_of", "decimal_text", "ids_of", "is_position", "parse_position"]
+
+
+def is_position(latitude: float, longitude: float) -> bool:
+    """Return whether two numbers are a latitude from -90 to 90 and a longitude from -180 to 180."""
+    return abs(latitude) <= 90.0 and abs(longitude) <= 180.0
+
+
+def parse_position(text: str) -> tuple[float, float]:
+    """Parse a text ``LAT,LON``, and return the latitude and longitude in degrees.
+
+    Raises:
+        UnknownNameError: The text is not a position. The message does not quote it, because it may be the secret.
+    """
+    try:
+        latitude, longitude = map(float, text.split(","))
+    except ValueError:
+        latitude = longitude = math.nan
+    if not is_position(latitude, longitude):
+        raise UnknownNameError("position LAT,LON", text, [], is_secret=True)
+    return latitude, longitude
+
+
+def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> Floats:
+    """Return the latitudes and longitudes of outputs, shape (n, 2). For a grid, they are the centres of its cells."""
+    match rounding:
+        case Digits(digits):
+            return np.asarray(outputs / 10.0**digits)
+        case GridCells(side):
+            n, d = side.numerator, side.denominator
+            return np.asarray((2 * outputs + 1) * n / (2.0 * d) - np.array([90.0, 180.0]))
+        case _:
+            assert points is not None  # NearestPoint has points
+            assert points.coordinates is not None
+            return np.asarray(points.coordinates[outputs[:, 0]])
+
+
+def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str]:
+    """Return the ids of outputs: ``LAT,LON`` with all digits, ``ROW-COLUMN`` for a grid, or the ids of points."""
+    match rounding:
+        case Digits(digits):
+            return [f"{decimal_text(a, digits)},{decimal_text(b, digits)}" for a, b in outputs.tolist()]
+        case NearestPoint():
+            return [points[number] for number in outputs[:, 0].tolist()]
+        case _:
+            return [f"{row}-{column}" for row, column in outputs.tolist()]
+
+
+def decimal_text(value: int, digits: int) -> str:
+    """Return the decimal text of an integer that counts units of the last of ``digits`` digits.
+
+    >>> decimal_text(-50, 3), decimal_text(12, 0)
+    ('-0.050', '12')
+    """
+    whole, rest = divmod(abs(value), 10**digits)
+    text = f"{whole}.{rest:0{digits}d}" if digits else str(whole)
+    return f"-{text}" if value < 0 else text

@@ -1,0 +1,76 @@
+"""The privacy guarantee, and the theorem by which the parameters of a release satisfy it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import ClassVar, Final
+
+from attrs import frozen
+
+from privopt.declare.toml_text import exact_text
+from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint
+from privopt_metric_dp.matrix.privacy import SPHERE
+from privopt_spherical_laplace.law import SMALLEST_EPSILON
+from privopt_spherical_laplace.release import SphereRelease
+from privopt_spherical_laplace.sampler.exact import RADIUS_KM
+
+__all__ = ["SphereDP"]
+
+_STATEMENT: Final = (
+    "Whoever sees the output, and whatever else they know: the odds between any two positions on Earth change by at "
+    "most exp({epsilon:g} d), where d is their great-circle distance in km on a sphere of radius {radius} km."
+)
+
+
+@frozen(kw_only=True)
+class SphereDP(PrivacyConstraint[SphereRelease]):
+    """epsilon-metric DP between any two positions on the sphere.
+
+    Attributes:
+        epsilon: The claimed epsilon, exact, per km.
+    """
+
+    kind: ClassVar[str] = "metric-dp"
+    odds: ClassVar[bool] = True
+
+    epsilon: Fraction
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The guarantee, which holds between any two positions."""
+        radius = exact_text(RADIUS_KM)
+        return Guarantee(
+            kind=self.kind,
+            epsilon=self.epsilon,
+            unit="per km",
+            scope="everywhere",
+            statement=_STATEMENT.format(epsilon=float(self.epsilon), radius=radius),
+            extra={SPHERE: radius},
+        )
+
+    def measure(self, release: SphereRelease) -> Certificate:
+        """Compare the rate of the law and the radius of its sphere with the claim, as rationals.
+
+        The density exp(-rate d(x, y)) / Z has the same Z around every position x, so its logarithm changes by at most
+        rate d(x, x') (docs/reference/proof.md, "The sphere"). The radius must agree, because the claim is about
+        distances on a sphere of this radius.
+        """
+        failures = []
+        if release.epsilon > self.epsilon:
+            failures.append(f"law.csv: the rate {float(release.epsilon):g} exceeds epsilon, {float(self.epsilon):g}")
+        if release.epsilon < SMALLEST_EPSILON:
+            failures.append(
+                f"law.csv: the rate {float(release.epsilon):g} is below 0.000001, which no draw is proved for"
+            )
+        if release.radius_km != RADIUS_KM:
+            failures.append(f"law.csv: the radius is {float(release.radius_km):g} km, not {float(RADIUS_KM):g} km")
+        return Certificate(
+            holds=not failures,
+            evidence="proved",
+            kind=self.kind,
+            worst=float(release.epsilon),
+            allowed=float(self.epsilon),
+            checked=2,
+            arithmetic="a theorem on the law of these parameters, which are compared as rationals",
+            failures=tuple(failures),
+        )

@@ -1,0 +1,159 @@
+"""The problem of spherical-laplace: epsilon, and the rule that rounds positions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+from attrs import field, frozen
+
+from privopt.arrays import Floats
+from privopt.declare import File, key
+from privopt.errors import Fault, Faults, InputError
+from privopt_metric_dp.problem.data import prior_of
+from privopt_metric_dp.problem.read_points import Columns, read_points
+from privopt_metric_dp.space.places import Space
+from privopt_spherical_laplace.law import LARGEST_EPSILON, SMALLEST_EPSILON
+from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPoint, Rounding
+
+__all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem"]
+
+MAX_DIGITS: Final = 9
+MAX_PRIOR_POINTS: Final = 400
+"""Largest number of points for which the loss is integrated and outputs can be remapped."""
+
+_SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
+
+
+def _check_epsilon(value: Fraction) -> str | None:
+    """Check the range of epsilon, for which draws are proved; return None or the expectation."""
+    in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
+    return None if in_range else "a number of at least 0.000001 and at most 1000000"
+
+
+def _check_digits(value: int) -> str | None:
+    return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
+
+
+def _check_side(value: Fraction) -> str | None:
+    """Check the side of a grid's cells; return None or the expectation."""
+    is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
+    return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
+
+
+@frozen(kw_only=True)
+class Privacy:
+    """The table [privacy]."""
+
+    epsilon: Fraction = key(help="privacy budget, 1e-6 to 1e6", unit="per km", check=_check_epsilon)
+
+
+@frozen(kw_only=True)
+class Outputs:
+    """The table [outputs]: one of digits, grid and points."""
+
+    digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
+    grid: Fraction | None = key(
+        None, help="side of the cells of a grid, which divides 90", unit="degrees", check=_check_side
+    )
+    points: File | None = key(None, help="CSV: id,lat,lon; the nearest is reported")
+    columns: Columns | None = key(None, help="names of the columns of the points")
+
+
+@frozen(kw_only=True)
+class Utility:
+    """The table [utility]."""
+
+    prior: File | None = key(
+        None, help="CSV: id,p over the points; each output is replaced by the best guess under it, at no privacy cost"
+    )
+
+
+@frozen(kw_only=True)
+class SphereProblem:
+    """A problem file of spherical-laplace: noise on positions anywhere on Earth, which are then rounded."""
+
+    privacy: Privacy = key(help="how much may leak")
+    outputs: Outputs = key(help="what is reported")
+    utility: Utility = key(factory=Utility, help="what the loss is weighted by")
+
+
+@frozen(kw_only=True, eq=False)
+class SphereInstance:
+    """A problem file with the contents of the files that it names.
+
+    Attributes:
+        declared: The problem file.
+        points: The N points, of which the nearest is reported; None for digits and grids.
+        prior: (N,) probabilities of the points; None without a prior.
+        rounding: The rule that maps positions to outputs.
+    """
+
+    declared: SphereProblem
+    rounding: Rounding
+    points: Space | None = None
+    prior: Floats | None = field(default=None)
+
+    @property
+    def epsilon(self) -> Fraction:
+        """Epsilon per km."""
+        return self.declared.privacy.epsilon
+
+    @property
+    def side(self) -> Fraction | None:
+        """The side of a cell, in degrees; None for points."""
+        outputs = self.declared.outputs
+        return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)
+
+    @classmethod
+    def of(cls, declared: SphereProblem, file: str) -> SphereInstance:
+        """Read the points and the prior.
+
+        Raises:
+            InputError: The problem file or a file that it names has faults.
+        """
+        outputs, prior = declared.outputs, declared.utility.prior
+        choices = {"digits": outputs.digits, "grid": outputs.grid, "points": outputs.points}
+        names, faults = [name for name, value in choices.items() if value is not None], Faults()
+        if len(names) != 1:
+            faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points")
+        for name, value in {"utility.prior": prior, "outputs.columns": outputs.columns}.items():
+            if value is not None and outputs.points is None:
+                faults.add(file, name, "a value", "outputs.points beside it")
+        faults.check()
+        if outputs.digits is not None:
+            return cls(declared=declared, rounding=Digits(outputs.digits))
+        if outputs.grid is not None:
+            return cls(declared=declared, rounding=GridCells(outputs.grid))
+        assert outputs.points is not None  # checked above
+        points = read_points(outputs.points, outputs.columns, ids_alone=False)
+        if points.kind != "geographic" or points.coordinates is None:
+            raise InputError([Fault(outputs.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
+        if prior is not None and len(points.ids) > MAX_PRIOR_POINTS:
+            actual = f"{len(points.ids)} points"
+            raise InputError([Fault(file, "utility.prior", actual, f"at most {MAX_PRIOR_POINTS} points with a prior")])
+        places = tuple(_canonical(*row) for row in points.coordinates.tolist())
+        _check_distinct(places, points, outputs.points.name)
+        return cls(
+            declared=declared,
+            rounding=NearestPoint(places),
+            points=points,
+            prior=None if prior is None else prior_of(prior, points),
+        )
+
+
+def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
+    """Return the unique exact coordinates of a position: a longitude in [-180, 180), which is 0 at the poles."""
+    degrees = Fraction(latitude), (Fraction(longitude) + 180) % 360 - 180
+    return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
+
+
+def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], points: Space, file: str) -> None:
+    """Refuse two points at the same place, because neither of them would be the nearest to any position."""
+    first_rows: dict[tuple[Fraction, Fraction], int] = {}
+    faults = Faults()
+    for row, place in enumerate(places):
+        if (first := first_rows.setdefault(place, row)) != row:
+            # Row 1 is the header.
+            faults.add(file, f"row {row + 2}", f"the place of row {first + 2}", "a place of its own")
+    faults.check()

@@ -1,0 +1,157 @@
+"""The release: the parameters of a law, from which anybody can draw reports for any position."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+from privopt.declare.columns import read_columns, write_columns
+from privopt.declare.tables import Column
+from privopt.errors import DoesNotHoldError, Fault, InputError
+from privopt.numbers.noise import stated_scale
+from privopt.numbers.sampling import Source
+from privopt_metric_dp.matrix.release import PositionRelease
+from privopt_spherical_laplace.places import coordinates_of, decimal_text, ids_of, parse_position
+from privopt_spherical_laplace.problem import SphereInstance
+from privopt_spherical_laplace.sampler.exact import RADIUS_KM
+from privopt_spherical_laplace.sampler.fast import draw_positions
+
+__all__ = ["LAW", "REMAP", "SphereRelease", "describe_outputs", "number_text"]
+
+LAW: Final = "law.csv"
+REMAP: Final = "remap.csv"
+
+_MAX_DECIMALS: Final = 999
+_DECIMAL: Final = re.compile(r"[0-9]{1,40}\.[0-9]{1,999}")
+
+
+def describe_outputs(problem: SphereInstance) -> tuple[str, str]:
+    """Return the kind of outputs and its argument as the release states them, such as ``("digits", "3")``."""
+    outputs = problem.declared.outputs
+    if outputs.digits is not None:
+        return "digits", str(outputs.digits)
+    return ("points", "") if outputs.grid is None else ("grid", number_text(outputs.grid))
+
+
+def number_text(value: Fraction) -> str:
+    """Return a rational as exact text without an exponent: a decimal of at most 999 places, else a quotient.
+
+    >>> number_text(Fraction(7, 5)), number_text(Fraction(1, 10**6)), number_text(Fraction(1, 3))
+    ('1.4', '0.000001', '1/3')
+    """
+    plain = Fraction(value.numerator, value.denominator)
+    decimals = next((k for k in range(_MAX_DECIMALS + 1) if 10**k % plain.denominator == 0), None)
+    return str(plain) if decimals is None else decimal_text(int(plain * 10**decimals), decimals)
+
+
+def _read_number(text: str) -> Fraction:
+    """Parse a number as :func:`number_text` writes it, or raise ValueError: a much longer text could take hours."""
+    if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
+        return Fraction(text)
+    return stated_scale(text)
+
+
+@frozen(kw_only=True, eq=False)
+class SphereRelease(PositionRelease):
+    """Noise with the density exp(-epsilon d) on the sphere, rounded to outputs.
+
+    Attributes:
+        problem: The problem, with the points if reports are points.
+        epsilon: The rate of the noise, per km.
+        radius_km: The radius of the sphere.
+        remap: (N,) for each point, the number of the point that is reported if it is the nearest; None without a prior.
+    """
+
+    problem: SphereInstance
+    epsilon: Fraction
+    radius_km: Fraction = RADIUS_KM
+    remap: Ints | None = None
+
+    def write(self, folder: Path) -> None:
+        """Write law.csv, and remap.csv if there is a prior."""
+        kind, argument = describe_outputs(self.problem)
+        law = {
+            "epsilon": number_text(self.epsilon),
+            "radius_km": number_text(self.radius_km),
+            "outputs": kind,
+            "argument": argument,
+        }
+        write_columns(folder / LAW, {name: [text] for name, text in law.items()})
+        if self.remap is not None and self.problem.points is not None:
+            ids = self.problem.points.ids
+            write_columns(folder / REMAP, {"point": ids, "report": [ids[number] for number in self.remap.tolist()]})
+
+    @classmethod
+    def read(cls, folder: Path, problem: SphereInstance) -> SphereRelease:
+        """Read the release from its files.
+
+        Raises:
+            InputError: A file is missing or malformed.
+            DoesNotHoldError: The outputs are not those of the problem.
+        """
+        path = folder / LAW
+        texts = ("epsilon", "radius_km", "outputs", "argument")
+        table = read_columns(path, [Column(name=name, kind="text") for name in texts])
+        if len(table) != 1:
+            raise InputError([Fault(str(path), "", f"{len(table)} rows", "one row")])
+        epsilon, radius, kind, argument = table.row(0)
+        if (kind, argument) != describe_outputs(problem):
+            raise DoesNotHoldError(f"{LAW}: other outputs than those of the problem")
+        try:
+            rates = _read_number(epsilon), _read_number(radius)
+        except ValueError:
+            raise InputError([Fault(str(path), "row 2", "no numbers", "a rate and a radius above 0")]) from None
+        return cls(problem=problem, epsilon=rates[0], radius_km=rates[1], remap=_read_remap(folder, problem))
+
+    def draw(self, latitudes: Floats, longitudes: Floats, *, source: Source | None = None) -> tuple[list[str], Floats]:
+        """Draw one report for each position.
+
+        Args:
+            latitudes, longitudes: (n,) coordinates of the positions in degrees; -90 to 90 and -180 to 180.
+            source: Function that returns random bytes; by default the operating system's.
+
+        Returns:
+            The ids of the reports, and their latitudes and longitudes, shape (n, 2).
+        """
+        outputs = draw_positions(latitudes, longitudes, self.epsilon, self.problem.rounding, source=source)
+        if self.remap is not None:
+            outputs = self.remap[outputs[:, 0]][:, None]
+        points = self.problem.points
+        ids = ids_of(self.problem.rounding, outputs, () if points is None else points.ids)
+        return ids, coordinates_of(self.problem.rounding, outputs, points)
+
+    def sample(self, input_id: str, count: int) -> list[str]:
+        """Draw reports for one position, given as the id of one of the problem's points or as ``LAT,LON``.
+
+        Raises:
+            UnknownNameError: The text is neither.
+        """
+        points = self.problem.points
+        if points is not None and points.coordinates is not None and input_id in points.ids:
+            latitude, longitude = points.coordinates[points.ids.index(input_id)].tolist()
+        else:
+            latitude, longitude = parse_position(input_id)
+        longitude = longitude - 360.0 if longitude > 180.0 else longitude
+        return self.draw(np.full(count, latitude), np.full(count, longitude))[0]
+
+
+def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
+    """Read the number of the point that is reported for each nearest point, shape (N,); return None without a prior."""
+    path = folder / REMAP
+    if problem.prior is None or problem.points is None:
+        # exists() is False for a broken link, which must not be in the folder either.
+        if path.exists() or path.is_symlink():
+            raise InputError([Fault(str(path), "", "a file", "none, for the problem has no prior")])
+        return None
+    table = read_columns(path, [Column(name="point", kind="text"), Column(name="report", kind="text")])
+    ids = list(problem.points.ids)
+    row_by_id = {name: row for row, name in enumerate(ids)}
+    if table["point"].to_list() != ids or not set(table["report"].to_list()) <= set(ids):
+        raise InputError([Fault(str(path), "column point", "other points", "the points of the problem, in order")])
+    return np.array([row_by_id[name] for name in table["report"].to_list()], dtype=np.int64)

@@ -1,0 +1,53 @@
+"""The report of spherical-laplace: how far reports lie from positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from privopt.interfaces import Result
+from privopt.interfaces.reporting import Reporting
+from privopt.report import Section, figure_section, use_theme
+from privopt.report.theme import MARK, axes_of
+from privopt_spherical_laplace.law import quantiles
+from privopt_spherical_laplace.problem import SphereInstance
+from privopt_spherical_laplace.release import SphereRelease
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+else:
+    Figure = Any
+
+__all__ = ["SphereReporting"]
+
+
+@use_theme
+def distance_figure(problem: SphereInstance) -> Figure:
+    """Draw the distribution function of the distance between a position and its report, before rounding."""
+    probabilities = np.linspace(0.0, 0.995, 200)[1:]
+    figure, axes = axes_of(6.4, 3.0)
+    axes.plot(quantiles(problem.epsilon, probabilities), probabilities, color=MARK)
+    axes.set_ylim(0.0, 1.0)
+    axes.set_xlim(left=0.0)
+    axes.set_xlabel("distance from the position, in km")
+    axes.set_ylabel("probability of being nearer")
+    return figure
+
+
+class SphereReporting(Reporting[SphereInstance, SphereRelease]):
+    """Makes the report of a release: the distribution of the distance between a position and its report."""
+
+    def figures(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Mapping[str, Figure]:
+        """See :class:`Reporting`."""
+        return {"distance": distance_figure(problem)}
+
+    def report(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[Section]:
+        """See :class:`Reporting`."""
+        median, p95 = quantiles(problem.epsilon, np.array([0.5, 0.95])).tolist()
+        lead = (
+            f"Around any position half of all reports are drawn within {median:.3g} km and 95 % within {p95:.3g} km. "
+            "Then they are rounded, which costs no privacy."
+        )
+        return [figure_section("How far reports lie from the position", distance_figure(problem), lead)]

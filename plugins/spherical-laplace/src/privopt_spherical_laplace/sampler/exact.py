@@ -1,0 +1,322 @@
+"""The exact sampler: a position is computed from two uniform numbers, with more bits until its rounding is certain.
+
+The law on the sphere has the density exp(-epsilon d(x, y)) / Z. In polar coordinates around x, the angle t = r / R has
+the distribution function
+
+    G(t) = (1 - S(t)) / (1 + exp(-pi lambda)),   S(t) = exp(-lambda t) (cos t + lambda sin t),   lambda = epsilon R,
+
+and the bearing is uniform. So t = G^-1(U) and the bearing is 2 pi V, for uniform numbers U and V. Only the first n bits
+of U and V are read, which leaves a box of possible (U, V). All positions of the box lie in a disc. If all positions in
+the disc round to the same output, that output is the draw. Otherwise n is doubled. The output is therefore exactly the
+rounding of the real-valued position, whatever the precision that decided it. Every decision is made in integers, with
+error bounds (docs/reference/proof.md, "The sphere").
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import ClassVar, Final
+
+from attrs import field, frozen
+
+from privopt.errors import UsageError
+from privopt.numbers.sampling import Source
+from privopt_spherical_laplace.sampler.fixed_point import arctangent, exp_minus, pi, sine_cosine
+
+__all__ = ["RADIUS_KM", "Digits", "Disc", "GridCells", "NearestPoint", "Rounding", "draw_exactly", "locate"]
+
+#: The mean radius of the Earth (IUGG), which defines the metric.
+RADIUS_KM: Final = Fraction(63710088, 10000)
+_WORD_BYTES = 8
+_FIRST_BITS = 64
+_EXTRA_BITS = 96
+_MAX_STEPS = 256
+
+
+@frozen
+class Disc:
+    """A disc on the unit sphere that is proved to contain a position drawn around x.
+
+    Attributes:
+        bits: Number w of fractional bits of the fixed-point numbers below.
+        east, north, up: The centre as a vector of length 1, in fixed point. ``north`` points from the axis through the
+            poles towards the meridian of x, ``east`` is perpendicular to it, and ``up`` points to the north pole.
+        radius: Angular radius in radians, in fixed point. It includes the rounding errors of the centre.
+        latitude, longitude: Coordinates of x in degrees, exact.
+    """
+
+    bits: int
+    east: int
+    north: int
+    up: int
+    radius: int
+    latitude: Fraction
+    longitude: Fraction
+
+
+class Rounding(ABC):
+    """A rule that maps positions to outputs. An output is a tuple of ``size`` integers."""
+
+    size: ClassVar[int] = 2
+
+    @abstractmethod
+    def decide(self, disc: Disc) -> tuple[int, ...] | None:
+        """Return the common output of all positions in the disc, or None if they may have different outputs."""
+
+
+def _degrees(angle: int, bits: int) -> int:
+    """Convert an angle from radians to degrees, with an error of at most 240 ulps from pi and from rounding."""
+    return (angle * 180 << bits) // pi(bits)
+
+
+def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
+    """Return bounds on the latitude in degrees, and the centre's distance from the axis (its latitude's cosine)."""
+    w = disc.bits
+    cosine = math.isqrt(disc.east * disc.east + disc.north * disc.north)
+    latitude = _degrees(arctangent(disc.up, cosine, w), w)
+    margin = 60 * disc.radius + 512 * w
+    quarter = 90 << w
+    return max(latitude - margin, -quarter), min(latitude + margin, quarter), cosine
+
+
+def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
+    """Return bounds on the longitude in degrees, not reduced to one turn; None for a disc that may be near a pole.
+
+    If sin(radius) <= cosine / 3, the half-width of the disc's longitudes is arcsin(sin(radius) / cosine), which is less
+    than 2 radius / cosine. ``cosine`` is the centre's distance from the axis.
+    """
+    w = disc.bits
+    if 4 * disc.radius > cosine:
+        return None
+    angle = _degrees(arctangent(disc.east, disc.north, w), w)
+    longitude = (disc.longitude.numerator << w) // disc.longitude.denominator + angle
+    margin = 60 * ((2 * disc.radius << w) // cosine) + 512 * w
+    return longitude - margin, longitude + margin
+
+
+@frozen
+class Digits(Rounding):
+    """Rounds latitude and longitude to decimal digits of a degree. Outputs count units of the last digit.
+
+    Longitudes lie in [-180, 180). A latitude that rounds to a pole has the longitude 0.
+    """
+
+    digits: int
+
+    def decide(self, disc: Disc) -> tuple[int, ...] | None:
+        """See :meth:`Rounding.decide`."""
+        w, scale = disc.bits, 10**self.digits
+        lower, upper, cosine = _bounds_of_latitude(disc)
+        row = (lower * scale * 2 + (1 << w)) >> (w + 1)
+        if row != (upper * scale * 2 + (1 << w)) >> (w + 1):
+            return None
+        if abs(row) == 90 * scale:
+            return row, 0
+        bounds = _bounds_of_longitude(disc, cosine)
+        if bounds is None:
+            return None
+        column, last_column = ((bound * scale * 2 + (1 << w)) >> (w + 1) for bound in bounds)
+        return (row, (column + 180 * scale) % (360 * scale) - 180 * scale) if column == last_column else None
+
+
+@frozen
+class GridCells(Rounding):
+    """Maps positions to cells of a grid: the row from the south, and the column from longitude -180.
+
+    ``side`` is the side of a cell in degrees, which divides 90.
+    """
+
+    side: Fraction
+
+    def decide(self, disc: Disc) -> tuple[int, ...] | None:
+        """See :meth:`Rounding.decide`."""
+        w, n, d = disc.bits, self.side.numerator, self.side.denominator
+        lower, upper, cosine = _bounds_of_latitude(disc)
+        rows = int(180 / self.side)
+        row, last_row = (min(((bound + (90 << w)) * d // n) >> w, rows - 1) for bound in (lower, upper))
+        if row != last_row:
+            return None
+        bounds = _bounds_of_longitude(disc, cosine)
+        if bounds is None:
+            return None
+        column, last_column = (((bound + (180 << w)) * d // n) >> w for bound in bounds)
+        return (row, column % (2 * rows)) if column == last_column else None
+
+
+@frozen
+class NearestPoint(Rounding):
+    """Maps positions to the number of the nearest point.
+
+    ``points`` are distinct pairs (latitude, longitude) in degrees.
+    """
+
+    size: ClassVar[int] = 1
+
+    points: tuple[tuple[Fraction, Fraction], ...]
+    _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
+
+    def decide(self, disc: Disc) -> tuple[int, ...] | None:
+        """See :meth:`Rounding.decide`."""
+        w = disc.bits
+        sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
+        x = (disc.north * cosine - disc.east * sine) >> w
+        y = (disc.north * sine + disc.east * cosine) >> w
+        if w not in self._vectors:
+            self._vectors[w] = [_unit_vector(*point, w) for point in self.points]
+        chords = [math.isqrt((a - x) ** 2 + (b - y) ** 2 + (c - disc.up) ** 2) for a, b, c in self._vectors[w]]
+        nearest = min(range(len(chords)), key=chords.__getitem__)
+        # A chord changes by no more than the position does; 512 w ulps cover the errors of the vectors.
+        limit = chords[nearest] + 2 * disc.radius + 512 * w
+        return (nearest,) if sum(chord <= limit for chord in chords) == 1 else None
+
+
+def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
+    """Return the sine and cosine of an angle between -180 and 180 degrees."""
+    angle = abs(degrees.numerator) * pi(bits) // (180 * degrees.denominator)
+    sine, cosine = sine_cosine(angle, bits)
+    return (-sine if degrees < 0 else sine), cosine
+
+
+@lru_cache(maxsize=1 << 12)
+def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
+    """Return the sine and cosine of a latitude, from a cache because many reports may be drawn for one position."""
+    return _sine_cosine_of_degrees(degrees, bits)
+
+
+def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[int, int, int]:
+    """Return a position in degrees as a unit vector; its third axis points to the north pole."""
+    sine, cosine = _sine_cosine_of_degrees(latitude, bits)
+    lon_sine, lon_cosine = _sine_cosine_of_degrees(longitude, bits)
+    return cosine * lon_cosine >> bits, cosine * lon_sine >> bits, sine
+
+
+@lru_cache(maxsize=256)
+def _total(rate: Fraction, bits: int) -> int:
+    """Return 1 + exp(-pi lambda), the largest value of 1 - S and the denominator of G; ``rate`` is lambda."""
+    return (1 << bits) + exp_minus(rate.numerator * pi(bits) // rate.denominator, bits)
+
+
+def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
+    """Return 1 - S(t), and sin(t) exp(-lambda t), which times 1 + lambda^2 is the derivative of 1 - S.
+
+    The error of 1 - S is at most 2^38 w ulps for lambda < 2^33.
+    """
+    n, d = rate.numerator, rate.denominator
+    sine, cosine = sine_cosine(angle, bits)
+    decay = exp_minus(n * angle // d, bits)
+    return (1 << bits) - (decay * (cosine + n * sine // d) >> bits), decay * sine >> bits
+
+
+def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
+    """Return an angle t and a width such that G^-1 maps [u, u + 1] / 2^n into [t - width, t + width].
+
+    Newton's method finds t and needs no proof: afterwards the width is doubled until the signs of G - U at both ends of
+    the interval prove that the interval is wide enough.
+    """
+    total, half_turn = _total(rate, bits), pi(bits)
+    target = (2 * u + 1) * total >> (n + 1)
+    numerator, denominator = rate.numerator, rate.denominator
+    slope_numerator, slope_denominator = numerator**2 + denominator**2, denominator**2
+    accuracy = 1 << (bits - n - 2)
+    lower, upper = 0, half_turn
+    angle = min((denominator << bits) // numerator, half_turn >> 1)  # near the mode of the density
+    slope = 0
+    for _ in range(_MAX_STEPS):
+        value, density = _evaluate(angle, rate, bits)
+        slope = density * slope_numerator // slope_denominator
+        excess = value - target
+        if abs(excess) <= accuracy:
+            break
+        lower, upper = (lower, angle) if excess > 0 else (angle, upper)
+        next_angle = angle - (excess << bits) // slope if slope > 0 else -1
+        angle = next_angle if lower < next_angle < upper else (lower + upper) >> 1
+    width = (2 << (2 * bits - n)) // slope + 1 if slope > 0 else half_turn
+    error = bits << 40
+    first_target, last_target = u * total >> n, (u + 1) * total >> n
+    while not (
+        (angle - width <= 0 or _evaluate(angle - width, rate, bits)[0] <= first_target - error)
+        and (angle + width >= half_turn or _evaluate(angle + width, rate, bits)[0] >= last_target + error)
+    ):
+        width *= 2
+    return angle, width
+
+
+def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate: Fraction) -> Disc:
+    """Return a disc that contains every position for U in [u, u + 1] / 2^n and V in [v, v + 1] / 2^n.
+
+    Args:
+        u, v: The first n bits of the two uniform numbers, as integers.
+        n: Number of these bits.
+        latitude, longitude: Coordinates of x in degrees, -90 to 90 and -180 to 180.
+        rate: lambda = epsilon R.
+    """
+    w = n + _EXTRA_BITS
+    angle, width = _invert(u, n, rate, w)
+    sine, cosine = sine_cosine(angle, w)
+    # The bearing at the middle of [v, v + 1] / 2^n, as quarters of a turn and an angle below a quarter.
+    quarter, rest = divmod(2 * v + 1, 1 << (n - 1))
+    bearing_sine, bearing_cosine = sine_cosine(rest * pi(w) >> n, w)
+    for _ in range(quarter):
+        bearing_sine, bearing_cosine = bearing_cosine, -bearing_sine
+    latitude_sine, latitude_cosine = _cached_sine_cosine(latitude, w)
+    outward = sine * bearing_cosine >> w
+    return Disc(
+        bits=w,
+        east=sine * bearing_sine >> w,
+        north=(cosine * latitude_cosine - outward * latitude_sine) >> w,
+        up=(cosine * latitude_sine + outward * latitude_cosine) >> w,
+        # Along the circle of radius t the position moves by at most sin(t) <= t times the change of the bearing.
+        radius=width + (angle * pi(w) >> (w + n)) + (w << 8),
+        latitude=latitude,
+        longitude=longitude,
+    )
+
+
+def draw_exactly(
+    latitude: Fraction,
+    longitude: Fraction,
+    epsilon: Fraction,
+    rounding: Rounding,
+    *,
+    source: Source | None = None,
+    words: Sequence[int] = (),
+) -> tuple[int, ...]:
+    """Draw one position around a place, and return its rounding.
+
+    Args:
+        latitude, longitude: Coordinates of the place in degrees, exact; -90 to 90 and -180 to 180.
+        epsilon: Rate of the noise per km, 1e-6 to 1e6.
+        rounding: The rule that maps positions to outputs.
+        source: Function that returns random bytes; by default the operating system's. They are read as words of 8
+            bytes, least significant byte first. U and V first get one word each. Each refinement doubles the number of
+            words of U, more significant words first, and then that of V.
+        words: The first words of U and V, if they were already read.
+
+    Returns:
+        The output of ``rounding``.
+    """
+    entropy = source or os.urandom
+    rate = epsilon * RADIUS_KM
+    u, v = words or (_read_word(entropy), _read_word(entropy))
+    n = _FIRST_BITS
+    while (output := rounding.decide(locate(u, v, n, latitude, longitude, rate))) is None:
+        for _ in range(n // _FIRST_BITS):
+            u = u << _FIRST_BITS | _read_word(entropy)
+        for _ in range(n // _FIRST_BITS):
+            v = v << _FIRST_BITS | _read_word(entropy)
+        n *= 2
+    return output
+
+
+def _read_word(entropy: Source) -> int:
+    """Read 64 random bits, and refuse a source that gives fewer."""
+    word = entropy(_WORD_BYTES)
+    # The bits of a source that has ended would all be 0, and a draw might never be decided.
+    if len(word) != _WORD_BYTES:
+        raise UsageError(f"a source of random bytes must give {_WORD_BYTES} bytes, got {len(word)}")
+    return int.from_bytes(word, "little")

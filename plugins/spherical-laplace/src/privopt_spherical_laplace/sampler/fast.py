@@ -1,0 +1,263 @@
+"""Draws in bulk: doubles with proved error bounds decide nearly all rows, and the exact sampler decides the others.
+
+Both samplers give the same draws from the same bytes. A row is decided here only if the exact sampler, with the same
+128 bits, would decide it too and with the same output, because every margin below exceeds the error bounds of both.
+
+Decisions rely only on additions, multiplications, divisions, square roots and comparisons, because IEEE 754 rounds
+these correctly, whereas a library's sine may be less accurate on another machine. Library functions only propose a
+distance and a cell, which are then checked.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from fractions import Fraction
+from typing import Final, TypeVar
+
+import numpy as np
+from attrs import frozen
+from scipy.spatial import cKDTree
+
+from privopt.arrays import Bools, Floats, Ints
+from privopt.numbers.sampling import Source
+from privopt_spherical_laplace.sampler.exact import (
+    RADIUS_KM,
+    Digits,
+    GridCells,
+    NearestPoint,
+    Rounding,
+    draw_exactly,
+)
+
+__all__ = ["draw_positions", "propose_scaled_distance"]
+
+N = TypeVar("N", Floats, float)
+
+CHUNK: Final = 1 << 14
+_TAIL: Final = 2.0**-20
+_QUANTILE_MARGIN: Final = 2.0**-46
+"""U must lie at least this far inside the interval of G. The error of the computed G is less than 2^-48."""
+_POSITION_MARGIN: Final = 2.0**-46
+"""Margin of positions on the unit sphere. The error of the computed positions is less than 2^-48."""
+_NEWTON_STEPS: Final = 40
+
+# The parts of _QUARTER sum to pi / 2 up to 2^-122, and those of _LOG_TWO to ln 2 up to 2^-86. The first part has 33
+# bits at most, so that its products with small integers are exact.
+_QUARTER: Final = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
+_LOG_TWO: Final = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
+_EXP_TERMS: Final = tuple(1.0 / math.factorial(k) for k in range(15, -1, -1))
+_SINE_TERMS: Final = tuple((-1.0) ** k / math.factorial(2 * k + 1) for k in range(9, -1, -1))
+_COSINE_TERMS: Final = tuple((-1.0) ** k / math.factorial(2 * k) for k in range(10, -1, -1))
+
+
+def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:
+    """Evaluate a polynomial by Horner's method; the coefficient of the highest power comes first."""
+    total = np.full_like(x, coefficients[0])
+    for coefficient in coefficients[1:]:
+        total *= x
+        total += coefficient
+    return total
+
+
+def _exp_minus(x: Floats) -> Floats:
+    """Return exp(-x) for 0 <= x <= 64 with a relative error below 2^-50, by Taylor's series for |rest| < 0.35."""
+    halvings = np.rint(x / _LOG_TWO[0])
+    rest = (halvings * _LOG_TWO[0] - x) + halvings * _LOG_TWO[1]
+    return np.ldexp(_polynomial(_EXP_TERMS, rest), -halvings.astype(np.int64))
+
+
+def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
+    """Return the sine and cosine of angles in radians, of absolute value at most 16, with errors below 2^-50."""
+    quarters = np.rint(angle / (math.pi / 2))
+    rest = ((angle - quarters * _QUARTER[0]) - quarters * _QUARTER[1]) - quarters * _QUARTER[2]
+    square = rest * rest
+    sine, cosine = rest * _polynomial(_SINE_TERMS, square), _polynomial(_COSINE_TERMS, square)
+    turn = quarters.astype(np.int64) & 3
+    odd = (turn & 1).astype(bool)
+    sine, cosine = np.where(odd, cosine, sine), np.where(odd, sine, cosine)
+    return np.where(turn >= 2, -sine, sine), np.where((turn == 1) | (turn == 2), -cosine, cosine)
+
+
+def propose_scaled_distance(u: Floats, rate: float) -> Floats:
+    """Return approximate values of lambda G^-1(u) by Newton's method within a bracket; no proof relies on them."""
+    total = 1.0 + math.exp(-math.pi * rate)
+    lower, upper = np.zeros_like(u), np.full_like(u, min(math.pi * rate, 64.0))
+    s = np.full_like(u, min(1.0, math.pi * rate / 2))
+    with np.errstate(all="ignore"):
+        for _ in range(_NEWTON_STEPS):
+            sine, decay = np.sin(s / rate), np.exp(-s)
+            excess = 1.0 - decay * (np.cos(s / rate) + rate * sine) - u * total
+            lower, upper = np.where(excess > 0, lower, s), np.where(excess > 0, s, upper)
+            next_s = s - excess / (decay * sine * (rate + 1.0 / rate))
+            next_s = np.where((next_s > lower) & (next_s < upper), next_s, (lower + upper) / 2)
+            # At the root a step is rounding alone, and a halved bracket would lead away from it.
+            is_found = np.abs(excess) <= 2.0**-50
+            s = np.where(is_found, s, next_s)
+            if is_found.all():
+                break
+    return s
+
+
+def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
+    """Return angles t near G^-1(u) in radians, widths, and whether G^-1(u) is proved to lie in [t - width, t + width].
+
+    The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20.
+    """
+    s = propose_scaled_distance(u, rate)
+    density = np.maximum(np.exp(-s) * np.sin(s / rate) * (rate + 1.0 / rate), 2.0**-60)
+    width = 4.0 * _QUANTILE_MARGIN / density
+    target = u * (1.0 + float(_exp_minus(np.array([min(math.pi * rate, 64.0)]))[0]))
+    is_proved = (u >= _TAIL) & (u <= 1.0 - _TAIL) & (s > width) & (s + width < min(math.pi * rate, 48.0))
+    s = np.where(is_proved, s, 0.0)
+    for sign in (-1.0, 1.0):
+        end = np.where(is_proved, s + sign * width, 0.0)
+        sine, cosine = _sine_cosine(end / rate)
+        value = 1.0 - _exp_minus(end) * (cosine + rate * sine)
+        is_proved &= sign * (value - target) >= 2.0 * _QUANTILE_MARGIN
+    return s / rate, width / rate, is_proved
+
+
+@frozen
+class _Discs:
+    """Discs around n computed positions, in doubles, with the axes of :class:`Disc`.
+
+    Attributes:
+        east, north, up: (n,) centres of the discs.
+        margin: (n,) distance that a centre must have from every border between outputs, on the unit sphere.
+        longitude: (n,) longitudes in degrees of the places around which positions are drawn.
+        is_proved: (n,) whether a position is proved to lie in its disc.
+    """
+
+    east: Floats
+    north: Floats
+    up: Floats
+    margin: Floats
+    longitude: Floats
+    is_proved: Bools
+
+
+def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rate: float) -> _Discs:
+    """Return the discs of positions around places.
+
+    Args:
+        u, v: (n,) uniform numbers, for the distance and for the bearing.
+        latitudes, longitudes: (n,) coordinates of the places in degrees.
+        rate: lambda = epsilon R.
+    """
+    angle, width, is_proved = _enclose_distance(u, rate)
+    sine, cosine = _sine_cosine(angle)
+    bearing_sine, bearing_cosine = _sine_cosine(2 * math.pi * v)
+    latitude_sine, latitude_cosine = _sine_cosine(latitudes * (math.pi / 180))
+    outward = sine * bearing_cosine
+    return _Discs(
+        east=sine * bearing_sine,
+        north=cosine * latitude_cosine - outward * latitude_sine,
+        up=cosine * latitude_sine + outward * latitude_cosine,
+        # The exact sampler's disc lies within 5 widths of this centre, and it doubles the radius for longitudes.
+        margin=12.0 * width + _POSITION_MARGIN,
+        longitude=longitudes,
+        is_proved=is_proved,
+    )
+
+
+def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
+    """Return the rows and columns of the positions' cells, and whether each cell is proved.
+
+    Args:
+        discs: Discs that contain the positions.
+        side: Side of a cell, in degrees.
+        offset: Row k begins at the latitude (k + offset) side, and column k at the longitude (k + offset) side.
+        poles: Number of the row that is the cap around the north pole, with the single column 0. Row ``-poles`` is the
+            cap around the south pole. None if there are no caps.
+    """
+    axis_distance = np.sqrt(discs.east * discs.east + discs.north * discs.north)
+    latitude = np.degrees(np.arctan2(discs.up, axis_distance))
+    turn = np.degrees(np.arctan2(discs.east, discs.north))
+    rows = np.floor(latitude / side - offset)
+    columns = np.floor((discs.longitude + turn) / side - offset)
+    is_south, is_north = (np.zeros(len(rows), dtype=np.bool_) if poles is None else rows == k * poles for k in (-1, 1))
+    in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin
+    for step, sign, is_cap in ((0.0, 1.0, is_south), (1.0, -1.0, is_north)):
+        # Each difference is the distance from the border's great circle, as a part of the radius: positive inside.
+        sine, cosine = _sine_cosine((rows + (offset + step)) * side * (math.pi / 180))
+        in_row = in_row & (is_cap | (sign * (discs.up * cosine - axis_distance * sine) > discs.margin))
+        sine, cosine = _sine_cosine(((columns + (offset + step)) * side - discs.longitude) * (math.pi / 180))
+        in_column &= sign * (discs.east * cosine - discs.north * sine) > discs.margin
+    is_cap = is_south | is_north
+    # Numbers without a proof may be anything, even NaN, which cannot be converted to an integer.
+    numbers = [np.where(in_row, row, 0.0).astype(np.int64) for row in (rows, np.where(is_cap, 0.0, columns))]
+    return numbers[0], numbers[1], in_row & (in_column | is_cap)
+
+
+def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
+    """Return the number of the nearest point for each position, and whether it is proved."""
+    degrees = np.array([[float(a), float(b)] for a, b in rounding.points])
+    sine, cosine = _sine_cosine(degrees * (math.pi / 180))
+    points = np.column_stack([cosine[:, 0] * cosine[:, 1], cosine[:, 0] * sine[:, 1], sine[:, 0]])
+    sine_x, cosine_x = _sine_cosine(discs.longitude * (math.pi / 180))
+    centres = np.column_stack(
+        [discs.north * cosine_x - discs.east * sine_x, discs.north * sine_x + discs.east * cosine_x, discs.up]
+    )
+    if len(points) == 1:
+        return np.zeros(len(centres), dtype=np.int64), discs.is_proved
+    # The tree sums the squares of the same differences as any other program would, in IEEE operations.
+    finite_centres = np.where(discs.is_proved[:, None], centres, 0.0)
+    chords, nearest = cKDTree(points).query(finite_centres, k=2)
+    is_apart = chords[:, 1] - chords[:, 0] > 4.0 * discs.margin
+    return nearest[:, 0].astype(np.int64), discs.is_proved & is_apart
+
+
+def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
+    """Return outputs as :meth:`Rounding.decide` gives them, one in each row, and whether each output is proved."""
+    match rounding:
+        case Digits(digits):
+            scale = 10**digits
+            rows, columns, is_proved = _decide_cells(discs, 1.0 / scale, -0.5, 90 * scale)
+            return np.column_stack([rows, (columns + 180 * scale) % (360 * scale) - 180 * scale]), is_proved
+        case GridCells(side):
+            half = int(90 / side)
+            rows, columns, is_proved = _decide_cells(discs, float(side), 0.0, None)
+            return np.column_stack([rows + half, (columns + 2 * half) % (4 * half)]), is_proved
+        case NearestPoint():
+            numbers, is_proved = _decide_points(discs, rounding)
+            return numbers[:, None], is_proved
+        case _:
+            return np.zeros((len(discs.up), 1), dtype=np.int64), np.zeros(len(discs.up), dtype=np.bool_)
+
+
+def draw_positions(
+    latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, *, source: Source | None = None
+) -> Ints:
+    """Draw one position around each place, and return their roundings. It is the bulk form of :func:`draw_exactly`.
+
+    Args:
+        latitudes, longitudes: (n,) coordinates of the places in degrees; -90 to 90 and -180 to 180.
+        epsilon: Rate of the noise per km, 1e-6 to 1e6.
+        rounding: The rule that maps positions to outputs.
+        source: Function that returns random bytes; by default the operating system's. In each chunk of 16,384 rows, the
+            first words of U and V are read for all rows, and then the further words of the rows that need them.
+
+    Returns:
+        The outputs of ``rounding``, one in each row, shape (n, ``rounding.size``).
+    """
+    entropy = source or os.urandom
+    parts = [
+        _draw_chunk(latitudes[start : start + CHUNK], longitudes[start : start + CHUNK], epsilon, rounding, entropy)
+        for start in range(0, len(latitudes), CHUNK)
+    ]
+    return np.concatenate(parts) if parts else np.zeros((0, rounding.size), dtype=np.int64)
+
+
+def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
+    """Draw one chunk of positions: in doubles where they decide, and by the exact sampler in the other rows."""
+    words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)
+    u, v = (words * 2.0**-64).T
+    with np.errstate(all="ignore"):  # rows without a proof may hold anything
+        discs = _make_discs(u, v, latitudes, longitudes, float(epsilon * RADIUS_KM))
+        outputs, is_proved = _decide(discs, rounding)
+    for row in np.flatnonzero(~is_proved).tolist():
+        first_words = [int(word) for word in words[row]]
+        place = Fraction(float(latitudes[row])), Fraction(float(longitudes[row]))
+        outputs[row] = draw_exactly(*place, epsilon, rounding, source=entropy, words=first_words)
+    return outputs
