@@ -10,17 +10,17 @@ from privopt.interfaces import SolveContext
 from privopt_metric_dp.solvers.instance import Instance
 
 
-def grid(rows: int, cols: int, epsilon: float, within: float = 1.5, seed: int | None = None) -> Instance:
+def grid(rows: int, cols: int, epsilon: float, max_distance: float = 1.5, seed: int | None = None) -> Instance:
     """Return unit grid, pairs within a distance, uniform prior (or a random one), Euclidean cost."""
     places = np.array([(r, c) for r in range(rows) for c in range(cols)], dtype=float)
-    far = np.linalg.norm(places[:, None] - places[None], axis=2)
-    i, j = np.nonzero(np.triu(far <= within, 1))
+    distances = np.linalg.norm(places[:, None] - places[None], axis=2)
+    i, j = np.nonzero(np.triu(distances <= max_distance, 1))
     n = len(places)
     prior = np.full(n, 1 / n) if seed is None else np.random.default_rng(seed).dirichlet(np.full(n, 2.0))
     return Instance(
-        cost=prior[:, None] * far,
+        cost=prior[:, None] * distances,
         pairs=np.column_stack([i, j]),
-        distances=far[i, j],
+        distances=distances[i, j],
         epsilon=epsilon,
         coordinates=places,
     )

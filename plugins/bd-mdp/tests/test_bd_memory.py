@@ -10,9 +10,9 @@ from pathlib import Path
 import helpers
 import pytest
 
-from privopt.execution import memory
-from privopt.run.options import Options
+from privopt.execution import resources
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_bd_mdp import solver
 from privopt_bd_mdp.problem import Decomposition
@@ -24,7 +24,7 @@ import numba  # the small one needs none of it
 sys.path[:0] = sys.argv[1:]
 from pathlib import Path
 from conftest import grid
-from privopt.execution.memory import resident
+from privopt.execution.resources import resident
 from privopt.interfaces import SolveContext
 from privopt_bd_mdp import solver
 from privopt_bd_mdp.problem import Decomposition
@@ -47,13 +47,13 @@ print(next(int(line.split()[1]) * 1024 for line in status if line.startswith("Vm
 
 
 @pytest.mark.slow
-def test_rounds_take_the_memory_that_is_stated():
+def test_rounds_take_the_stated_memory():
     found_in = Path(__file__).parent, Path(helpers.__file__).parents[1]
     command = [sys.executable, "-c", MEASURE, *map(str, found_in)]
     for _ in range(2):  # the first may compile, which takes a gigabyte
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-    taken, stated = map(float, done.stdout.split())
-    assert 0.3 * stated <= taken <= 1.1 * stated
+        completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    peak_bytes, stated_bytes = map(float, completed.stdout.split())
+    assert 0.3 * stated_bytes <= peak_bytes <= 1.1 * stated_bytes
 
 
 @pytest.fixture
@@ -66,26 +66,27 @@ def problem(tmp_path):
     return tmp_path / "p.toml"
 
 
-def test_what_does_not_fit_is_not_begun(problem, monkeypatch):
+def test_skips_methods_that_do_not_fit(problem, monkeypatch):
     monkeypatch.setattr(solver._Rounds, "peak_bytes", lambda *_given: 1e12)
-    out = problem.parent / "out"
-    made = solve("bd-mdp", problem, out, Options(method="benders", solver="highs", memory=4.0))
-    assert not made.stopped
-    assert made.result.method == "benders"
-    assert made.result.status == "feasible"
-    assert "benders (needs 1e+03 GB of " in made.result.solver["path"]
-    plain = solve("exponential", problem, problem.parent / "plain").result.objective.value
-    assert made.result.objective.value <= plain * (1 + 1e-9)
-    assert verify(out).verdict == "proved"
+    output_folder = problem.parent / "out"
+    release = solve("bd-mdp", problem, output_folder, Options(method="benders", solver="highs", memory=4.0))
+    assert not release.stopped
+    assert release.result.method == "benders"
+    assert release.result.status == "feasible"
+    assert "benders (needs 1e+03" in release.result.solver["path"]
+    exponential_loss = solve("exponential", problem, problem.parent / "plain").result.objective.value
+    assert release.result.objective.value <= exponential_loss * (1 + 1e-9)
+    assert verify(output_folder).verdict == "proved"
 
 
-def test_rounds_end_where_there_is_no_room_for_another(make_grid, make_context, monkeypatch):
-    held = itertools.count(memory.PROGRAM_BYTES, 10**9)
-    monkeypatch.setattr("privopt.decompose.benders.resident", lambda: next(held))  # each round takes a gigabyte
+def test_rounds_end_when_memory_is_full(make_grid, make_context, monkeypatch):
+    resident_bytes = itertools.count(resources.PROGRAM_BYTES, 10**9)
+    # each round takes a gigabyte
+    monkeypatch.setattr("privopt.decompose.benders.resident", lambda: next(resident_bytes))
     options = Decomposition(start="cold", partition="minimum-boundary", subsets=3)
-    room = max(memory.resident(), memory.PROGRAM_BYTES) + 1e9
-    found = decompose(make_grid(3, 5, 1.0), options, make_context(gap=1e-6, memory=room))
-    (part,) = found.details["parts"]
+    memory_limit = max(resources.resident(), resources.PROGRAM_BYTES) + 1e9
+    result = decompose(make_grid(3, 5, 1.0), options, make_context(gap=1e-6, memory=memory_limit))
+    (part,) = result.details["parts"]
     assert part["rounds"] == 1
-    assert part["ended"] == "no room for another round"
-    assert found.status == "feasible"
+    assert "no room" in part["ended"]
+    assert result.status == "feasible"

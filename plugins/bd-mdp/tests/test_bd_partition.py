@@ -14,29 +14,29 @@ from privopt_bd_mdp.partition import boundary_of, make_partition, vertex_cover
 @st.composite
 def graphs(draw):
     nodes = draw(st.integers(1, 9))
-    every = list(combinations(range(nodes), 2))
-    edges = draw(st.lists(st.sampled_from(every), unique=True)) if every else []
+    node_pairs = list(combinations(range(nodes), 2))
+    edges = draw(st.lists(st.sampled_from(node_pairs), unique=True)) if node_pairs else []
     return nodes, np.array(sorted(edges), dtype=np.int64).reshape(-1, 2)
 
 
 @given(graphs())
-def test_a_vertex_cover_touches_every_edge_and_no_node_of_it_is_idle(graph):
+def test_vertex_cover_is_complete_and_minimal(graph):
     nodes, edges = graph
     cover = vertex_cover(nodes, edges)
     assert cover[edges].any(axis=1).all()
     for node in np.flatnonzero(cover):
-        less = cover.copy()
-        less[node] = False
-        assert not less[edges].any(axis=1).all()
+        smaller_cover = cover.copy()
+        smaller_cover[node] = False
+        assert not smaller_cover[edges].any(axis=1).all()
 
 
 @given(graphs(), st.data())
-def test_blocks_do_not_touch_and_hold_every_internal_node(graph, data):
+def test_blocks_are_separate_and_complete(graph, data):
     nodes, edges = graph
     subset = np.array(data.draw(st.lists(st.integers(0, 3), min_size=nodes, max_size=nodes)))
-    made = make_partition(subset, edges, cover=data.draw(st.booleans()))
-    assert ((made.block >= 0) == ~made.boundary).all()
-    inside = edges[~made.boundary[edges].any(axis=1)]
-    assert (made.block[inside[:, 0]] == made.block[inside[:, 1]]).all()
-    assert made.sizes.sum() == (~made.boundary).sum() > 0
-    assert made.border_count == boundary_of(subset, edges).sum() >= (made.boundary.sum() if nodes > 1 else 0)
+    partition = make_partition(subset, edges, cover=data.draw(st.booleans()))
+    assert ((partition.block >= 0) == ~partition.boundary).all()
+    internal_edges = edges[~partition.boundary[edges].any(axis=1)]
+    assert (partition.block[internal_edges[:, 0]] == partition.block[internal_edges[:, 1]]).all()
+    assert partition.sizes.sum() == (~partition.boundary).sum() > 0
+    assert partition.border_count == boundary_of(subset, edges).sum() >= (partition.boundary.sum() if nodes > 1 else 0)

@@ -40,14 +40,14 @@ main()
 
 def call(folder: Path, name: str, *options: object) -> list[str]:
     (folder / "p.toml").write_text(TOML)
-    given = ["solve", "bd-mdp", folder / "p.toml", "--out", folder / name, "--quiet", "--solver", "highs", *options]
-    return [sys.executable, "-m", "privopt", *map(str, given)]
+    arguments = ["solve", "bd-mdp", folder / "p.toml", "--out", folder / name, "--quiet", "--solver", "highs", *options]
+    return [sys.executable, "-m", "privopt", *map(str, arguments)]
 
 
-def finished(folder: Path, name: str, *options: object) -> dict:
+def run_to_end(folder: Path, name: str, *options: object) -> dict:
     """Run it in this process, to the end; with ``--jobs`` the blocks run in others."""
-    done = run(*call(folder, name, *options)[3:])
-    assert done.exit_code == 0, done.output
+    completed = run(*call(folder, name, *options)[3:])
+    assert completed.exit_code == 0, completed.output
     return json.loads((folder / name / "result.json").read_text())
 
 
@@ -55,40 +55,40 @@ def weights(folder: Path, name: str) -> np.ndarray:
     return np.load(folder / name / "mechanism.npz")["weights"]
 
 
-def paused(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
+def start_and_pause(folder: Path, name: str, *options: object) -> subprocess.Popen[str]:
     """Return the same, stopped where its first checkpoint is written; SIGCONT has it go on."""
     _, _, _, *arguments = call(folder, name, *options)
     process = subprocess.Popen([sys.executable, "-c", PAUSED, *arguments], stderr=subprocess.PIPE, text=True)
-    found = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-    assert found.si_code == os.CLD_STOPPED, process.communicate()
+    process_state = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert process_state.si_code == os.CLD_STOPPED, process.communicate()
     return process
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory):
+def single_process_run(tmp_path_factory):
     """Return a run in one process."""
     folder = tmp_path_factory.mktemp("alone")
-    result = finished(folder, "serial", "--gap", "1e-4")
+    result = run_to_end(folder, "serial", "--gap", "1e-4")
     assert result["status"] == "optimal"
     assert result["details"]["told"]["parts"][0]["rounds"] > 5
     return weights(folder, "serial"), result
 
 
-def test_two_processes_release_the_same_bit_for_bit(alone, tmp_path):
-    two = finished(tmp_path, "two", "--gap", "1e-4", "--jobs", "2")
-    assert (weights(tmp_path, "two") == alone[0]).all()
-    assert two["objective"] == alone[1]["objective"]
+def test_two_processes_release_the_same(single_process_run, tmp_path):
+    two_process_result = run_to_end(tmp_path, "two", "--gap", "1e-4", "--jobs", "2")
+    assert (weights(tmp_path, "two") == single_process_run[0]).all()
+    assert two_process_result["objective"] == single_process_run[1]["objective"]
 
 
-def test_a_killed_run_resumes_and_ends_with_the_same_bound(alone, tmp_path):
-    killed = paused(tmp_path, "out", "--gap", "1e-4")
+def test_killed_run_resumes_to_same_bound(single_process_run, tmp_path):
+    process = start_and_pause(tmp_path, "out", "--gap", "1e-4")
     file = tmp_path / "out.partial" / "part-0" / "benders.npz"
-    killed.kill()
-    killed.communicate()
-    assert killed.returncode == -signal.SIGKILL
+    process.kill()
+    process.communicate()
+    assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "out").exists()
     with np.load(file) as archive:
-        assert 0 < archive["rounds"] < alone[1]["details"]["told"]["parts"][0]["rounds"]
-    result = finished(tmp_path, "out", "--gap", "1e-4", "--resume")
-    assert result["objective"] == alone[1]["objective"]
-    assert (weights(tmp_path, "out") == alone[0]).all()
+        assert 0 < archive["rounds"] < single_process_run[1]["details"]["told"]["parts"][0]["rounds"]
+    result = run_to_end(tmp_path, "out", "--gap", "1e-4", "--resume")
+    assert result["objective"] == single_process_run[1]["objective"]
+    assert (weights(tmp_path, "out") == single_process_run[0]).all()

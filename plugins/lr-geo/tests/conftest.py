@@ -28,7 +28,7 @@ exponent = {exponent}
 def write(tmp_path):
     """Write a problem over an even grid; returns its path."""
 
-    def made(name: str = "problem", extra: str = "", **changes: Any) -> Path:
+    def write_problem(name: str = "problem", extra: str = "", **changes: Any) -> Path:
         keys: dict[str, Any] = {
             "rows": 5,
             "cols": 5,
@@ -47,4 +47,4 @@ def write(tmp_path):
         path.write_text(HEADER.format(**(keys | changes)) + extra)
         return path
 
-    return made
+    return write_problem

@@ -8,8 +8,8 @@ from helpers.mended_sums import rewrite
 
 import privopt as po
 from privopt.errors import InputError
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 
 PROBLEM = """
@@ -36,30 +36,30 @@ def run(folder, epsilon="4.0", users='"all"', method="exact"):
 
 
 @pytest.mark.parametrize("epsilon", ["4.0", "0.5"])  # column weights; the whole matrix
-def test_the_exact_method_holds_at_every_point(tmp_path, epsilon):
-    solved = run(tmp_path, epsilon)
-    result = solved.result
+def test_exact_method_holds_at_every_point(tmp_path, epsilon):
+    completed = run(tmp_path, epsilon)
+    result = completed.result
     assert (result.guarantee.scope, result.certificate.holds) == ("everywhere", True)
     assert result.certificate.checked == 18 * 16  # triangles times outputs
-    assert verify(solved.folder).complaints == ()
-    with np.load(solved.folder / "mechanism.npz") as archive:
+    assert verify(completed.folder).complaints == ()
+    with np.load(completed.folder / "mechanism.npz") as archive:
         assert archive["simplices"].shape == (18, 3)
         assert len(archive["pairs"]) == 0
-    release = po.open(solved.folder)
+    release = po.open(completed.folder)
     data = release.opened.problem.data
     assert result.objective.value == pytest.approx(float((data.weighted * release.opened.release.probabilities).sum()))
     assert len(release.sample(xy=(0.3, 0.5), count=10)) == 10
 
 
-def test_vertices_moved_apart_are_found(tmp_path):
+def test_finds_moved_vertices(tmp_path):
     """As if the same rows lay on a larger map, where they would promise more per km."""
-    found = verify(rewrite(run(tmp_path).folder, vertices=lambda mm: mm * 2))
-    assert found.verdict is None
-    assert any("vertices" in line for line in found.complaints)
+    verification = verify(rewrite(run(tmp_path).folder, vertices=lambda mm: mm * 2))
+    assert verification.verdict is None
+    assert any("vertices" in line for line in verification.complaints)
 
 
-def test_methods_and_users_that_promise_less_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"expected --method exact.*, got .*own matrix alone"):
+def test_refuses_methods_and_users_with_weaker_promise(tmp_path):
+    with pytest.raises(InputError, match=r"expected --method exact.*own matrix"):
         run(tmp_path, method="benders")
     with pytest.raises(InputError, match=r"lr-geo\.users.*some users"):
         run(tmp_path, users=json.dumps(["r1c1"]))

@@ -13,14 +13,14 @@ from lr_geo_paper.matching import matches
 from lr_geo_paper.trials import METHODS
 from privopt.declare import load_problem
 from privopt.interfaces import SolveContext
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
 
 
 @pytest.mark.slow
-def test_the_quick_form_makes_every_table_and_picture(tmp_path):
+def test_quick_form_makes_every_table_and_picture(tmp_path):
     assert main(["--quick", "--limit", "30", "--out", str(tmp_path)]) == 0
     for name in ("6", "9a", "9b", "10a", "10b", "11", "12", "13"):
         assert (tmp_path / f"figure{name}.png").stat().st_size > 1000
@@ -38,32 +38,32 @@ def test_the_quick_form_makes_every_table_and_picture(tmp_path):
         assert float(row["lower"]) <= float(row["upper"]) * (1 + 1e-6)
 
 
-def test_a_run_goes_on_where_it_was(tmp_path, monkeypatch):
+def test_run_resumes_and_skips_slow_forms(tmp_path, monkeypatch):
     """A row that is there is not run again; one that broke the limit on a smaller map is not tried on a larger one."""
     from lr_geo_paper import command
 
-    asked = []
+    form_names = []
 
-    def found(workshop, name, settings, limit, **options):
-        asked.append(name)
+    def run_form(workshop, name, settings, limit, **options):
+        form_names.append(name)
         return {"seconds": "> 1" if name == "LP" else 0.5, "cost": 1.0}
 
-    monkeypatch.setattr(command, "trial", found)
+    monkeypatch.setattr(command, "trial", run_form)
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
-    assert asked.count("LP") == 1
-    assert asked.count("LR-Geo") == 2
+    assert form_names.count("LP") == 1
+    assert form_names.count("LR-Geo") == 2
     later = [row for row in read_rows(tmp_path / "tables.csv") if row["method"] == "LP"]
     assert [row["seconds"] for row in later] == ["> 1", "> 1 (already at K = 16)"]
-    asked.clear()
+    form_names.clear()
     assert main(["--quick", "--only", "tables", "--out", str(tmp_path)]) == 0
-    assert asked == []
+    assert form_names == []
 
 
 def test_matches_counts_like_a_loop():
     chance = np.random.default_rng(1)
     beta, uploaded = np.sort(chance.random(200)), chance.random(30)
-    wanted = [int(((beta >= c - 0.2) & (beta <= c + 0.1)).sum()) for c in uploaded]
-    assert matches(beta, uploaded, 0.2, 0.1).tolist() == wanted
+    expected = [int(((beta >= c - 0.2) & (beta <= c + 0.1)).sum()) for c in uploaded]
+    assert matches(beta, uploaded, 0.2, 0.1).tolist() == expected
 
 
 def test_rome_by_air_is_stricter_than_by_road(tmp_path):
@@ -77,13 +77,13 @@ def test_rome_by_air_is_stricter_than_by_road(tmp_path):
 
 
 @pytest.mark.slow
-def test_exponent_one_beside_one_half(tmp_path):
+def test_full_form_costs_less_than_half(tmp_path):
     """On random maps of 36 places, epsilon 2: the full form costs less than the paper's half one, over all of them."""
     losses = {1.0: 0.0, 0.5: 0.0}
     for seed in range(6):
         chance = np.random.default_rng(seed)
-        at = np.array([(r, c) for r in range(6) for c in range(6)]) * 0.5 + chance.uniform(-0.15, 0.15, (36, 2))
-        lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(at))
+        points = np.array([(r, c) for r in range(6) for c in range(6)]) * 0.5 + chance.uniform(-0.15, 0.15, (36, 2))
+        lines = "".join(f"{i},{x},{y}\n" for i, (x, y) in enumerate(points))
         (tmp_path / "points.csv").write_text("id,x,y\n" + lines)
         for exponent in losses:
             (tmp_path / "problem.toml").write_text(
@@ -99,14 +99,14 @@ def test_exponent_one_beside_one_half(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("gap", "published"), [(0.05, "column_weights"), (1e-3, "weights")])
-def test_exact_meets_the_gap_also_where_the_star_is_feasible(tmp_path, gap, published):
+def test_exact_meets_gap_with_feasible_star(tmp_path, gap, published):
     """Rome's first 100 cells at epsilon 3: the star is a mechanism there, 2.35 % above the optimum."""
     path = rome(data_path("lrgeo_rome"), tmp_path, 100, Settings(epsilon="3.0", users='"all"'))
-    found = solve("lr-geo", path, tmp_path / "out", Options(method="exact", gap=gap)).result
+    result = solve("lr-geo", path, tmp_path / "out", Options(method="exact", gap=gap)).result
     best = solve("optimal-lp", path, tmp_path / "best", Options(gap=1e-4)).result.objective
-    value = found.details.facts["population"]["value"]
-    assert found.status == "optimal"
-    assert found.details.told["published"] == published
+    value = result.details.facts["population"]["value"]
+    assert result.status == "optimal"
+    assert result.details.told["published"] == published
     assert value - best.lower_bound <= gap * value
     assert value >= best.lower_bound
     assert (value > 1.02 * best.value) == (published == "column_weights")

@@ -28,13 +28,13 @@ def excess(rows, d, epsilon):
     return worst
 
 
-def published(d, user, f, epsilon, r_obf):
+def published_exponents(d, user, f, epsilon, r_obf):
     """Equation (19) as section 4.1.2 reads: full form inside the circle around the user, constant outside it."""
-    inside = d[user] <= r_obf
-    return -epsilon * f * np.where(inside, d, r_obf)
+    is_inside = d[user] <= r_obf
+    return -epsilon * f * np.where(is_inside, d, r_obf)
 
 
-def corrected(d, f, epsilon, r_obf):
+def corrected_exponents(d, f, epsilon, r_obf):
     return -epsilon * f * np.minimum(d, r_obf)
 
 
@@ -42,21 +42,25 @@ def test_published_centring_violates_theorem_4_4():
     """Two users share a location; the outputs around one of them are not those around the other."""
     d = distances([(x, 0) for x in range(9)])
     epsilon, f, r_obf = 1.0, 0.5, 2.0
-    one, other = published(d, 2, f, epsilon, r_obf), published(d, 4, f, epsilon, r_obf)
-    assert excess([(3, one[3]), (3, other[3])], d, epsilon) > 0.4  # the same place: the rows should be equal
-    ours = corrected(d, f, epsilon, r_obf)
-    assert excess([(i, ours[i]) for i in range(9)], d, epsilon) <= 1e-12
+    exponents_of_2, exponents_of_4 = (
+        published_exponents(d, 2, f, epsilon, r_obf),
+        published_exponents(d, 4, f, epsilon, r_obf),
+    )
+    # the same place: the rows should be equal
+    assert excess([(3, exponents_of_2[3]), (3, exponents_of_4[3])], d, epsilon) > 0.4
+    corrected = corrected_exponents(d, f, epsilon, r_obf)
+    assert excess([(i, corrected[i]) for i in range(9)], d, epsilon) <= 1e-12
 
 
 @given(points, st.sampled_from([0.5, 1.0]), st.sampled_from([0.3, 1.0, 4.0]), st.integers(1, 6))
-def test_our_centring_keeps_it_on_every_map(places, f, epsilon, r_obf):
+def test_corrected_centring_keeps_theorem_4_4(places, f, epsilon, r_obf):
     d = distances(places)
-    ours = corrected(d, f, epsilon, float(r_obf))
-    assert excess([(i, ours[i]) for i in range(len(places))], d, epsilon) <= 1e-9
+    corrected = corrected_exponents(d, f, epsilon, float(r_obf))
+    assert excess([(i, corrected[i]) for i in range(len(places))], d, epsilon) <= 1e-9
 
 
 @given(points, st.integers(1, 5), st.integers(0, 3))
-def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
+def test_tied_program_entries_keep_theorem_4_4(places, r_obf, r_exp):
     """The coefficients that the server uses, for two users with overlapping sets."""
     d = distances(places)
     n = len(places)
@@ -66,23 +70,23 @@ def test_tied_entries_of_the_program_keep_it(places, r_obf, r_exp):
     ]
     central = assemble(packages, Terms(epsilon=1.3, within=None, obfuscation_radius=float(r_obf), exponent=1.0))
     for s, piece in zip(sets, central.pieces, strict=True):
-        for t, other in zip(sets, central.pieces, strict=True):
+        for t, central_piece in zip(sets, central.pieces, strict=True):
             for a, i in enumerate(s):
                 for b, j in enumerate(t):
-                    both = (piece.mass[a] > 0) & (other.mass[b] > 0)
-                    ratio = np.log(piece.mass[a, both]) - np.log(other.mass[b, both])
+                    is_shared = (piece.mass[a] > 0) & (central_piece.mass[b] > 0)
+                    ratio = np.log(piece.mass[a, is_shared]) - np.log(central_piece.mass[b, is_shared])
                     assert (ratio <= 1.3 * d[i, j] + 1e-9).all()
 
 
 @given(st.lists(st.floats(-700, 0), min_size=1, max_size=50))
-def test_steady_exponential(values):
+def test_exponential_is_numerically_steady(values):
     x = np.array(values)
     assert np.allclose(steady_exp(x), np.exp(x), rtol=2e-15, atol=0)
 
 
 @settings(max_examples=30)
 @given(points, st.integers(0, 2**32 - 1))
-def test_rows_are_whole(places, seed):
+def test_rows_sum_to_the_total(places, seed):
     chance = np.random.default_rng(seed)
     d = distances(places)
     n = len(places)

@@ -25,37 +25,37 @@ def package():
     return Package(distances=d, reach=chance.random((3, 5)), costs=chance.random((3, 5)), free=np.eye(3, 5) > 0)
 
 
-def reached(value):
+def reachable_objects(value):
     """All objects that lead on from a value, classes and modules left out."""
-    found, left = {}, [value]
-    while left:
-        one = left.pop()
-        if id(one) not in found and not isinstance(one, type):
-            found[id(one)] = one
-            left += gc.get_referents(one)
-            left += [one.base] if isinstance(one, np.ndarray) and one.base is not None else []
-    return list(found.values())
+    objects_by_id, pending = {}, [value]
+    while pending:
+        item = pending.pop()
+        if id(item) not in objects_by_id and not isinstance(item, type):
+            objects_by_id[id(item)] = item
+            pending += gc.get_referents(item)
+            pending += [item.base] if isinstance(item, np.ndarray) and item.base is not None else []
+    return list(objects_by_id.values())
 
 
 @pytest.mark.parametrize("method", ["benders", "full"])
-def test_the_server_is_handed_packages_and_nothing_else(write, monkeypatch, method):
+def test_server_receives_only_packages(write, monkeypatch, method):
     """Numbers in arrays of its own: no name of a record, nothing of the problem, no order, no seed."""
     problem = LRGeoInstance.of(load_problem(LRGeoProblem, write()))
     handed = []
     solve = server.solve
 
-    def seen(*arguments, **options):
+    def record_and_solve(*arguments, **options):
         handed.append((arguments, options))
         return solve(*arguments, **options)
 
-    monkeypatch.setattr(server, "solve", seen)
+    monkeypatch.setattr(server, "solve", record_and_solve)
     LRGeo().solve(problem, SolveContext(method=method, solver="highs", seed=11))
     (((packages, terms, context), options),) = handed
     assert options == {}
     assert context.seed is None
     assert type(terms) is Terms
     assert [type(package) for package in packages] == [Package] * 2
-    kinds = {type(one) for package in packages for one in reached(package)}
+    kinds = {type(item) for package in packages for item in reachable_objects(package)}
     assert kinds <= {Package, np.ndarray, *(type(np.dtype(kind)) for kind in ("f8", "?"))}
     clients = clients_of(problem, 11)
     for package, client in zip(packages, clients, strict=True):
@@ -67,35 +67,35 @@ def test_the_server_is_handed_packages_and_nothing_else(write, monkeypatch, meth
             assert not np.array_equal(getattr(package, name), array), f"{name} in the order of the map"
 
 
-def test_the_table_is_asked_for_circles_alone(write, monkeypatch):
+def test_table_is_asked_only_for_circles(write, monkeypatch):
     from privopt_lr_geo.reference import ReferenceTable
 
     path = write()
     text = path.read_text().replace('kind = "distance"', 'kind = "travel-cost"')
     path.write_text(text + "reference_cell_km = 0.4\n")
-    asked = []
+    requests = []
     circle = ReferenceTable.circle
 
-    def seen(self, request):
-        asked.append(request)
-        found = circle(self, request)
-        assert type(found) is Extract
-        return found
+    def record_and_extract(self, request):
+        requests.append(request)
+        extract = circle(self, request)
+        assert type(extract) is Extract
+        return extract
 
-    monkeypatch.setattr(ReferenceTable, "circle", seen)
+    monkeypatch.setattr(ReferenceTable, "circle", record_and_extract)
     LRGeo().solve(LRGeoInstance.of(load_problem(LRGeoProblem, path)), SolveContext(method="full", solver="highs"))
-    assert [type(request) for request in asked] == [Request] * 2
-    assert {type(one) for request in asked for one in reached(request)} == {Request, int, float}
+    assert [type(request) for request in requests] == [Request] * 2
+    assert {type(item) for request in requests for item in reachable_objects(request)} == {Request, int, float}
 
 
-def test_messages_travel_as_bytes(package):
+def test_messages_round_trip_as_bytes(package):
     for message in (
         package,
         Answer(z=package.costs),
     ):
-        again = from_bytes(type(message), to_bytes(message))
+        decoded = from_bytes(type(message), to_bytes(message))
         for name, value in asdict(message).items():
-            assert np.array_equal(getattr(again, name), value)
+            assert np.array_equal(getattr(decoded, name), value)
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_messages_travel_as_bytes(package):
         ({"distances": np.zeros((3, 2))}, "distances"),
     ],
 )
-def test_packages_that_cannot_be_are_refused(package, change, words):
+def test_refuses_invalid_packages(package, change, words):
     with pytest.raises(InputError, match=words):
         evolve(package, **change)
 
 
-def test_other_bytes_are_refused(package, monkeypatch):
+def test_refuses_other_bytes(package, monkeypatch):
     raw = to_bytes(package)
     with pytest.raises(InputError, match="other bytes"):
         from_bytes(Package, raw[:-30])
-    with pytest.raises(InputError, match=r"expected format, z.*, got .*parts costs, distances, format, free, reach"):
+    with pytest.raises(InputError, match=r"expected format, z.*got .*costs.*reach"):
         from_bytes(Answer, raw)
     monkeypatch.setattr("privopt_lr_geo.messages.FORMAT_VERSION", 2)
     with pytest.raises(InputError, match=r"format: expected 2.*, got 1"):

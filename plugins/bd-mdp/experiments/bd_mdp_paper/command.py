@@ -76,13 +76,13 @@ class Experiments:
     losses: Losses
 
     @classmethod
-    def of(cls, given: Namespace) -> Experiments:
+    def of(cls, arguments: Namespace) -> Experiments:
         """Return the settings that the options ask for."""
-        plan = QUICK if given.size == "quick" else Plan()
-        if given.size == "full":
+        plan = QUICK if arguments.size == "quick" else Plan()
+        if arguments.size == "full":
             plan = evolve(plan, limit=3600.0)
-        plan = evolve(plan, limit=given.limit or plan.limit, instances=given.instances or plan.instances)
-        kinds, folder = Kinds.found(given.data, given.texts, given.vectors), given.out
+        plan = evolve(plan, limit=arguments.limit or plan.limit, instances=arguments.instances or plan.instances)
+        kinds, folder = Kinds.found(arguments.data, arguments.texts, arguments.vectors), arguments.out
         for missing in sorted({*PAPER, "rome500", "helsinki"} - set(kinds.names)):
             say(f"no source for {missing}: left out")
         return cls(
@@ -99,13 +99,13 @@ class Experiments:
         """The paper's kinds that there are sources for."""
         return [kind for kind in PAPER if kind in self.kinds.names]
 
-    def cell(self, kind: str, epsilon: float, method: str, **others: Any) -> Cell:
+    def cell(self, kind: str, epsilon: float, method: str, **changes: Any) -> Cell:
         """Return a cell at the plan's sizes."""
         plan = self.plan
         base = Cell(
             kind=kind, records=plan.records, epsilon=epsilon, method=method, limit=plan.limit, subsets=plan.blocks
         )
-        return evolve(base, **others)
+        return evolve(base, **changes)
 
     def small(self) -> list[Cell]:
         """Benders alone by partitioner, on small instances."""
@@ -200,9 +200,12 @@ class Experiments:
 
 
 def _options(parser: ArgumentParser) -> None:
-    named = os.environ.get("PRIVOPT_DATA")
+    data_folder = os.environ.get("PRIVOPT_DATA")
     parser.add_argument(
-        "--data", type=Path, default=Path(named) if named else None, help="folder of public data sets (PRIVOPT_DATA)"
+        "--data",
+        type=Path,
+        default=Path(data_folder) if data_folder else None,
+        help="folder of public data sets (PRIVOPT_DATA)",
     )
     parser.add_argument("--texts", type=Path, help="folder of .txt files that word vectors are trained on")
     parser.add_argument("--vectors", type=Path, help="word vectors in word2vec's or GloVe's text form instead of them")

@@ -42,10 +42,10 @@ class Graph:
     coordinates: Floats | None = None
 
     @classmethod
-    def of(cls, ends: Iterable[tuple[int, int, float]], count: int, coordinates: Floats | None = None) -> Graph:
+    def of(cls, arcs: Iterable[tuple[int, int, float]], count: int, coordinates: Floats | None = None) -> Graph:
         """From arcs with lengths in km: directions forgotten, the shortest of parallel arcs, loops left out."""
         best: dict[tuple[int, int], float] = {}
-        for a, b, length in ends:
+        for a, b, length in arcs:
             pair = (min(a, b), max(a, b))
             if a != b:
                 best[pair] = min(best.get(pair, np.inf), max(length, 1e-6))
@@ -75,8 +75,8 @@ def read_road_graph(file: Path) -> Graph:
     if not arcs:
         raise InputError([Fault(file.name, "", "no line 'a FROM TO LENGTH'", "a road graph of the DIMACS Challenge")])
     table = np.array(arcs, dtype=np.int64)
-    ends = ((a - 1, b - 1, max(metres, 1) * KM_PER_METRE) for a, b, metres in table.tolist())
-    return Graph.of(ends, int(table[:, :2].max()))
+    arc_lengths = ((a - 1, b - 1, max(metres, 1) * KM_PER_METRE) for a, b, metres in table.tolist())
+    return Graph.of(arc_lengths, int(table[:, :2].max()))
 
 
 def read_streets(file: Path) -> Graph:
@@ -94,24 +94,24 @@ def read_streets(file: Path) -> Graph:
         raise UsageError("OpenStreetMap extracts are read by the package osmium: install it") from None
     read: Iterable[Any] = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
     ways = [
-        [(n.ref, n.lon, n.lat) for n in way.nodes if n.location.valid()]
-        for way in read
-        if way.is_way() and way.tags.get("highway", "platform") not in NO_STREET
+        [(n.ref, n.lon, n.lat) for n in node_refs.nodes if n.location.valid()]
+        for node_refs in read
+        if node_refs.is_way() and node_refs.tags.get("highway", "platform") not in NO_STREET
     ]
     number: dict[int, int] = {}
     places: list[tuple[float, float]] = []
-    for way in ways:
-        for ref, lon, lat in way:
+    for node_refs in ways:
+        for ref, lon, lat in node_refs:
             if ref not in number:
                 number[ref] = len(places)
                 places.append((lon, lat))
     if not places:
         raise InputError([Fault(file.name, "", "no way with a key highway", "an extract with streets")])
     points = np.array(places)
-    joined = [(number[a[0]], number[b[0]]) for way in ways for a, b in pairwise(way)]
-    one, two = np.array(joined).T
-    km = haversine(points[one, ::-1], points[two, ::-1])
-    return Graph.of(zip(one.tolist(), two.tolist(), km.tolist(), strict=True), len(points), points)
+    node_pairs = [(number[a[0]], number[b[0]]) for node_refs in ways for a, b in pairwise(node_refs)]
+    tails, heads = np.array(node_pairs).T
+    km = haversine(points[tails, ::-1], points[heads, ::-1])
+    return Graph.of(zip(tails.tolist(), heads.tolist(), km.tolist(), strict=True), len(points), points)
 
 
 def read_nodes(file: Path) -> Floats:
@@ -144,8 +144,8 @@ def read_vectors(file: Path) -> tuple[list[str], Floats]:
         except ValueError as error:
             raise InputError([Fault(file.name, f"line {number}", str(error), "a word and numbers")]) from None
         if len(rows[-1]) != len(rows[0]):
-            found = f"{len(rows[-1])} numbers"
-            raise InputError([Fault(file.name, f"line {number}", found, f"{len(rows[0])} numbers, as the first has")])
+            actual = f"{len(rows[-1])} numbers"
+            raise InputError([Fault(file.name, f"line {number}", actual, f"{len(rows[0])} numbers, as the first has")])
         words.append(parts[0])
     return words, np.array(rows)
 
@@ -160,21 +160,21 @@ def train_vectors(texts: Sequence[str], words: int, dimensions: int, window: int
 
     tokens: list[list[str]] = [re.findall(r"[a-z]{3,}", re.sub(r"\\[a-zA-Z]+", " ", text).lower()) for text in texts]
     counts = Counter(token for text in tokens for token in text)
-    chosen = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
-    context = {word: number for number, word in enumerate(chosen[: max(4 * words, 4 * dimensions)])}
+    frequent_words = [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))]
+    context = {word: number for number, word in enumerate(frequent_words[: max(4 * words, 4 * dimensions)])}
     size = len(context)
     together = np.zeros((size, size))
     for text in tokens:
         ids = np.array([context.get(token, -1) for token in text])
         for step in range(1, window + 1):
             a, b = ids[:-step], ids[step:]
-            both = (a >= 0) & (b >= 0)
-            np.add.at(together, (a[both], b[both]), 1.0)
+            are_known = (a >= 0) & (b >= 0)
+            np.add.at(together, (a[are_known], b[are_known]), 1.0)
     together += together.T
     single = np.maximum(together.sum(axis=1), 1.0)
     mutual = np.log(np.maximum(together * together.sum() / np.outer(single, single), 1.0))
-    values, left = eigh(mutual)
+    values, left_vectors = eigh(mutual)
     strongest = np.argsort(-np.abs(values), kind="stable")[: min(dimensions, size - 1)]
-    vectors = (left[:, strongest] * np.sqrt(np.abs(values[strongest])))[:words]
+    vectors = (left_vectors[:, strongest] * np.sqrt(np.abs(values[strongest])))[:words]
     vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return chosen[:words], np.asarray(vectors)
+    return frequent_words[:words], np.asarray(vectors)

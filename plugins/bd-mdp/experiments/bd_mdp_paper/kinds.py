@@ -65,14 +65,14 @@ class Kinds:
     def found(cls, data: Path | None, texts: Path | None, vectors: Path | None = None) -> Kinds:
         """Return the kinds that a folder of public data sets has."""
 
-        def there(*parts: str) -> Path | None:
+        def existing_path(*parts: str) -> Path | None:
             path = None if data is None else data.joinpath(*parts)
             return path if path is not None and path.exists() else None
 
         return cls(
-            roads=there("rome99", "rome99.gr"),
-            streets=there("osm_small", "Helsinki.osm.pbf"),
-            places=there("bdmdp_rome", "rome500.csv"),
+            roads=existing_path("rome99", "rome99.gr"),
+            streets=existing_path("osm_small", "Helsinki.osm.pbf"),
+            places=existing_path("bdmdp_rome", "rome500.csv"),
             texts=texts,
             vectors=vectors,
         )
@@ -80,7 +80,7 @@ class Kinds:
     @property
     def names(self) -> tuple[str, ...]:
         """Kinds that can be made, those of the paper first."""
-        there: Mapping[str, object] = {
+        sources_by_kind: Mapping[str, object] = {
             "road": self.roads,
             "grid": True,
             "text": self.texts or self.vectors,
@@ -88,7 +88,7 @@ class Kinds:
             "rome500": self.places,
             "helsinki": self.streets,
         }
-        return tuple(name for name, source in there.items() if source)
+        return tuple(name for name, source in sources_by_kind.items() if source)
 
     def make(self, name: str, records: int, seed: int = 0) -> Source:
         """Return records of a kind.

@@ -42,16 +42,16 @@ class Losses:
             return
         source = self.kinds.make(kind, records, seed)
         instance = source.instance(epsilon, seed=seed)
-        began = time.monotonic()
+        start_seconds = time.monotonic()
         context = SolveContext(method="benders", solver="highs", gap=1e-2, search_time=Clock(limit, clock()))
         solution = decompose(instance, Decomposition(partition="minimum-boundary"), context)
-        other = instance.loss(exponential(source.distances, epsilon))
+        exponential_loss = instance.loss(exponential(source.distances, epsilon))
         row = {
             "benders": solution.objective,
             "lower_bound": solution.lower_bound,
             "gap": f"{solution.gap:.3g}",
-            "exponential": other,
-            "seconds": f"{time.monotonic() - began:.2f}",
+            "exponential": exponential_loss,
+            "seconds": f"{time.monotonic() - start_seconds:.2f}",
         }
         self.sheet.add({**key, **row})
-        say(f"losses: {kind}, epsilon {epsilon:g}: {solution.objective:.6g}, exponential {other:.6g}")
+        say(f"losses: {kind}, epsilon {epsilon:g}: {solution.objective:.6g}, exponential {exponential_loss:.6g}")

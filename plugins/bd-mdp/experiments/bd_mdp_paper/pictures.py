@@ -71,12 +71,14 @@ def blocks(runs: Runs, folder: Path, cells: Sequence[Cell]) -> None:
     for name, sheet, title in (("10", runs.blocks, "a block, mean of its rounds"), ("11", runs.masters, "the master")):
         figure, axes = _panels(len(kinds))
         for kind, ax in zip(kinds, axes[0], strict=True):
-            own = [cell for cell in cells if cell.kind == kind]
-            names = [cell.partition for cell in own]
-            some = [np.maximum(numbers(sheet.where(**cell.key), "seconds"), 1e-5) for cell in own]
-            shown = [(n, values) for n, values in zip(names, some, strict=True) if values.size]
-            if shown:
-                ax.boxplot([values for _, values in shown], tick_labels=[n.replace("-", "\n") for n, _ in shown])
+            kind_cells = [cell for cell in cells if cell.kind == kind]
+            names = [cell.partition for cell in kind_cells]
+            seconds_by_cell = [np.maximum(numbers(sheet.where(**cell.key), "seconds"), 1e-5) for cell in kind_cells]
+            drawn_series = [(n, values) for n, values in zip(names, seconds_by_cell, strict=True) if values.size]
+            if drawn_series:
+                ax.boxplot(
+                    [values for _, values in drawn_series], tick_labels=[n.replace("-", "\n") for n, _ in drawn_series]
+                )
                 ax.set_yscale("log")
             dress(ax, f"{kind}: {title}", "", "seconds")
             ax.tick_params(axis="x", labelsize=5)
@@ -88,12 +90,12 @@ def subsets(sizes: Sizes, folder: Path, counts: Sequence[int]) -> None:
     kinds = [kind for kind in PAPER if sizes.sheet.where(kind=kind)]
     figure, axes = _panels(len(kinds))
     for kind, ax in zip(kinds, axes[0], strict=True):
-        for what, colour in (("block_mean", COLOURS[0]), ("component_mean", COLOURS[1])):
+        for measure, colour in (("block_mean", COLOURS[0]), ("component_mean", COLOURS[1])):
             for pairs, line in (("all", "--"), ("reduced", "-")):
                 rows = sizes.sheet.where(kind=kind, pairs=pairs, partition="distance-vector")
                 rows = [row for row in rows if int(row["subsets"]) in counts]
-                label = f"{what.split('_')[0]}, {pairs} pairs"
-                curve(ax, rows, "subsets", what, bars=False, style=line, color=colour, label=label)
+                label = f"{measure.split('_')[0]}, {pairs} pairs"
+                curve(ax, rows, "subsets", measure, bars=False, style=line, color=colour, label=label)
         dress(ax, kind, "subsets M", "records, mean", legend=kind == kinds[0])
     save(figure, folder / "fig-12.png")
 
@@ -123,14 +125,14 @@ def _trajectory(source: Path, cell: Cell) -> tuple[Any, Any, Any] | None:
 def convergence(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
     """Fig. 17 to 20: bounds by round from a cold start, partitioner by partitioner."""
     for number, kind in enumerate(PAPER, 17):
-        own = [cell for cell in cells if cell.kind == kind]
-        if not own:
+        kind_cells = [cell for cell in cells if cell.kind == kind]
+        if not kind_cells:
             continue
-        figure, axes = _panels(len(own))
-        for cell, ax in zip(own, axes[0], strict=True):
-            found = _trajectory(source, cell)
-            if found is not None:
-                _, lower, upper = found
+        figure, axes = _panels(len(kind_cells))
+        for cell, ax in zip(kind_cells, axes[0], strict=True):
+            trajectory = _trajectory(source, cell)
+            if trajectory is not None:
+                _, lower, upper = trajectory
                 ax.plot(upper, color=COLOURS[1], label="upper")
                 ax.plot(lower, color=COLOURS[0], label="lower")
                 ax.set_ylim(0.0, 1.5 * float(np.nanmin(upper)) or None)
@@ -146,10 +148,10 @@ def races(source: Path, folder: Path, cells: Sequence[Cell]) -> None:
     figure, axes = _panels(len(kinds))
     for key, ax in zip(kinds, axes[0], strict=True):
         for cell in cells:
-            found = _trajectory(source, cell) if (cell.kind, cell.records, cell.epsilon) == key else None
-            if found is None:
+            trajectory = _trajectory(source, cell) if (cell.kind, cell.records, cell.epsilon) == key else None
+            if trajectory is None:
                 continue
-            seconds, lower, upper = found
+            seconds, lower, upper = trajectory
             gap = np.maximum(100 * (upper - lower) / np.maximum(np.abs(upper), 1e-300), 1e-4)
             colour = COLOURS[list(METHODS).index(cell.method)]
             ax.plot(np.maximum(seconds, 1e-3), gap, ".-", color=colour, label=cell.method, markersize=3)

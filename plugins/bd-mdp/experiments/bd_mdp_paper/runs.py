@@ -107,8 +107,8 @@ class Runs:
 
     def __attrs_post_init__(self) -> None:
         self.main = Sheet(self.folder / "runs.csv", KEY, VALUES)
-        more = ("records_inside", "boundary_records", "rounds_to_feasible", "seconds")
-        self.blocks = Sheet(self.folder / "blocks.csv", (*KEY, "block"), more)
+        value_columns = ("records_inside", "boundary_records", "rounds_to_feasible", "seconds")
+        self.blocks = Sheet(self.folder / "blocks.csv", (*KEY, "block"), value_columns)
         self.masters = Sheet(self.folder / "masters.csv", (*KEY, "round"), ("seconds",))
 
     def do(self, cell: Cell) -> None:
@@ -116,27 +116,27 @@ class Runs:
         if self.main.has(**cell.key):
             return
         instance = self.kinds.make(cell.kind, cell.records, cell.seed).instance(cell.epsilon, cell.outputs, cell.seed)
-        spent = time.process_time()
+        start_cpu_seconds = time.process_time()
         if cell.method in METHODS:
             row = self._benders(cell, instance)
         elif cell.method in OTHERS:
             row = _by_auto(cell, instance) if cell.method == "auto" else _by_highs(cell, instance)
         else:
             raise UsageError(f"method {cell.method!r}; expected one of {', '.join([*METHODS, *OTHERS])}")
-        row["cpu_seconds"] = f"{time.process_time() - spent:.2f}"
-        shown = row["seconds"] if row["status"] == "optimal" else f"> {cell.limit:g}"
-        self.main.add({**cell.key, **row, "shown": shown})
+        row["cpu_seconds"] = f"{time.process_time() - start_cpu_seconds:.2f}"
+        seconds_text = row["seconds"] if row["status"] == "optimal" else f"> {cell.limit:g}"
+        self.main.add({**cell.key, **row, "shown": seconds_text})
         say(", ".join(f"{name} {value}" for name, value in {**cell.key, **row}.items() if value != ""))
 
     def _benders(self, cell: Cell, instance: Instance) -> dict[str, Any]:
-        began = time.monotonic()
+        start_seconds = time.monotonic()
         context = SolveContext(method="benders", solver="highs", gap=GAP, search_time=Clock(cell.limit, clock()))
-        wanted = Decomposition(partition=cell.partition, subsets=cell.subsets, **METHODS[cell.method])  # type: ignore[arg-type]
+        decomposition = Decomposition(partition=cell.partition, subsets=cell.subsets, **METHODS[cell.method])  # type: ignore[arg-type]
         try:
-            solution = decompose(instance, wanted, context)
+            solution = decompose(instance, decomposition, context)
         except PrivoptError as error:
-            return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
-        seconds, parts = time.monotonic() - began, solution.details["parts"]
+            return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - start_seconds:.2f}"}
+        seconds, parts = time.monotonic() - start_seconds, solution.details["parts"]
         self._keep_trajectory(cell, solution.trajectory)
         self.blocks.once(cell.key, lambda: _blocks(parts))
         self.masters.once(cell.key, lambda: _masters(parts))
@@ -170,10 +170,10 @@ def _blocks(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
         if "seconds_by_block" not in part:
             continue
         rows = zip(*(part[column] for column in columns), strict=True)
-        for block, (inside, around, first, seconds) in enumerate(rows):
+        for block, (inside_count, around, first, seconds) in enumerate(rows):
             yield {
                 "block": f"{number}.{block}",
-                "records_inside": inside,
+                "records_inside": inside_count,
                 "boundary_records": around,
                 "rounds_to_feasible": first,
                 "seconds": f"{seconds / max(part['rounds'], 1):.5f}",
@@ -191,34 +191,38 @@ def _masters(parts: Sequence[dict[str, Any]]) -> Iterator[Row]:
 def _by_auto(cell: Cell, instance: Instance) -> dict[str, Any]:
     from privopt_metric_dp.solvers.auto import solve
 
-    began = time.monotonic()
+    start_seconds = time.monotonic()
     try:
-        found = solve(instance, gap=GAP, search_time=Clock(cell.limit, clock()))
+        answer = solve(instance, gap=GAP, search_time=Clock(cell.limit, clock()))
     except PrivoptError as error:
-        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
+        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - start_seconds:.2f}"}
     return {
-        "status": found.status,
-        "seconds": f"{time.monotonic() - began:.2f}",
-        "gap": f"{found.gap:.3g}",
-        "loss": found.objective,
-        "lower_bound": found.lower_bound,
+        "status": answer.status,
+        "seconds": f"{time.monotonic() - start_seconds:.2f}",
+        "gap": f"{answer.gap:.3g}",
+        "loss": answer.objective,
+        "lower_bound": answer.lower_bound,
     }
 
 
 def _by_highs(cell: Cell, instance: Instance) -> dict[str, Any]:
     from privopt.backends import get
 
-    began = time.monotonic()
-    way = "ipm" if cell.method == "interior-point" else "simplex"
+    start_seconds = time.monotonic()
+    highs_method = "ipm" if cell.method == "interior-point" else "simplex"
     try:
         form = PMO.of(instance).form
-        left = cell.limit - (time.monotonic() - began)
-        found = get("highs").solve(form, time_limit=left, method=way) if left > 0 else None
+        remaining_seconds = cell.limit - (time.monotonic() - start_seconds)
+        answer = (
+            get("highs").solve(form, time_limit=remaining_seconds, method=highs_method)
+            if remaining_seconds > 0
+            else None
+        )
     except PrivoptError as error:
-        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - began:.2f}"}
-    solved = found is not None and found.outcome.value == "optimal"
+        return {"status": f"failed: {error}", "seconds": f"{time.monotonic() - start_seconds:.2f}"}
+    is_optimal = answer is not None and answer.outcome.value == "optimal"
     return {
-        "status": "optimal" if solved else "stopped",
-        "seconds": f"{time.monotonic() - began:.2f}",
-        "loss": found.objective if found is not None and found.objective is not None else "",
+        "status": "optimal" if is_optimal else "stopped",
+        "seconds": f"{time.monotonic() - start_seconds:.2f}",
+        "loss": answer.objective if answer is not None and answer.objective is not None else "",
     }

@@ -79,12 +79,14 @@ class Sizes:
                 "subsets": subsets,
                 "pairs": "reduced" if reduced else "all",
             }
-            left = [name for name in names if not self.sheet.has(**key, partition=name)]
-            if not left:
+            missing_names = [name for name in names if not self.sheet.has(**key, partition=name)]
+            if not missing_names:
                 continue
             source = source or self.kinds.make(kind, records, seed)
             pairs = source.pairs(reduced=reduced, slack=SLACK)
-            self.sheet.add(*({**key, "partition": name, **_sizes(source, pairs, name, subsets)} for name in left))
+            self.sheet.add(
+                *({**key, "partition": name, **_sizes(source, pairs, name, subsets)} for name in missing_names)
+            )
         say(f"sizes: {kind} {seed}, {subsets} subsets")
 
     def map(self, kind: str, records: int, subsets: int) -> None:
@@ -109,15 +111,15 @@ def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, An
     subsets, as the authors' code counts them.
     """
     subset = partition(name, _records(source, pairs), subsets)
-    ends = boundary_of(subset, pairs)
-    internal = np.bincount(subset[~ends], minlength=int(subset.max()) + 1)
-    parts = _components(len(subset), pairs[ends[pairs].all(axis=1)], ends)
-    across = _components(len(subset), pairs[subset[pairs[:, 0]] != subset[pairs[:, 1]]], ends)
-    made = make_partition(subset, pairs)
+    is_boundary = boundary_of(subset, pairs)
+    internal = np.bincount(subset[~is_boundary], minlength=int(subset.max()) + 1)
+    parts = _components(len(subset), pairs[is_boundary[pairs].all(axis=1)], is_boundary)
+    across = _components(len(subset), pairs[subset[pairs[:, 0]] != subset[pairs[:, 1]]], is_boundary)
+    partition_made = make_partition(subset, pairs)
     return {
-        "crossing": made.crossing,
-        "boundary": int(ends.sum()),
-        "cover": int(made.boundary.sum()),
+        "crossing": partition_made.crossing,
+        "boundary": int(is_boundary.sum()),
+        "cover": int(partition_made.boundary.sum()),
         "block_mean": f"{internal.mean():.4g}",
         "block_max": int(internal.max()),
         "component_mean": f"{parts.mean():.4g}" if parts.size else 0,
@@ -127,7 +129,7 @@ def _sizes(source: Source, pairs: Ints, name: str, subsets: int) -> dict[str, An
     }
 
 
-def _components(records: int, pairs: Ints, chosen: NDArray[np.bool_]) -> Ints:
+def _components(records: int, pairs: Ints, is_selected: NDArray[np.bool_]) -> Ints:
     from privopt.numbers.graphs import components
 
-    return np.bincount(np.unique(components(records, pairs)[chosen], return_inverse=True)[1])
+    return np.bincount(np.unique(components(records, pairs)[is_selected], return_inverse=True)[1])

@@ -53,8 +53,8 @@ class Source:
         if self.travel is None:
             return self.distances[:, outputs]
         n = len(self.travel)
-        ends = np.random.default_rng([seed, 48]).integers(0, n, DESTINATIONS)
-        to = self.travel[:, ends]
+        destinations = np.random.default_rng([seed, 48]).integers(0, n, DESTINATIONS)
+        to = self.travel[:, destinations]
         loss = np.zeros((n, len(outputs)))
         for column in to.T:
             loss += np.abs(column[:, None] - column[None, outputs])
@@ -69,12 +69,12 @@ class Source:
             seed: of outputs and destinations.
         """
         n = len(self.distances)
-        chosen = np.arange(n)
+        output_numbers = np.arange(n)
         if outputs is not None and outputs < n:
-            chosen = np.sort(np.random.default_rng([seed, 1]).choice(n, outputs, replace=False))
+            output_numbers = np.sort(np.random.default_rng([seed, 1]).choice(n, outputs, replace=False))
         pairs = self.pairs()
         return Instance(
-            cost=self.loss(chosen, seed) / n,
+            cost=self.loss(output_numbers, seed) / n,
             pairs=pairs,
             distances=self.distances[pairs[:, 0], pairs[:, 1]],
             epsilon=epsilon,
@@ -101,8 +101,8 @@ def _table(points: Floats) -> Floats:
 
 def radius_for(distances: Floats, degree: float = DEGREE) -> float:
     """Return the least distance within which records have ``degree`` neighbours in the mean, at least."""
-    every = np.sort(distances[np.triu_indices(len(distances), 1)])
-    return float(every[min(len(every), int(np.ceil(degree * len(distances) / 2))) - 1])
+    sorted_distances = np.sort(distances[np.triu_indices(len(distances), 1)])
+    return float(sorted_distances[min(len(sorted_distances), int(np.ceil(degree * len(distances) / 2))) - 1])
 
 
 def grid(rows: int, cols: int, cell_km: float = 1.0) -> Source:
@@ -149,25 +149,25 @@ def roads(
     degree = np.bincount(graph.edges.ravel(), minlength=graph.count)
     fit = degree >= 3 if crossings else np.ones(graph.count, dtype=np.bool_)
     rng = np.random.default_rng(0)
-    some = rng.choice(graph.count, min(graph.count, 64), replace=False)
-    reach = graph.paths(some)
+    sampled_nodes = rng.choice(graph.count, min(graph.count, 64), replace=False)
+    reach = graph.paths(sampled_nodes)
     main = int(np.isfinite(reach).sum(axis=1).argmax())
-    inside = np.flatnonzero(np.isfinite(reach[main]) & fit)
-    if len(inside) < records:
-        raise UsageError(f"the largest component has {len(inside)} such nodes; expected {records}")
-    joined = reach[np.isfinite(reach[:, inside[0]])]
-    centre = int(inside[joined[:, inside].max(axis=0).argmin()])
+    inside_nodes = np.flatnonzero(np.isfinite(reach[main]) & fit)
+    if len(inside_nodes) < records:
+        raise UsageError(f"the largest component has {len(inside_nodes)} such nodes; expected {records}")
+    connected_reach = reach[np.isfinite(reach[:, inside_nodes[0]])]
+    centre = int(inside_nodes[connected_reach[:, inside_nodes].max(axis=0).argmin()])
     if seed:
-        centre = int(np.random.default_rng(seed).choice(inside))
-    near = np.sort(np.argsort(np.where(fit, graph.paths(centre), np.inf), kind="stable")[:records])
-    table = graph.paths(near)[:, near]
+        centre = int(np.random.default_rng(seed).choice(inside_nodes))
+    nearest_nodes = np.sort(np.argsort(np.where(fit, graph.paths(centre), np.inf), kind="stable")[:records])
+    table = graph.paths(nearest_nodes)[:, nearest_nodes]
     table = np.minimum(table, table.T)
     return Source(
         name=name,
         distances=table,
         within=radius_for(table) if within is None else within,
         travel=table,
-        coordinates=None if graph.coordinates is None else graph.coordinates[near],
+        coordinates=None if graph.coordinates is None else graph.coordinates[nearest_nodes],
     )
 
 
@@ -183,15 +183,17 @@ def nodes(file: Path, records: int | None = None, neighbours: int = 8, within: f
     table = haversine(points[:, None, ::-1], points[None, :, ::-1])
     table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
-    near = np.argsort(table, axis=1, kind="stable")[:, 1 : neighbours + 1]
-    ends = {(min(a, b), max(a, b)) for a, row in enumerate(near.tolist()) for b in row}
-    edges = np.array(sorted(ends), dtype=np.int64)
+    nearest_places = np.argsort(table, axis=1, kind="stable")[:, 1 : neighbours + 1]
+    edge_set = {(min(a, b), max(a, b)) for a, row in enumerate(nearest_places.tolist()) for b in row}
+    edges = np.array(sorted(edge_set), dtype=np.int64)
     graph = Graph(edges=edges, lengths=np.maximum(table[edges[:, 0], edges[:, 1]], 1e-6), count=len(points))
     travel = graph.paths()
     while not np.isfinite(travel).all():
-        apart = np.where(np.isfinite(travel), np.inf, table)
-        link = np.array(np.unravel_index(apart.argmin(), apart.shape), dtype=np.int64)
-        graph = evolve(graph, edges=np.vstack([graph.edges, link]), lengths=np.append(graph.lengths, apart.min()))
+        separate_distances = np.where(np.isfinite(travel), np.inf, table)
+        link = np.array(np.unravel_index(separate_distances.argmin(), separate_distances.shape), dtype=np.int64)
+        graph = evolve(
+            graph, edges=np.vstack([graph.edges, link]), lengths=np.append(graph.lengths, separate_distances.min())
+        )
         travel = graph.paths()
     return Source(name="rome500", distances=table, within=within, travel=travel, coordinates=points)
 
@@ -202,8 +204,8 @@ def words(vectors: Floats, records: int | None = None, seed: int = 0) -> Source:
     The first ``records`` of them for seed 0, else a random choice.
     """
     count = len(vectors) if records is None else min(records, len(vectors))
-    chosen = np.arange(count)
+    word_numbers = np.arange(count)
     if seed:
-        chosen = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
-    table = _table(vectors[chosen])
-    return Source(name="text", distances=table, within=radius_for(table), coordinates=vectors[chosen])
+        word_numbers = np.sort(np.random.default_rng(seed).choice(len(vectors), count, replace=False))
+    table = _table(vectors[word_numbers])
+    return Source(name="text", distances=table, within=radius_for(table), coordinates=vectors[word_numbers])

@@ -1,4 +1,9 @@
-"""BD-mDP: Benders decomposition for metric differential privacy (IJCAI 2024)."""
+"""BD-mDP: Benders decomposition for metric differential privacy (Qiu, IJCAI 2024).
+
+This file only registers the mechanism and its methods. :mod:`privopt_bd_mdp.model` contains the linear program and its
+path cuts, :mod:`privopt_bd_mdp.partitioners` the ways to split the records, and :mod:`privopt_bd_mdp.solver` the
+sequence of solvers for each part.
+"""
 
 from collections.abc import Sequence
 
@@ -9,7 +14,10 @@ __all__ = ["privopt_mechanisms"]
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the optimal mechanism by decomposition, and by every other method of optimal-lp."""
+    """Return the specification of ``bd-mdp`` with its methods: Benders decomposition and those of ``optimal-lp``.
+
+    The first method is the default. ``decomposes`` adds each registered decomposer as a further method.
+    """
     return [
         MechanismSpec(
             name="bd-mdp",

@@ -11,7 +11,11 @@ __all__ = ["PROFILE"]
 
 
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
-    """Return a table that uses every partitioner, by the size of the case; Benders' own rounds too, in some cases."""
+    """Return the table ``[bd-mdp]`` of a generated problem file, with a partitioner that the case's size determines.
+
+    If the number of records is odd, Benders' rounds also start cold, so they must find the optimum on their own.
+    """
+    # The case chooses the partitioner, so that a failing case fails again, while many cases cover all partitioners.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]
     table: dict[str, Any] = {"partition": kind, "subsets": min(2, case.records)}
     if case.records % 2:

@@ -1,4 +1,4 @@
-"""BD-mDP as a mechanism: method benders, those of optimal-lp, and every registered decomposer."""
+"""The mechanism BD-mDP: method benders, the methods of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from privopt.interfaces import SolveContext
 from privopt.search.incumbent import Answer
 from privopt_bd_mdp.problem import BDmDPProblem
 from privopt_metric_dp.mechanisms.certifier import CertifiedRelease, MatrixOffers, instance_view
-from privopt_metric_dp.mechanisms.registered import Optimal
+from privopt_metric_dp.mechanisms.optimal_lp import Optimal
 from privopt_metric_dp.problem.data import MetricInstance
 
 __all__ = ["BDmDP"]
 
 
 class BDmDP(Optimal[BDmDPProblem]):
-    """The optimal mechanism by partition and decomposition (Qiu, IJCAI 2024)."""
+    """The optimal mechanism, computed by partitioning the records and decomposing the program (Qiu, IJCAI 2024)."""
 
     problem_class = BDmDPProblem
     kit = "privopt_bd_mdp.kit:PROFILE"
     reporting = "privopt_bd_mdp.report:BDmDPReporting"
 
     def search(self, problem: MetricInstance[BDmDPProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Search by decomposition, or by a method of optimal-lp."""
+        """Search for a matrix by the method ``context.method``, and offer every result to ``incumbent``.
+
+        Methods of optimal-lp run as in that mechanism. ``benders`` and the names of registered decomposers run the
+        solvers of :class:`privopt_bd_mdp.solver.Parts` on each connected component of the required pairs.
+        """
+        # Imported here, because solvers take long to import and many commands only read the registration.
         from privopt_bd_mdp.solver import Parts
         from privopt_metric_dp.solvers.auto import METHODS, search
         from privopt_metric_dp.solvers.instance import Instance
@@ -35,12 +40,17 @@ class BDmDP(Optimal[BDmDPProblem]):
             return
         options, instance = problem.declared.bd_mdp, Instance.of(problem.data)
         offers = instance_view(problem.data, incumbent)
+        # The figures are noted before the search and filled in during it, so that a stopped run has them as well.
         parts = Parts(instance, options, evolve(context, gap=offers.gap))
         incumbent.note("", partition=options.partition, parts=parts.figures)
         search(instance, offers, lambda: context.free_memory, parts)
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return also the figures of each part, where the report finds them."""
+        """Return the solver's summary and its details for result.json.
+
+        After a decomposition, the details are those of the answer plus its trajectory, because the report reads the
+        figures of each part from them (:func:`privopt_bd_mdp.report.sections`).
+        """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:
             details = {**answer.details, "trajectory": answer.trajectory}

@@ -1,4 +1,8 @@
-"""The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its rows by number."""
+"""The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its path cuts.
+
+:class:`PMO` translates between the instance and the rows and columns of its linear program. :class:`PathRows` adds
+constraints between boundary records, which follow from paths (Property 3.2), when a point of the master violates them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 from privopt.dsl.form import StandardForm
 from privopt.numbers.graphs import edge_matrix
 from privopt_bd_mdp.partition import Partition
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["PMO", "PathRows"]
@@ -23,7 +27,7 @@ __all__ = ["PMO", "PathRows"]
 
 @frozen(kw_only=True, eq=False)
 class PMO:
-    """The perturbation matrix optimisation of an instance, compiled.
+    """The compiled linear program (perturbation matrix optimisation) of an instance.
 
     Attributes:
         instance: The records, outputs and pairs.
@@ -36,7 +40,11 @@ class PMO:
 
     @classmethod
     def of(cls, instance: Instance) -> PMO:
-        """Compile the model of an instance."""
+        """Build the linear program of an instance in the modelling language, and compile it.
+
+        Its variables are the entries z_ik of the (N, K) matrix. The rows ``mass`` make each record's probabilities add
+        up to 1; the rows ``geo-ind`` are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
+        """
         n, count = instance.records, instance.outputs
         lengths = instance.lengths
         # Pairs are sorted by a single key, so that the length of any pair is found by binary search.
@@ -44,6 +52,8 @@ class PMO:
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
 
         def length(a: Ints, b: Ints) -> Floats:
+            """Return the log-ratios allowed between records ``a[p]`` and ``b[p]`` for each required pair p."""
+            # A pair is stored once, with the smaller record first.
             low, high = np.minimum(a, b), np.maximum(a, b)
             pair_lengths: Floats = lengths[order[np.searchsorted(keys, low * n + high)]]
             return pair_lengths
@@ -56,32 +66,40 @@ class PMO:
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
         model.require("mass", Eq(total(z[i, k], over=k), 1), forall=i)
         if len(instance.pairs):
+            # All pairs forwards, then all backwards: to_duals(), multipliers() and PathRows rely on this order.
             directed_pairs = np.concatenate([instance.pairs, instance.pairs[:, ::-1]])
             model.require("geo-ind", Le(z[i, k], exp(d[i, j]) * z[j, k]), forall=(i, j, k), where=directed_pairs)
         return cls(instance=instance, form=model.compile())
 
     def columns_of(self, records: Ints) -> Ints:
-        """Return the columns of the entries z_ik of some records."""
+        """Return the column numbers of the entries z_ik of ``records`` and all outputs k, record by record."""
         k = self.instance.outputs
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) mechanism of a point; its rows are scaled to add up to one."""
+        """Return the (N, K) obfuscation matrix at a point ``x``, which has a value for each column of the program.
+
+        Solvers meet constraints only up to a tolerance, so negative entries become 0 and rows are scaled to sum to 1.
+        """
         start = self.form.variable("z").start
         z = np.maximum(x[start : start + self.instance.cost.size].reshape(self.instance.cost.shape), 0.0)
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def mass_prices(self, duals: Floats) -> Floats:
-        """Return the (N,) multipliers of the rows that fix the sum of each record's probabilities."""
+        """Return the (N,) dual values of the ``mass`` rows from ``duals``, the dual values of all rows."""
         mass = self.form.family("mass")
         return duals[mass.start : mass.stop]
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return multipliers of the privacy rows as a vector over all rows, with the best mass prices."""
+        """Return a dual vector over all rows of the program, from ``multipliers`` of the privacy rows.
+
+        The duals of the ``mass`` rows are chosen as large as dual feasibility allows, which gives the best bound.
+        """
         duals = np.zeros(self.form.shape[0])
         if len(self.instance.pairs):
             forward, backward = multipliers.arrays(len(self.instance.pairs), self.instance.outputs)
             rows = self.form.family("geo-ind")
+            # The rows are z_ik - exp(d) z_jk <= 0, whose duals are at most 0 when a cost is minimised.
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
         # The largest feasible price of a record's mass is the least reduced cost in its row.
         reduced = self.form.c - self.form.A.T @ duals
@@ -90,31 +108,37 @@ class PMO:
         return duals
 
     def multipliers(self, duals: Floats) -> Multipliers:
-        """Return the multipliers of the privacy rows from a vector over all rows."""
+        """Return the multipliers of the privacy rows from ``duals``, the dual values of all rows of the program.
+
+        This is the inverse of :meth:`to_duals`; the duals of the ``mass`` rows follow from the others.
+        """
         shape = (2, len(self.instance.pairs), self.instance.outputs)
         if not shape[1]:
             return Multipliers.zero()
         rows = self.form.family("geo-ind")
+        # A dual of the wrong sign is a rounding error of the solver; multipliers must not be negative.
         values = np.maximum(-duals[rows.start : rows.stop], 0.0).reshape(shape)
-        return Multipliers.whole(values[0], values[1])
+        return Multipliers.from_arrays(values[0], values[1])
 
 
 class PathRows:
-    """Path cuts (Property 3.2), added if the master's point violates them: ``z_ik <= exp(D_ij) z_jk``.
+    """Path cuts ``z_ik <= exp(D_ij) z_jk`` (Property 3.2), which are added when the master's point violates them.
 
     ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    combination of the rows along the path, which is its proof.
+    combination of the rows along the path; this combination is its proof.
     """
 
     MOST_ROWS = 4000
-    """The greatest number of cuts added at a time; the most violated come first."""
+    """The largest number of cuts added at a time. The most violated cuts come first."""
 
     DEEPEST = 25.0
-    """Longer paths (as log-ratios) are omitted, because doubles could not tell what they cut off."""
+    """Longer paths (as log-ratios) are omitted, because their cuts are beyond the precision of doubles."""
 
     MISSED = 1e-7
+    """A cut is added if the point violates it by more than this, about the feasibility tolerance of solvers."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
+        """Compute the shortest paths between all boundary records of ``partition``."""
         self.pmo = pmo
         instance, n = pmo.instance, pmo.instance.records
         self.boundary = np.flatnonzero(partition.boundary)
@@ -131,13 +155,18 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Return the cuts that ``z``, the entries of the boundary records, violates; None if there are none."""
+        """Return the path cuts that a point of the master problem violates most, or None if it violates no cut.
+
+        Args:
+            z: The entries z_ik of the boundary records, as the master orders them: record by record.
+        """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
         excess = table[self._from] - np.exp(self._length)[:, None] * table[self._to]
         path, k = np.nonzero(excess > self.MISSED)
         if not len(path):
             return None
+        # Stable, so that ties are broken by the numbers of path and output and a run can be repeated.
         worst = np.argsort(-excess[path, k], kind="stable")[: self.MOST_ROWS]
         path, k = path[worst], k[worst]
         # Rows are scaled by exp(-D / 2), so that both coefficients are equally far from 1.
@@ -153,9 +182,22 @@ class PathRows:
         return ValidRows(matrix=matrix, upper=np.zeros(len(path)), proof=self._prove_rows(path, k, half))
 
     def _prove_rows(self, path: Ints, k: Ints, half: Floats) -> Any:
-        """Return each cut as a negative combination of the rows along its path, each times the growth before it."""
+        """Return the proof of each cut: the multipliers of the program's rows whose combination is the cut.
+
+        Each ``geo-ind`` row along the path is multiplied by exp(length of the path before the row). The entries of all
+        records between the two ends then cancel.
+
+        Args:
+            path: (C,) For each cut, its number among the pairs of boundary records in ``self._from`` and ``self._to``.
+            k: (C,) The output of each cut.
+            half: (C,) The factor by which the cut was scaled.
+
+        Returns:
+            (C, rows of the program) sparse matrix; entries are negative, like the duals of rows that are ``<= 0``.
+        """
         form, instance = self.pmo.form, self.pmo.instance
         start = form.family("geo-ind").start
+        # A path is traced once, although it may have a cut for every output.
         steps: dict[int, tuple[list[int], list[float]]] = {}
         places: list[int] = []
         values: list[float] = []
@@ -170,7 +212,8 @@ class PathRows:
         return sparse.csr_matrix((values, places, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
-        """Return the numbers of the directed pairs along a path from its first record, and the growth before each."""
+        """Return the numbers of the directed pairs along path ``p``, and exp(length of the path before each pair)."""
+        # Dijkstra stores the predecessor of each record, so a path is read from its end to its start.
         first, node = int(self.boundary[self._from[p]]), int(self.boundary[self._to[p]])
         nodes = [node]
         while node != first:
@@ -178,6 +221,8 @@ class PathRows:
             nodes.append(node)
         nodes.reverse()
         numbers = self._number[nodes[:-1], nodes[1:]]
+        # Row numbers of backward pairs follow those of the forward ones, hence the remainder.
         lengths = self.pmo.instance.lengths[numbers % len(self.pmo.instance.pairs)]
+        # z_0 <= exp(d_1) z_1 <= exp(d_1 + d_2) z_2 ...: each row is multiplied by the growth up to its first record.
         reached = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])
         return numbers.tolist(), np.exp(reached).tolist()

@@ -1,8 +1,8 @@
-"""Partitions of the nodes of a graph: boundary nodes, and the connected components inside.
+"""Partitions of the nodes of a graph: boundary nodes, and blocks of internal nodes.
 
-A block is a connected set of internal nodes; the boundary is what the master keeps. Either both ends of every edge
-between two subsets are on it (Qiu, IJCAI 2024, Definition 3.2). Or one end of each is enough: a vertex cover of these
-edges, which is smaller.
+A block is a connected set of internal nodes; the master problem keeps the boundary nodes. The boundary contains either
+both ends of every edge between two subsets (Qiu, IJCAI 2024, Definition 3.2), or at least one end of each. The latter
+is a vertex cover of these edges, which is smaller.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class Partition:
     Attributes:
         subset: (N,) The subset of each node, from 0.
         boundary: (N,) Whether the master keeps a node.
-        block: (N,) The block of each internal node, from 0 in the order of first occurrence; -1 on the boundary.
+        block: (N,) The block of each internal node, numbered from 0 in the order of first occurrence; -1 on the
+            boundary.
         crossing: The number of edges between subsets.
         border_count: The number of nodes with an edge into another subset (the paper's boundary).
     """
@@ -39,19 +40,32 @@ class Partition:
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Count the boundary nodes that have an edge into each block."""
+        """Return the number of boundary nodes that have an edge into each block.
+
+        These are the nodes whose entries occur in the block's cuts, so the counts estimate the size of the cuts.
+
+        Args:
+            edges: (E, 2) The edges of the graph, each in one direction.
+        """
+        # In both directions, so that an edge is found whichever of its ends is the internal node.
         directed_edges = np.concatenate([edges, edges[:, ::-1]])
         outgoing = directed_edges[(self.block[directed_edges[:, 0]] >= 0) & self.boundary[directed_edges[:, 1]]]
+        # A node with several edges into a block counts once.
         block_neighbours = np.unique(np.column_stack([self.block[outgoing[:, 0]], outgoing[:, 1]]), axis=0)
         return np.bincount(block_neighbours[:, 0], minlength=len(self.sizes))
 
     def members(self) -> list[Ints]:
-        """Return the nodes of each block."""
+        """Return the internal nodes of each block, one array per block."""
         return [np.flatnonzero(self.block == number) for number in range(len(self.sizes))]
 
 
 def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
-    """Mark the nodes with an edge into another subset."""
+    """Return an (N,) mask of the nodes that have an edge into another subset: the paper's boundary.
+
+    Args:
+        subset: (N,) The subset of each node.
+        edges: (E, 2) The edges.
+    """
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]
     is_on_boundary = np.zeros(len(subset), dtype=np.bool_)
     is_on_boundary[crossing.ravel()] = True
@@ -59,14 +73,20 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 
 
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
-    """Find a small set of nodes that touches every edge.
+    """Return an (N,) mask of a small set of nodes that touches every edge (a vertex cover).
 
-    If the graph is bipartite, the set is smallest (König's theorem, from a maximum matching). Otherwise nodes are
-    added greedily by degree, and those that turn out to be redundant are removed.
+    A small cover means few variables in the master problem. If the graph is bipartite, the set is smallest (König's
+    theorem, from a maximum matching). Otherwise nodes are added greedily by degree, and those that turn out to be
+    redundant are removed.
+
+    Args:
+        nodes: The number of nodes, N.
+        edges: (E, 2) The edges.
     """
     cover = np.zeros(nodes, dtype=np.bool_)
     if not len(edges):
         return cover
+    # Two subsets always give a bipartite graph of crossing edges, three or more need not.
     koenig = _bipartite_cover(nodes, edges)
     if koenig is not None:
         return koenig
@@ -76,6 +96,7 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
         best = int(degree.argmax())
         cover[best] = True
         is_uncovered &= (edges != best).all(axis=1)
+    # A node is redundant if the cover has all of its neighbours. One by one, as a removal changes later checks.
     for node in np.flatnonzero(cover):
         others = edges[(edges == node).any(axis=1)]
         if cover[others[others != node]].all():
@@ -84,12 +105,17 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
 
 
 def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
+    """Return an (N,) mask of a smallest vertex cover if the graph is bipartite, and None otherwise.
+
+    In a bipartite graph the smallest cover has as many nodes as a maximum matching has edges (König's theorem).
+    """
     import networkx as nx
 
     graph = nx.Graph(edges.tolist())
     if not nx.is_bipartite(graph):
         return None
     cover = np.zeros(nodes, dtype=np.bool_)
+    # Components and nodes are sorted, because the order of sets must not decide between covers of equal size.
     for part in sorted(nx.connected_components(graph), key=min):
         piece = graph.subgraph(sorted(part))
         first_side = sorted(nx.bipartite.sets(piece)[0])
@@ -99,13 +125,15 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
 
 
 def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partition:
-    """Make the partition of a graph from the subsets of its nodes.
+    """Compute the boundary and the blocks that follow from the subsets of a graph's nodes.
 
     Args:
         subset: (N,) The label of each node's subset.
         edges: (E, 2) The edges.
-        cover: Whether one end of each edge between subsets is on the boundary, instead of both.
+        cover: Whether the boundary is a vertex cover of the edges between subsets, with at least one end of each. If
+            False, both ends are on the boundary, as in the paper.
     """
+    # Partitioners may leave labels out; here they become 0, 1, 2, ...
     subset = np.unique(np.asarray(subset), return_inverse=True)[1].astype(np.int64)
     nodes = len(subset)
     crossing = edges[subset[edges[:, 0]] != subset[edges[:, 1]]]

@@ -1,4 +1,4 @@
-"""Partitions of the records (paper, section 3.4 and supplement C), and one with few boundary records."""
+"""Partitioners: the paper's (section 3.4 and supplement C), and one that yields few boundary records."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privopt_bd_mdp.problem import PARTITIONS
 __all__ = ["Records", "partition"]
 
 PARTITION_SEED: Final = 0
-"""A fixed seed, so that the partition is a function of the problem."""
+"""A fixed seed, so that the partition depends only on the problem."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,10 +25,10 @@ class Records:
     """The input of the partitioners: N records and E edges of the mDP graph.
 
     Attributes:
-        edges: (E, 2) The neighbouring records.
-        lengths: (E,) Their distances.
-        coordinates: (N, dim) The records' coordinates; None if they have none.
-        count: N.
+        edges: (E, 2) The pairs of neighbouring records.
+        lengths: (E,) The distances of these pairs.
+        coordinates: (N, dim) The records' coordinates; None if the records have none.
+        count: The number N of records.
     """
 
     edges: Ints
@@ -47,6 +47,7 @@ class Records:
 
         table = np.asarray(dijkstra(edge_matrix(self.count, self.edges, self.lengths), directed=False))
         is_reachable = np.isfinite(table)
+        # k-means needs finite numbers, so unreachable records are at twice the greatest finite distance.
         return np.where(is_reachable, table, 2.0 * float(table[is_reachable].max(initial=1.0)))
 
 
@@ -56,7 +57,7 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
     Args:
         kind: One of :data:`privopt_bd_mdp.problem.PARTITIONS`.
         records: The records and their graph.
-        subsets: The number of subsets, M; at most one for each record is used.
+        subsets: The number of subsets, M. Larger values than the number of records are reduced to it.
 
     Returns:
         (N,) labels from 0. Some labels may be missing, because a partitioner may leave a subset empty.
@@ -67,6 +68,7 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
     count = min(subsets, records.count)
     if count <= 1:
         return np.zeros(records.count, dtype=np.int64)
+    # Records without coordinates are clustered by their distances instead.
     if kind == "records" and records.coordinates is not None:
         return _k_means(records.coordinates, count)
     if kind in ("distance-vector", "records"):
@@ -81,17 +83,22 @@ def partition(kind: str, records: Records, subsets: int) -> Ints:
 
 
 def _k_means(rows: Floats, count: int) -> Ints:
+    """Return (N,) labels of ``count`` k-means clusters of the rows (N, dim), the best result of four seeded starts."""
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # fewer distinct rows than subsets: fewer subsets
+        # scikit-learn warns if there are fewer distinct rows than clusters; then some labels are simply not used.
+        warnings.simplefilter("ignore", ConvergenceWarning)
         labels = KMeans(n_clusters=count, n_init=4, random_state=PARTITION_SEED).fit_predict(rows)
     return np.asarray(labels, dtype=np.int64)
 
 
 def _cluster_spectrally(records: Records, count: int) -> Ints:
-    """Cluster the rows of the first eigenvectors of the Laplacian L = D - W by k-means (Equations (43) to (46))."""
+    """Return (N,) labels of ``count`` clusters, found by spectral clustering (paper, Equations (43) to (46)).
+
+    The rows of the matrix of the first eigenvectors of the graph Laplacian L = D - W are clustered by k-means.
+    """
     from scipy.linalg import eigh
 
     adjacency = records.adjacency.toarray()
@@ -103,16 +110,18 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 
 
 def _partition_by_metis(records: Records, count: int) -> Ints:
-    """Partition by METIS into parts of similar size with a small boundary ("communication volume").
+    """Return (N,) labels of ``count`` parts of similar size with a small boundary ("communication volume"), by METIS.
 
     The sizes of parts may differ by a fifth. With equal sizes METIS leaves nearly twice the boundary on a grid.
     """
     import pymetis
 
     if not len(records.edges):
+        # Without edges any split has an empty boundary; records are dealt out evenly.
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
+    # objtype=1 minimises the communication volume; ufactor=200 allows parts 20 % above the mean size.
     options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=PARTITION_SEED)
     _, labels = pymetis.part_graph(count, adjacency=neighbours, recursive=False, options=options)
     return np.asarray(labels, dtype=np.int64)

@@ -1,9 +1,11 @@
-"""The report's section on the decomposition: parts, blocks, boundaries, rounds."""
+"""The report's section on the decomposition: its parts, blocks, boundaries and rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+
+from attrs import evolve
 
 from privopt.interfaces import Result
 from privopt.report import Section, table_section
@@ -13,6 +15,7 @@ from privopt_metric_dp.report.reporting import MetricReporting
 
 __all__ = ["BDmDPReporting", "sections"]
 
+# Heading of each column of the report's table, by the key of a part's figures (solver._count_figures).
 COLUMNS = {
     "records": "records",
     "pairs": "pairs",
@@ -25,15 +28,19 @@ COLUMNS = {
 
 
 class BDmDPReporting(MetricReporting):
-    """The report of metric mechanisms, and a section on the decomposition."""
+    """The report of metric mechanisms with a section on the decomposition."""
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the body of the report."""
+        """Return the sections of every metric mechanism's report, followed by the one on the decomposition."""
         return [*super().report(problem, release, result), *sections(result)]
 
 
 def sections(result: Result) -> Sequence[Section]:
-    """Return a section for each connected part that was decomposed; none if none was."""
+    """Return a section with a table row for each decomposed connected part, or nothing if there are none.
+
+    A part is not decomposed if a closed form solved it, or if the method was not a decomposition.
+    """
+    # ``told`` are figures of the solver that verify does not check, which is why the text says so.
     solver_figures = result.details.told
     parts = solver_figures.get("parts", ())
     if not parts:
@@ -43,4 +50,5 @@ def sections(result: Result) -> Sequence[Section]:
         "own. These figures are the solver's word; loss, bound and privacy above do not rest on them."
     )
     rows = [tuple(part.get(name, "") for name in COLUMNS) for part in parts]
-    return (table_section("The decomposition", tuple(COLUMNS.values()), rows, lead),)
+    section = table_section("The decomposition", tuple(COLUMNS.values()), rows, lead)
+    return (evolve(section, for_experts=True),)

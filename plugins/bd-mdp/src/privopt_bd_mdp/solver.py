@@ -1,4 +1,8 @@
-"""Solvers for the decomposition of one problem: the methods of optimal-lp, then Benders rounds from what they found."""
+"""The sequence of solvers for one problem: methods of optimal-lp, then Benders rounds from their best result.
+
+:class:`Parts` chooses the solvers of each connected part. :func:`decompose` runs them outside a release, in floating
+point and without certificates.
+"""
 
 from __future__ import annotations
 
@@ -27,22 +31,26 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""Called with the multipliers and the point after each round."""
+"""Called after each round with the dual values of all rows and the point. Either is None if the round has none."""
 OWN: Final = "benders"
-"""The decomposition of this module; every other method is the name of a registered decomposer."""
+"""The decomposition of this module. Every other method is the name of a registered decomposer."""
 HALF_SHARE: Final = 0.5
 """If a round of columns leaves more than this share of the gap, the interior point method takes over."""
 A_NUMBER: Final = 1500.0
-"""Bytes of a coefficient of the program while it is made, cut up, and held by the solvers of master and blocks,
-measured (tests/test_bd_memory.py)."""
+"""Measured bytes for each coefficient of the program while it is built, split, and held by the solvers of master and
+blocks (tests/test_bd_memory.py).
+"""
 A_SLOPE: Final = 120.0
-"""Bytes of an entry of a cut, in the driver and in the master's solver together."""
+"""Bytes for each entry of a cut, in the driver and the master's solver together."""
 BLOCK_CUTS: Final = 40
-"""Approximate number of cuts of a block in the master; cuts without a multiplier for some rounds are dropped."""
+"""Approximate number of cuts of a block in the master. Cuts whose multiplier is 0 for some rounds are dropped."""
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
-    """Partition the records of a connected instance; one end of each crossing pair is on the boundary."""
+    """Partition the records of a connected instance into at most ``subsets`` subsets by the chosen partitioner.
+
+    The boundary is a vertex cover: it has at least one end of each required pair between two subsets.
+    """
     records = Records(
         edges=instance.pairs, lengths=instance.distances, count=instance.records, coordinates=instance.coordinates
     )
@@ -50,13 +58,19 @@ def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Pa
 
 
 def decompose(instance: Instance, options: Decomposition, context: SolveContext) -> Solution:
-    """Solve an instance in doubles, up to the gap ``context.gap``.
+    """Solve an instance in floating point to the optimality gap ``context.gap``.
 
     Records at distance 0 are merged, implied pairs are dropped, and connected components are solved one by one
     (Property 3.1).
 
+    Args:
+        instance: The records, costs, required pairs and epsilon.
+        options: The table ``[bd-mdp]`` of the problem file.
+        context: The gap, the limits and the method.
+
     Returns:
-        The answer. Its details have ``parts``, the figures of each decomposed component, and ``path``.
+        The answer. Its details contain ``parts``, the figures of each decomposed component, and ``path``, the solvers
+        that ran.
 
     Raises:
         SolverError: A solver failed.
@@ -74,9 +88,12 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """The ladder of solvers for the connected parts of an instance.
+    """Chooses the sequence of solvers that run on each connected part of an instance.
 
     Attributes:
+        records: The number of records of the whole instance.
+        options: The table ``[bd-mdp]`` of the problem file.
+        context: The limits and options of the run.
         figures: The figures of each decomposed part, in the order in which they were started.
     """
 
@@ -85,7 +102,15 @@ class Parts:
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
-        """Yield the solvers of a part: methods of optimal-lp, or the star alone, or none; then the decomposition."""
+        """Yield the solvers to run on a part, in order: first those that find a start, then the decomposition.
+
+        If ``start`` is ``"auto"``, methods of optimal-lp find a start. If ``"star"``, the star mechanism does, a closed
+        form computed from shortest-path distances. If ``"cold"``, there is no start.
+
+        Args:
+            part: A connected part of the instance.
+            memory_left: Returns the bytes that may still be allocated; not used here.
+        """
         options, context = self.options, self.context
         folder = None if context.checkpoint is None else context.checkpoint / f"part-{len(self.figures)}"
         # A part gets subsets in proportion to its records.
@@ -105,7 +130,17 @@ class Parts:
 
 
 def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
-    """Return the figures of a part before it is solved."""
+    """Return the sizes of a connected part and of its partition, for result.json and the report.
+
+    "boundary" counts the records that the master problem keeps, and "boundary_both_sides" those with a pair into
+    another subset. Blocks are the groups of other records, each of which is a subproblem.
+
+    ``_Rounds.solve`` later updates ``rounds`` and adds the decomposer's own figures.
+
+    Args:
+        instance: The part.
+        division: The partition of its records.
+    """
     return {
         "records": instance.records,
         "pairs": len(instance.pairs),
@@ -123,7 +158,15 @@ def _count_figures(instance: Instance, division: Partition) -> dict[str, Any]:
 
 @define(eq=False)
 class _Rounds:
-    """The rounds of a decomposition: Benders' from the best known point, or those of a registered decomposer."""
+    """The solver of one part by decomposition: Benders' rounds from the best known point, or a registered decomposer.
+
+    Attributes:
+        partition: The partition of the part's records.
+        options: The table ``[bd-mdp]`` of the problem file.
+        context: The limits of the run, with the part's own folder for checkpoints.
+        figures: The figures of the part, which :meth:`solve` updates.
+        name: The method: :data:`OWN`, or the name of a registered decomposer.
+    """
 
     partition: Partition
     options: Decomposition
@@ -135,30 +178,33 @@ class _Rounds:
         self.name = self.context.method
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the additional memory of Benders' rounds: the program, its parts, paths and cuts.
+        """Return the estimated additional bytes that Benders' rounds need for the program, its parts and cuts.
 
-        A cut of a block has an entry for each boundary record with an edge into it. The memory of another decomposer is
-        unknown, and 0 is returned.
+        A cut of a block has an entry for each boundary record with an edge into the block. The memory of any other
+        decomposer is unknown; 0 is returned for it.
         """
         if self.name != OWN:
             return 0.0
         instance = part.instance
         records, outputs = instance.cost.shape
+        # For every output a pair has two rows of two coefficients, and a record has a cost and a term of its mass row.
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
         slopes = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
+        # The last term covers the tables of PathRows, which have an entry for each two records.
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Solve a part; see :class:`Solver`.
+        """Solve a part by decomposition, and offer every point and its multipliers (see :class:`Solver`).
 
         Raises:
             RegistryError: A decomposer returned something other than ``Decomposed``.
         """
+        # Blocks are sets of columns; all other columns belong to boundary records and form the master problem.
         pmo = PMO.of(part.instance)
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer a point and its multipliers as an answer for the part."""
+            """Offer a point ``x`` and the dual values of all rows for the part. Either may be None."""
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
             offers.offer(
@@ -180,6 +226,17 @@ class _Rounds:
         offer(result.duals, result.x)
 
     def _run_benders(self, pmo: PMO, blocks: list[Ints], offers: PartOffers, improve: Improve) -> Decomposed:
+        """Run Benders' rounds from the best matrix and multipliers that earlier solvers offered.
+
+        Args:
+            pmo: The linear program of the part.
+            blocks: The columns of the program that belong to each block.
+            offers: The best results so far, and the gap to reach.
+            improve: Called with the duals and the point of each round.
+
+        Raises:
+            SolverError: The solver of the master or of a block failed.
+        """
         best = offers.best
         start = Start(x=None if best.candidate is None else evaluate(best.candidate).ravel())
         if self.options.start != "cold" and best.proof is not None:

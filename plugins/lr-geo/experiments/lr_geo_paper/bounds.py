@@ -45,7 +45,7 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
     data, floors = problem.data, problem.data.prior[around.records, None] * floors
     points = data.records.coordinates
     instance = Instance(
-        cost=floors[:, _undominated(floors)],
+        cost=floors[:, _undominated_columns(floors)],
         pairs=around.pairs,
         distances=around.lengths,
         epsilon=float(data.epsilon),
@@ -58,20 +58,20 @@ def _floors(data: MetricData, costs: TableCosts | None, records: Ints) -> Floats
     """Return (n, K) no more than the true costs; with a table Equation (33) over the whole map."""
     if costs is None:
         return data.cost[records]
-    whole = costs.table.rows(np.arange(len(costs.cells.coordinates)))
-    return estimate_costs(costs.places, costs.cells, records, whole).lower
+    all_rows = costs.table.rows(np.arange(len(costs.cells.coordinates)))
+    return estimate_costs(costs.places, costs.cells, records, all_rows).lower
 
 
-def _undominated(cost: Floats) -> Ints:
+def _undominated_columns(cost: Floats) -> Ints:
     """Columns that no other column equals or undercuts in every row: without the rest the relaxed optimum is the same.
 
     Mass of a dominated column can move to the better one: sums of columns keep every privacy row.
     """
-    kept: list[int] = []
+    columns_kept: list[int] = []
     for column in np.argsort(cost.sum(axis=0), kind="stable").tolist():
-        if not kept or not (cost[:, kept] <= cost[:, column, None]).all(axis=0).any():
-            kept.append(column)
-    return np.sort(np.array(kept, dtype=np.int64))
+        if not columns_kept or not (cost[:, columns_kept] <= cost[:, column, None]).all(axis=0).any():
+            columns_kept.append(column)
+    return np.sort(np.array(columns_kept, dtype=np.int64))
 
 
 def cost_bounds(
@@ -98,11 +98,11 @@ def cost_bounds(
         for client in clients:
             records = client.around.records
             try:
-                below = relaxed_bound(problem, client.around, _floors(data, costs, records))
+                lower_bound = relaxed_bound(problem, client.around, _floors(data, costs, records))
             except StoppedError:
                 break
             z = matrices[str(data.records.ids[client.around.user])].probabilities
-            sums += below, float((data.weighted[records] * z).sum()), float((client.costs * z).sum())
+            sums += lower_bound, float((data.weighted[records] * z).sum()), float((client.costs * z).sum())
             weight += float(data.prior[records].sum())
             users += 1
     if not users:

@@ -39,10 +39,10 @@ class Settings:
 
     def tables(self) -> str:
         """[privacy] and [lr-geo], and [const-opt] for comparison."""
-        within = "" if self.within is None else f"neighbours_within = {self.within}\n"
+        limit_line = "" if self.within is None else f"neighbours_within = {self.within}\n"
         cell = "" if self.reference_cell_km is None else f"reference_cell_km = {self.reference_cell_km}\n"
         return (
-            f"[privacy]\nepsilon = {self.epsilon}\n{within}"
+            f"[privacy]\nepsilon = {self.epsilon}\n{limit_line}"
             f"[lr-geo]\nusers = {self.users}\nradius = {self.radius}\n"
             f"obfuscation_radius = {self.obfuscation_radius}\nexponential_beyond = {self.exponential_beyond}\n"
             f"exponent = {self.exponent}\n{cell}[const-opt]\nradius = {self.exponential_beyond}\n"
@@ -79,7 +79,7 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: in
     edges = _rows(source / "reget_rome_cost_thrhold_2.csv", ("u_index", "v_index", "length"))
     folder.mkdir(parents=True, exist_ok=True)
     order = range(len(points)) if seed is None else np.random.default_rng(seed).permutation(len(points)).tolist()
-    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in (points[place] for place in order[:cells])]
+    lines = [f"{row['grid_index']},{row['y']},{row['x']}\n" for row in (points[number] for number in order[:cells])]
     (folder / "points.csv").write_text("id,lat,lon\n" + "".join(lines))
     lines = [f"{row['u_index']},{row['v_index']},{row['length']}\n" for row in edges]
     (folder / "roads.csv").write_text("from,to,km\n" + "".join(lines))
@@ -96,8 +96,8 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: in
 def grid(folder: Path, rows: int, cols: int, cell_km: float, settings: Settings, **utility: Any) -> Path:
     """Return an even grid in the plane; the loss is the distance unless told otherwise."""
     folder.mkdir(parents=True, exist_ok=True)
-    told: Mapping[str, Any] = {"kind": "distance", **utility}
-    lines = "".join(f'{name} = "{value}"\n' for name, value in told.items())
+    utility_keys: Mapping[str, Any] = {"kind": "distance", **utility}
+    lines = "".join(f'{name} = "{value}"\n' for name, value in utility_keys.items())
     (folder / "problem.toml").write_text(
         f"[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = {cell_km} }}\n"
         f'[distance]\nkind = "euclidean"\n[utility]\n{lines}' + settings.tables()

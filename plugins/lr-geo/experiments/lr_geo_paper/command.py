@@ -108,13 +108,13 @@ def _record(
 
     def make() -> list[Row]:
         say(", ".join(f"{part} {value}" for part, value in key.items()))
-        same = sheet.where(method=name, **{part: key[part] for part in earlier})
-        broken = [row for row in same if row["seconds"].startswith(">")]
-        if not broken:
+        earlier_rows = sheet.where(method=name, **{part: key[part] for part in earlier})
+        stopped_rows = [row for row in earlier_rows if row["seconds"].startswith(">")]
+        if not stopped_rows:
             return [trial(workshop, name, settings, plan.limit, bounds=bounds, stretch=plan.stretch)]
         swept = next(part for part in reversed(key) if part not in (*earlier, "method", "draw"))
-        at = f"{SIGNS.get(swept, swept)} = {broken[0][swept]}"
-        return [{"seconds": f"{broken[0]['seconds'].split(' (')[0]} (already at {at})"}]
+        swept_value = f"{SIGNS.get(swept, swept)} = {stopped_rows[0][swept]}"
+        return [{"seconds": f"{stopped_rows[0]['seconds'].split(' (')[0]} (already at {swept_value})"}]
 
     sheet.once(key, make)
 
@@ -131,28 +131,33 @@ def tables(plan: Plan) -> None:
                 _record(plan, sheet, key, (), workshop, settings, bounds=name in ("LR-Geo", "LR-Geo-F"))
 
 
-def papers_own(plan: Plan) -> None:
+def compare_paper_settings(plan: Plan) -> None:
     """Tables 1 and 2 as the paper has them otherwise: r_obf 4 km; its cost reference table too; cells at random.
 
     Cells at random lie farther apart, and gamma and r_exp grow with them, else no two would be required to be alike.
     """
     columns = ("setting", "cells", "method", "draw")
     sheet = Sheet(plan.out / "paper.csv", columns, MEASURED)
-    wide = evolve(plan.settings, obfuscation_radius=4.0)
+    wide_settings = evolve(plan.settings, obfuscation_radius=4.0)
     for cells in plan.cells:
-        apart = (EVERY / cells) ** 0.5
-        far = evolve(wide, within=0.8 * apart, exponential_beyond=min(4.0, apart), radius=max(wide.radius, 1.6 * apart))
-        choices = {"4 km": (wide, False), "4 km, table": (evolve(wide, reference_cell_km=0.1), False)}
+        spacing = (EVERY / cells) ** 0.5
+        far_settings = evolve(
+            wide_settings,
+            within=0.8 * spacing,
+            exponential_beyond=min(4.0, spacing),
+            radius=max(wide_settings.radius, 1.6 * spacing),
+        )
+        choices = {"4 km": (wide_settings, False), "4 km, table": (evolve(wide_settings, reference_cell_km=0.1), False)}
         if plan.rome is not None:
-            choices["4 km, random cells"] = (far, True)
+            choices["4 km, random cells"] = (far_settings, True)
         for setting, (settings, scattered) in choices.items():
             for draw in range(plan.draws):
                 workshop = plan.workshop(cells, seed=draw if scattered else None)
                 for name in METHODS:
                     if name != "LP, simplex" and not ("table" in setting and not name.startswith("LR-Geo")):
                         key = {"setting": setting, "cells": cells, "method": name, "draw": draw}
-                        own = evolve(settings, users=_users(4, draw))
-                        _record(plan, sheet, key, ("setting",), workshop, own)
+                        draw_settings = evolve(settings, users=_users(4, draw))
+                        _record(plan, sheet, key, ("setting",), workshop, draw_settings)
 
 
 def city_table(plan: Plan) -> None:
@@ -178,10 +183,10 @@ def rounds(plan: Plan) -> None:
 def even_grids(plan: Plan) -> None:
     """Figure 9a: seconds on even grids of K cells."""
     sheet = Sheet(plan.out / "grids.csv", ("method", "cells", "draw"), MEASURED)
-    for side in plan.grids:
-        workshop = evolve(plan, rome=None).workshop(side * side)
+    for side_cells in plan.grids:
+        workshop = evolve(plan, rome=None).workshop(side_cells * side_cells)
         for draw in range(plan.draws):
-            key = {"method": "LR-Geo", "cells": side * side, "draw": draw}
+            key = {"method": "LR-Geo", "cells": side_cells * side_cells, "draw": draw}
             settings = evolve(plan.settings, users=_users(4, draw))
             _record(plan, sheet, key, ("draw",), workshop, settings)
 
@@ -203,14 +208,14 @@ def _sweep(
     for value in values:
         for draw in range(plan.draws):
             key = {"method": "LR-Geo", "cells": plan.city, column: value, "draw": draw}
-            drawn = _users(int(value) if users is None else users, draw)
+            users_drawn = _users(int(value) if users is None else users, draw)
             _record(
                 plan,
                 sheet,
                 key,
                 (earlier,),
                 workshop,
-                evolve(plan.settings, users=drawn, **change(value)),
+                evolve(plan.settings, users=users_drawn, **change(value)),
                 bounds=bounds,
             )
 
@@ -227,7 +232,7 @@ def larger_sets(plan: Plan) -> None:
 
 def coarser_tables(plan: Plan) -> None:
     """Figure 10b: the approximation ratio by the cell of the cost reference table."""
-    _sweep(plan, "side", "side", plan.sides, lambda side: {"reference_cell_km": side}, bounds=True)
+    _sweep(plan, "side", "side", plan.sides, lambda side_km: {"reference_cell_km": side_km}, bounds=True)
 
 
 def wider_ranges(plan: Plan) -> None:
@@ -243,8 +248,8 @@ def exponents(plan: Plan) -> None:
     for epsilon in plan.epsilons:
         for exponent in (1.0, 0.5):
             for draw in range(plan.draws):
-                made = {"epsilon_asked": epsilon, "exponent": exponent, "draw": draw}
-                key = {"method": "LR-Geo", "cells": plan.city, **made}
+                key_columns = {"epsilon_asked": epsilon, "exponent": exponent, "draw": draw}
+                key = {"method": "LR-Geo", "cells": plan.city, **key_columns}
                 settings = evolve(plan.settings, epsilon=epsilon, exponent=exponent, users=_users(4, draw))
                 _record(plan, sheet, key, parts, workshop, settings)
 
@@ -253,14 +258,14 @@ def matched_rows(plan: Plan) -> None:
     """Figure 13 and section 4.7: rows of the table that an uploaded coefficient may come from."""
     sheet = Sheet(plan.out / "matched.csv", ("side",), matching.COLUMNS)
     workshop = plan.workshop(max(plan.map_cells))
-    for side in plan.sides:
-        sheet.once({"side": side}, lambda: [matching.matched(workshop, plan.settings, side, plan.matrices)])  # noqa: B023
+    for side_km in plan.sides:
+        sheet.once({"side": side_km}, lambda: [matching.match_rows(workshop, plan.settings, side_km, plan.matrices)])  # noqa: B023
 
 
 PARTS: Final[dict[str, Callable[[Plan], None]]] = {
     "rounds": rounds,
     "tables": tables,
-    "paper": papers_own,
+    "paper": compare_paper_settings,
     "users": more_users,
     "grids": even_grids,
     "gamma": larger_sets,
@@ -272,19 +277,19 @@ PARTS: Final[dict[str, Callable[[Plan], None]]] = {
 }
 
 
-def _plan(chosen: Namespace) -> Plan:
-    usual = Plan(out=chosen.out, rome=chosen.rome, stretch=chosen.stretch)
-    full = chosen.size == "full"
-    if chosen.size != "quick":
+def _plan(arguments: Namespace) -> Plan:
+    usual = Plan(out=arguments.out, rome=arguments.rome, stretch=arguments.stretch)
+    full = arguments.size == "full"
+    if arguments.size != "quick":
         return evolve(
             usual,
-            limit=chosen.limit or (1800.0 if full else usual.limit),
-            draws=chosen.draws or (10 if full else usual.draws),
+            limit=arguments.limit or (1800.0 if full else usual.limit),
+            draws=arguments.draws or (10 if full else usual.draws),
         )
     return evolve(
         usual,
-        limit=chosen.limit or 5.0,
-        draws=chosen.draws or 1,
+        limit=arguments.limit or 5.0,
+        draws=arguments.draws or 1,
         cells=(16, 25),
         grids=(4, 6),
         map_cells=(16, 36),

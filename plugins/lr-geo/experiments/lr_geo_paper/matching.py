@@ -19,7 +19,7 @@ from privopt_lr_geo.mechanism import LRGeo
 from privopt_lr_geo.messages import Terms
 from privopt_lr_geo.reference import Cells, Places, ReferenceTable, grid_of
 
-__all__ = ["COLUMNS", "bounds_by_round", "matched", "matches"]
+__all__ = ["COLUMNS", "bounds_by_round", "match_rows", "matches"]
 
 Floats = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ REGION: Final = 3.0
 """Side of the square, in km, whose cells make the table: 900 of them at 0.1 km, as in section 4.7."""
 
 
-def matches(beta: Floats, uploaded: Floats, below: float, above: float) -> NDArray[np.int64]:
+def matches(beta: Floats, uploaded: Floats, reach_below: float, reach_above: float) -> NDArray[np.int64]:
     """For each uploaded coefficient the number of table rows with a value in [c - below, c + above].
 
     >>> matches(np.array([1.0, 2.0, 4.0]), np.array([2.5]), 1.0, 0.0).tolist()
@@ -39,11 +39,11 @@ def matches(beta: Floats, uploaded: Floats, below: float, above: float) -> NDArr
         uploaded: (U,) coefficients.
         below, above: how far the value may lie from the coefficient.
     """
-    last = np.searchsorted(beta, uploaded + above, side="right")
-    return np.asarray(last - np.searchsorted(beta, uploaded - below, side="left"), dtype=np.int64)
+    last = np.searchsorted(beta, uploaded + reach_above, side="right")
+    return np.asarray(last - np.searchsorted(beta, uploaded - reach_below, side="left"), dtype=np.int64)
 
 
-def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) -> dict[str, Any]:
+def match_rows(workshop: Workshop, settings: Settings, side_km: float, matrices: int) -> dict[str, Any]:
     """Rows of the table, over every cell of a square amid the map, that uploaded coefficients may come from.
 
     The server knows that a shift is at most half a cell's diagonal. The paper looks that far to both sides of a
@@ -58,7 +58,7 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     """
     problem = workshop.load(LRGeo(), settings)
     places = Places.from_problem(problem)
-    corner, step = grid_of(places, side)
+    corner, step = grid_of(places, side_km)
     last = np.rint((places.coordinates.max(axis=0) - corner) / step).astype(np.int64)
     index = np.stack(np.meshgrid(*(np.arange(end + 1) for end in last), indexing="ij"), axis=-1).reshape(-1, 2)
     cells = Cells.around(places, corner + index * step)
@@ -68,19 +68,19 @@ def matched(workshop: Workshop, settings: Settings, side: float, matrices: int) 
     if places.is_geographic:
         offset = np.radians(offset) * EARTH_RADIUS_KM * np.array([1.0, np.cos(np.radians(middle[0]))])
     half = REGION / 2 * (1 - 1e-9)
-    inside = np.flatnonzero((np.abs(offset + side / 2) <= half).all(axis=1))
-    extract = ReferenceTable(problem, places, cells).rows(inside)
-    own = np.flatnonzero(np.isin(cells.nearest, inside) & (cells.shift <= side))
-    beta, row = extract.beta.astype(np.float64), np.searchsorted(inside, cells.nearest[own])
-    uploaded = beta[np.ix_(row, row)] + cells.shift[own, None] + cells.shift[own]
+    inside_cells = np.flatnonzero((np.abs(offset + side_km / 2) <= half).all(axis=1))
+    extract = ReferenceTable(problem, places, cells).rows(inside_cells)
+    user_records = np.flatnonzero(np.isin(cells.nearest, inside_cells) & (cells.shift <= side_km))
+    beta, row = extract.beta.astype(np.float64), np.searchsorted(inside_cells, cells.nearest[user_records])
+    uploaded = beta[np.ix_(row, row)] + cells.shift[user_records, None] + cells.shift[user_records]
     values = np.sort(beta, axis=None)
-    reach, chance = side / np.sqrt(2.0), np.random.default_rng(0)
-    away = problem.data.metric.between(own[:, None], own[None, :])
+    reach, chance = side_km / np.sqrt(2.0), np.random.default_rng(0)
+    distances = problem.data.metric.between(user_records[:, None], user_records[None, :])
     printed, true, count = [], [], 0
     for _ in range(matrices):
-        user = int(chance.integers(len(own)))
-        near = np.flatnonzero(away[user] <= settings.obfuscation_radius)
-        coefficients = uploaded[np.ix_(near, near)][~np.eye(len(near), dtype=bool)]
+        user = int(chance.integers(len(user_records)))
+        near_records = np.flatnonzero(distances[user] <= settings.obfuscation_radius)
+        coefficients = uploaded[np.ix_(near_records, near_records)][~np.eye(len(near_records), dtype=bool)]
         if not len(coefficients):
             continue
         count += len(coefficients)
@@ -110,8 +110,8 @@ def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> l
     )
     context = SolveContext(method="benders", gap=1e-2, search_time=Clock(seconds, clock()))
     packages = [client.package for client in clients]
-    found = server.solve(packages, terms, context, start=star_start(packages, terms))
+    solution = server.solve(packages, terms, context, start=star_start(packages, terms))
     return [
-        {"round": number, "seconds": at, "lower": max(0.0, low) / weight, "upper": high / weight}
-        for number, (at, low, high) in enumerate(found.details["trajectory"])
+        {"round": number, "seconds": seconds_at, "lower": max(0.0, low) / weight, "upper": high / weight}
+        for number, (seconds_at, low, high) in enumerate(solution.details["trajectory"])
     ]

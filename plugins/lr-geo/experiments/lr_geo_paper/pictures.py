@@ -12,27 +12,27 @@ from experiments.tables import split
 __all__ = ["PICTURES"]
 
 
-def _one() -> tuple[Any, Any]:
+def _single_panel() -> tuple[Any, Any]:
     figure, axes = panels(width=5.2, height=3.4)
     return figure, axes[0, 0]
 
 
-def _whole(rows: Rows) -> Rows:
+def _unlimited_rows(rows: Rows) -> Rows:
     return [row for row in rows if row["limited"] != "True"]
 
 
 def _rounds(rows: Rows) -> Any:
-    figure, axes = _one()
+    figure, axes = _single_panel()
     for name, label in (("upper", "best found"), ("lower", "proved")):
         axes.plot(numbers(rows, "round"), numbers(rows, name), label=label)
     dress(axes, x="round", y="CLR-Geo, km a report")
     return figure
 
 
-def _plain(x: str, y: str, labels: tuple[str, str]) -> Painter:
+def _plain_picture(x: str, y: str, labels: tuple[str, str]) -> Painter:
     def paint(rows: Rows) -> Any:
-        figure, axes = _one()
-        curve(axes, _whole(rows), x, y)
+        figure, axes = _single_panel()
+        curve(axes, _unlimited_rows(rows), x, y)
         dress(axes, x=labels[0], y=labels[1])
         axes.set_ylim(bottom=min(0.0, *axes.get_ylim()))
         return figure
@@ -40,27 +40,29 @@ def _plain(x: str, y: str, labels: tuple[str, str]) -> Painter:
     return paint
 
 
-def _by(column: str, x: str, y: str, labels: tuple[str, str], **others: Any) -> Painter:
+def _picture_by_column(column: str, x: str, y: str, labels: tuple[str, str], **options: Any) -> Painter:
     def paint(rows: Rows) -> Any:
-        figure, axes = _one()
-        curves(axes, _whole(rows), x, y, column)
-        dress(axes, x=labels[0], y=labels[1], **others)
+        figure, axes = _single_panel()
+        curves(axes, _unlimited_rows(rows), x, y, column)
+        dress(axes, x=labels[0], y=labels[1], **options)
         return figure
 
     return paint
 
 
 def _errors(rows: Rows) -> Any:
-    figure, axes = _one()
-    groups = {int(users): numbers(own, "gv_error") for users, own in split(_whole(rows), "users").items()}
-    shown = [values[np.isfinite(values)] for values in groups.values()]
-    axes.boxplot(shown, positions=list(groups), widths=1.0)
+    figure, axes = _single_panel()
+    groups = {
+        int(users): numbers(user_rows, "gv_error") for users, user_rows in split(_unlimited_rows(rows), "users").items()
+    }
+    finite_values = [values[np.isfinite(values)] for values in groups.values()]
+    axes.boxplot(finite_values, positions=list(groups), widths=1.0)
     dress(axes, x="users", y="greatest Geo-Ind error of a draw")
     return figure
 
 
-def _matched(rows: Rows) -> Any:
-    figure, axes = _one()
+def _matched_picture(rows: Rows) -> Any:
+    figure, axes = _single_panel()
     for name, label in (("as_printed", "interval as printed"), ("true_interval", "interval of Equation (27)")):
         bars = 1.96 * numbers(rows, f"{name}_sd")
         axes.errorbar(numbers(rows, "side"), numbers(rows, name), yerr=bars, fmt="-o", capsize=2, label=label)
@@ -70,24 +72,27 @@ def _matched(rows: Rows) -> Any:
 
 def _city(rows: Rows) -> Any:
     first = rows[0]["epsilon_asked"]
-    figure, axes = _one()
-    curves(axes, [row for row in _whole(rows) if row["epsilon_asked"] == first], "cells", "cost", "method")
+    figure, axes = _single_panel()
+    curves(axes, [row for row in _unlimited_rows(rows) if row["epsilon_asked"] == first], "cells", "cost", "method")
     dress(axes, x="K, cells", y=f"cost, km (epsilon {first} per km)")
     return figure
 
 
 PICTURES: Final[dict[str, tuple[str, Painter]]] = {
     "figure6": ("rounds", _rounds),
-    "table1": ("tables", _by("method", "cells", "cpu", ("K, cells", "processor seconds"), yscale="log")),
-    "table2": ("tables", _by("method", "cells", "cost", ("K, cells", "cost, km"), yscale="log")),
-    "figure9a": ("grids", _plain("cells", "cpu", ("K, cells of an even grid", "processor seconds, 4 users"))),
-    "figure9b": ("users", _plain("users", "cpu", ("users", "processor seconds"))),
-    "figure10a": ("gamma", _plain("radius", "ratio", ("Gamma, km", "approximation ratio"))),
-    "figure10b": ("side", _plain("side", "ratio", ("cell of the table, km", "approximation ratio"))),
-    "figure11": ("users", _plain("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
+    "table1": ("tables", _picture_by_column("method", "cells", "cpu", ("K, cells", "processor seconds"), yscale="log")),
+    "table2": ("tables", _picture_by_column("method", "cells", "cost", ("K, cells", "cost, km"), yscale="log")),
+    "figure9a": ("grids", _plain_picture("cells", "cpu", ("K, cells of an even grid", "processor seconds, 4 users"))),
+    "figure9b": ("users", _plain_picture("users", "cpu", ("users", "processor seconds"))),
+    "figure10a": ("gamma", _plain_picture("radius", "ratio", ("Gamma, km", "approximation ratio"))),
+    "figure10b": ("side", _plain_picture("side", "ratio", ("cell of the table, km", "approximation ratio"))),
+    "figure11": ("users", _plain_picture("users", "gv_ratio", ("users", "Geo-Ind violation ratio"))),
     "figure12": ("users", _errors),
-    "figure13": ("matched", _matched),
-    "range": ("range", _plain("range", "cost", ("r_obf, km (epsilon 2 per km)", "cost, km"))),
-    "exponents": ("exponents", _by("exponent", "epsilon_asked", "cost", ("epsilon, per km", "cost, km"))),
+    "figure13": ("matched", _matched_picture),
+    "range": ("range", _plain_picture("range", "cost", ("r_obf, km (epsilon 2 per km)", "cost, km"))),
+    "exponents": (
+        "exponents",
+        _picture_by_column("exponent", "epsilon_asked", "cost", ("epsilon, per km", "cost, km")),
+    ),
     "city": ("city", _city),
 }

@@ -38,8 +38,8 @@ def star_start(packages: Sequence[Package], terms: Terms) -> Start:
     else:
         return Start()
     for n, piece in enumerate(central.pieces):
-        far, _ = piece.split(central.columns)
-        x[form.variable(f"s{n}").start] = far @ x[first : first + len(far)]
+        far_part, _ = piece.split(central.columns)
+        x[form.variable(f"s{n}").start] = far_part @ x[first : first + len(far_part)]
     return Start(x=x)
 
 
@@ -51,10 +51,12 @@ def _star(central: Central, packages: Sequence[Package], terms: Terms) -> tuple[
         forms = [np.exp(-rate * np.minimum(p.reach, terms.obfuscation_radius) - shift) for p in packages]
     if not all(np.isfinite(part).all() for part in forms):
         return None
-    named = np.concatenate([np.where((p.reach == 0).any(axis=1), (p.reach == 0).argmax(axis=1), -1) for p in packages])
-    if (named < 0).any():
+    cheapest_columns = np.concatenate(
+        [np.where((p.reach == 0).any(axis=1), (p.reach == 0).argmax(axis=1), -1) for p in packages]
+    )
+    if (cheapest_columns < 0).any():
         return None
-    outputs, first = np.unique(named, return_index=True)
+    outputs, first = np.unique(cheapest_columns, return_index=True)
     if not np.isin(outputs, central.columns).all():
         return None
     kernel = np.concatenate(forms)[first][:, outputs]

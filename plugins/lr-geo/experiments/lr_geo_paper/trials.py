@@ -86,13 +86,13 @@ class Workshop:
         key = (kind, settings, air)
         if key not in self._loaded:
             path = self.make(settings, self.folder)
-            other = path.parent / AIR
-            declared: Any = load_problem(
-                kind, other if air and other.is_file() else path, ignore=["lr-geo", "const-opt"]
+            air_file = path.parent / AIR
+            problem: Any = load_problem(
+                kind, air_file if air and air_file.is_file() else path, ignore=["lr-geo", "const-opt"]
             )
-            self._loaded[key] = mechanism.load(declared, path.name)
-        loaded: P = self._loaded[key]
-        return loaded
+            self._loaded[key] = mechanism.load(problem, path.name)
+        instance: P = self._loaded[key]
+        return instance
 
 
 def trial(
@@ -115,16 +115,16 @@ def trial(
         missing, where nothing whole came in time, ``"no answer"`` where no solver bears the numbers (``limited`` says
         why). Else ``limited`` tells that a limit ended it above the gap asked for.
     """
-    chosen = METHODS[name]
-    settings = evolve(settings, within=None) if chosen.everywhere else settings
+    method_spec = METHODS[name]
+    settings = evolve(settings, within=None) if method_spec.everywhere else settings
     users = workshop.load(LRGeo(), settings)
-    mechanism = registry().get(chosen.mechanism).load()
-    problem = users if chosen.mechanism == "lr-geo" else workshop.load(mechanism, settings, chosen.air)
+    mechanism = registry().get(method_spec.mechanism).load()
+    problem = users if method_spec.mechanism == "lr-geo" else workshop.load(mechanism, settings, method_spec.air)
     problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
-    method = chosen.method or registry().get(chosen.mechanism).method(None).name
-    began, busy = time.monotonic(), time.process_time()
+    method = method_spec.method or registry().get(method_spec.mechanism).method(None).name
+    start_seconds, busy = time.monotonic(), time.process_time()
     context = SolveContext(
-        method=method, solver="highs", gap=chosen.gap, search_time=Clock(stretch * limit, clock()), seed=0
+        method=method, solver="highs", gap=method_spec.gap, search_time=Clock(stretch * limit, clock()), seed=0
     )
     try:
         outcome: Any = mechanism.solve(problem, context)
@@ -132,30 +132,37 @@ def trial(
         return {"seconds": f"> {min(limit, time.process_time() - busy):.3g}"}
     except (ModelError, SolverError) as error:
         return {"seconds": "no answer", "limited": str(error)[:200]}
-    seconds, busy = time.monotonic() - began, time.process_time() - busy
-    if chosen.mechanism != "lr-geo" and (outcome.stopped or busy > limit):
+    seconds, busy = time.monotonic() - start_seconds, time.process_time() - busy
+    if method_spec.mechanism != "lr-geo" and (outcome.stopped or busy > limit):
         return {"seconds": f"> {min(limit, busy):.3g}"}
-    found = {"seconds": seconds, "cpu": busy, "limited": outcome.stopped, **_judged(problem, users, outcome, method)}
+    row = {
+        "seconds": seconds,
+        "cpu": busy,
+        "limited": outcome.stopped,
+        **_judge_outcome(problem, users, outcome, method),
+    }
     if bounds and outcome.release.matrices is not None:
         costs = costs_of(problem)
         between = cost_bounds(
             problem, clients_of(problem, 0, costs), costs, outcome.release.matrices, seconds=stretch * limit
         )
         if between is not None:
-            found |= {key: between[key] for key in ("lower", "upper", "value")}
-            found["ratio"] = between["approximation_ratio"]
-    return found
+            row |= {key: between[key] for key in ("lower", "upper", "value")}
+            row["ratio"] = between["approximation_ratio"]
+    return row
 
 
-def _judged(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> dict[str, Any]:
+def _judge_outcome(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> dict[str, Any]:
     """Mean true cost of the users' own rows, epsilon between all of those, Equations (34) and (35) where they apply."""
-    chosen, release = users.users, outcome.release
-    own = release.weights if len(release.weights) == len(chosen) else release.weights[chosen]
-    z = own.astype(np.float64) / 2.0**63
-    each = np.einsum("ik,ik->i", z, users.data.cost[chosen])
-    blocks = attack.pair_blocks(len(chosen), lambda i, j: users.data.metric.between(chosen[i], chosen[j]))
-    found = {
-        "cost": math.fsum(each.tolist()) / len(each),
+    user_numbers, release = users.users, outcome.release
+    own_weights = release.weights if len(release.weights) == len(user_numbers) else release.weights[user_numbers]
+    z = own_weights.astype(np.float64) / 2.0**63
+    record_costs = np.einsum("ik,ik->i", z, users.data.cost[user_numbers])
+    blocks = attack.pair_blocks(
+        len(user_numbers), lambda i, j: users.data.metric.between(user_numbers[i], user_numbers[j])
+    )
+    row = {
+        "cost": math.fsum(record_costs.tolist()) / len(record_costs),
         "epsilon": attack.achieved_epsilon(z, blocks),
         "gv_ratio": 0.0,
         "gv_error": 0.0,
@@ -163,6 +170,6 @@ def _judged(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> di
     matrices = getattr(outcome.release, "matrices", None)
     if matrices:
         gv = across_users(users.data, outcome.release)
-        found |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
-        found["lr_set"] = float(np.mean([len(matrix.records) for matrix in matrices.values()]))
-    return found
+        row |= {"gv_ratio": gv["ratio"], "gv_error": gv["error"]}
+        row["lr_set"] = float(np.mean([len(matrix.records) for matrix in matrices.values()]))
+    return row

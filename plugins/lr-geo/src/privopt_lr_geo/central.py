@@ -1,4 +1,4 @@
-"""CLR-Geo from the users' side: uploads, the certification of the answers, and the fallback if none comes."""
+"""CLR-Geo on the users' side: uploads, certification of the answers, and the fallback if no answer comes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from attrs import evolve
 from privopt.arrays import Floats
 from privopt.errors import InputError, SolverError, StoppedError
 from privopt.execution.clock import OutOfTime, check, limit, within
-from privopt.execution.memory import GB
+from privopt.execution.resources import GB
 from privopt.interfaces import Outcome, SolveContext
 from privopt.search.incumbent import Incumbent
 from privopt_lr_geo import server
@@ -38,11 +38,11 @@ __all__ = ["CentralSearch", "clients_of", "terms_of"]
 EPSILON_SLACK: Final = 1e-7
 """The program is solved at epsilon (1 - this), so that the repair need not change entries tied across users."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Memory for each entry of a row before the program: distances, costs and forms of users and server."""
+"""Bytes for each entry of a row before the program is built: distances, costs, and copies of users and server."""
 SHARE_OF_TIME: Final = 0.15
-"""Share of the remaining time for one mechanism of all records, before the users' program begins."""
+"""Share of the remaining time for one mechanism for all records, before the users' program is solved."""
 LARGEST_MATRIX: Final = 4_000_000
-"""Records times outputs up to which such a mechanism is computed. Larger dense kernels take more than that share."""
+"""Records times outputs up to which such a mechanism is computed. Larger dense kernels would exceed this share."""
 
 
 def clients_of(
@@ -52,12 +52,12 @@ def clients_of(
 
     Args:
         problem: The problem as the users see it.
-        seed: Seed of the order of rows and of the circles. None draws one.
-        costs: The table from which the users have costs. By default that of the problem.
-        sets: The users' LR sets, if they are known.
+        seed: Seed of the order of rows and of the circles. If None, a seed is drawn.
+        costs: The table from which users estimate costs. By default the problem's own table.
+        sets: The users' LR sets, if they have been computed already.
 
     Raises:
-        OutOfTime: The innermost scope of time ended.
+        OutOfTime: The innermost time limit was reached.
     """
     data, options = problem.data, problem.declared.lr_geo
     costs, seed = costs or costs_of(problem), new_seed() if seed is None else seed
@@ -67,6 +67,8 @@ def clients_of(
         records, reach = around.records, reach_of(data, around.records)
         order, centre = draw_order_and_centre(seed, around.user, records)
         known_costs = data.cost[records] if costs is None else costs.of(records, centre).upper
+        # Rows are permuted before they leave the user; columns keep the public order of the
+        # outputs, which y is shared over.
         package = Package(
             distances=data.metric.between(records[order, None], records[None, order]),
             reach=reach[order],
@@ -78,7 +80,7 @@ def clients_of(
 
 
 def terms_of(problem: LRGeoInstance) -> Terms:
-    """Return what the server announces. Its epsilon is a little smaller than the promised one."""
+    """Return the terms that the server announces. Their epsilon is slightly smaller than the promised one."""
     data, options = problem.data, problem.declared.lr_geo
     return Terms(
         epsilon=float(data.epsilon * (1 - Fraction(EPSILON_SLACK))),
@@ -89,13 +91,20 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """Methods ``benders`` and ``full``: the users' program, and other mechanisms in case it takes too long."""
+    """Methods ``benders`` and ``full``: solve the users' program, with other mechanisms in case it takes too long."""
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
+        """Find the users' LR sets: the records within the path distance Gamma of each user.
+
+        Args:
+            problem: The problem with its users.
+            context: Method, gap and limits.
+        """
         self.problem, self.context = problem, context
-        with context.timed("build"), within(context.search_time):
+        with context.time_phase("build"), within(context.search_time):
             problem.data.required  # noqa: B018  (loaded here, so that building is timed as such)
             self.sets = lr_sets(problem)
+        # All records that any user's matrix has a row for.
         self.records = np.unique(np.concatenate([around.records for around in self.sets]))
         self.incumbent: Incumbent[Any, None, LRGeoRelease] = Incumbent(self, context.gap)
         self.solved: ProgramSolution | None = None
@@ -103,12 +112,12 @@ class CentralSearch:
 
     @cached_property
     def costs(self) -> TableCosts | None:
-        """The table from which users have costs. None if they know them exactly."""
+        """The table from which users estimate costs. None if users know the costs exactly."""
         return costs_of(self.problem)
 
     @cached_property
     def clients(self) -> list[Client]:
-        """The users. A run that resumes from a checkpoint repeats their draws, so that its program is the same."""
+        """The users. A run that resumes from a checkpoint repeats their random draws, which the program depends on."""
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
             seed = stored_seed(context.checkpoint, seed, resume=context.resume)
@@ -117,19 +126,22 @@ class CentralSearch:
     # --- the search -----------------------------------------------------------------------------------
 
     def run(self) -> Outcome[LRGeoRelease]:
-        """Ask the server. If it does not end in time, take the mechanism with the least loss of the users' rows.
+        """Ask the server for a solution. If it takes too long, return the certified mechanism with the least loss.
 
         Raises:
-            StoppedError: Nothing feasible was found in time, and the users have no mechanism by themselves.
+            StoppedError: Nothing feasible was found in time, and the users cannot compute a mechanism by themselves.
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
+        # As in method exact: a certified fallback, which also shows how long certifying takes.
         if limited:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
+            # The users' program may not come in time, so a small part goes into a mechanism of all
+            # records first.
             if limited:
-                with soft.share(SHARE_OF_TIME):
+                with soft.limit_to_share(SHARE_OF_TIME):
                     self.offer_optimal()
             try:
                 self.solved = self.ask_server()
@@ -150,7 +162,7 @@ class CentralSearch:
         """Let the server solve the users' program.
 
         Raises:
-            NotBegunError: Its coefficients, or the program, do not fit into memory.
+            NotBegunError: The program or its coefficients do not fit into memory.
             StoppedError: No solution was found in time.
         """
         data, context = self.problem.data, self.context
@@ -158,15 +170,17 @@ class CentralSearch:
         if needed > context.free_memory:
             raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")
         terms = terms_of(self.problem)
-        with context.timed("build"):
+        with context.time_phase("build"):
             packages = [client.package for client in self.clients]
-        with context.timed("solve"):
+        with context.time_phase("solve"):
+            # The seed stays with the users: it determines the order of their rows and their
+            # circles.
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism, which users can compute by themselves.
+        """Offer the exponential mechanism, which users can compute without the server.
 
-        Its rows depend on records and outputs only. So different users have equal rows for the same place, and nobody
+        The rows depend only on records and outputs, so different users have equal rows for the same place, and nobody
         uploads anything. Nothing is offered if some record reaches no output.
         """
         data = self.problem.data
@@ -175,15 +189,16 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Offer one mechanism of all records by the methods of optimal-lp. A failure is only noted."""
+        """Offer one mechanism for all records, computed by the methods of optimal-lp. Failures are only noted."""
         from privopt_metric_dp.solvers import Instance, solve
 
         data, context = self.problem.data, self.context
+        # It would not end in its share of the time.
         if data.cost.size > LARGEST_MATRIX:
             return
         check()
         try:
-            with context.timed("solve"):
+            with context.time_phase("solve"):
                 solution = solve(
                     Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report
                 )
@@ -192,26 +207,41 @@ class CentralSearch:
         except (SolverError, StoppedError, MemoryError) as error:
             self.incumbent.note(f"one mechanism of all ({error or 'out of memory'})")
             return
+        # Users only need the rows of their LR sets.
         z = solution.z[self.records]
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
     def evaluate_loss(self, candidate: Sequence[Answer] | Floats) -> float:
-        """Return the loss of the users' own rows before they are certified."""
+        """Return the mean loss of the users' own rows before certification.
+
+        Args:
+            candidate: The server's answers, one for each user; or one matrix (U, K) with a row for each record in an LR
+                set.
+        """
         users = self.problem.users
         if isinstance(candidate, np.ndarray):
+            # The records of the common matrix are ascending, so a search finds each user's row.
             rows = candidate[np.searchsorted(self.records, users)]
         else:
             pairs = zip(self.clients, candidate, strict=True)
+            # Answers come in the order in which rows were sent.
             rows = np.concatenate([answer.z[client.order == client.around.user_row] for client, answer in pairs])
         return float(np.einsum("ik,ik->", rows, self.problem.data.cost[users])) / len(users)
 
     # --- certification by the users -------------------------------------------------------------------
 
     def certify(self, candidate: Sequence[Answer] | Floats) -> tuple[float, LRGeoRelease]:
-        """Certify the answers to the users, or one matrix (U, K) of all their records.
+        """Certify a candidate. Under a time limit, also run the measurements that will follow, so that they are timed.
+
+        Args:
+            candidate: The server's answers, one for each user; or one matrix (U, K) with a row for each record in an LR
+                set.
+
+        Returns:
+            The mean loss of the users' own rows, and the release.
 
         Raises:
-            CertificationError: No repair keeps the promise.
+            CertificationError: No repair satisfies the guarantee.
         """
         self.context.report("repair")
         data = self.problem.data
@@ -221,6 +251,7 @@ class CentralSearch:
         # Under a limit this measures how long closing takes, so it includes what `solve` and `verify` do again.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
+            # Only the time of these two counts here, so their results are not used.
             OwnMatrices.within_radius(data, radius).measure(release)
             across_users(data, release)
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
@@ -230,32 +261,43 @@ class CentralSearch:
         return -np.inf, None
 
     def certify_common(self, z: Floats) -> LRGeoRelease:
-        """Repair and certify one matrix (U, K), and let each user take the rows of its LR set."""
+        """Repair and certify one matrix of all records in LR sets, from which each user takes the rows of its LR set.
+
+        Args:
+            z: (U, K) probabilities that are nearly private.
+        """
         data, records, users = self.problem.data, self.records, self.problem.users
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
-        with self.context.timed("repair"):
+        with self.context.time_phase("repair"):
             weights = repair(z, pairs, lengths, data.epsilon, loss=loss, gap=self.context.gap).weights
         sets = {data.records.ids[around.user]: around for around in self.sets}
         matrices = MatricesOnDemand(data=data, records=records, weights=weights, sets=sets)
         return LRGeoRelease.of_users(self.problem, weights[np.searchsorted(records, users)], matrices)
 
     def certify_answers(self, answers: Sequence[Answer]) -> LRGeoRelease:
-        """Let each user repair and certify its matrix, and take its row from it."""
+        """Let each user repair and certify its matrix, and return the release with the users' own rows.
+
+        Args:
+            answers: The server's answers, in the order of the clients.
+        """
         data, matrices, rows = self.problem.data, {}, []
         for client, answer in zip(self.clients, answers, strict=True):
             around = client.around
-            with self.context.timed("repair"):
+            with self.context.time_phase("repair"):
                 weights = client.accept(answer, data.epsilon).weights
             matrices[data.records.ids[around.user]] = around.matrix(weights, data)
             rows.append(weights[around.user_row])
         return LRGeoRelease.of_users(self.problem, np.array(rows), matrices)
 
     def best(self, *, stopped: bool) -> Outcome[LRGeoRelease]:
-        """Return the mechanism of least loss among the server's solution and those of the users.
+        """Return the certified mechanism with the least loss: the server's solution or one that users can compute.
+
+        Args:
+            stopped: Whether a limit or an interrupt ended the work early.
 
         Raises:
-            StoppedError: There is none.
+            StoppedError: No mechanism was certified.
         """
         incumbent, method = self.incumbent, self.context.method
         incumbent.note(f"{method} ({self.stop_reason})" if self.stop_reason is not None else method)
@@ -266,10 +308,12 @@ class CentralSearch:
         while incumbent.certify():
             pass
         answer = incumbent.answer(stopped=stopped)
+        # The server's own solution keeps its bound and the details of its method.
         if answer.origin == method and self.solved is not None:
             return self.outcome(answer.release, self.solved)
         matrices = zip(self.sets, (answer.release.matrices or {}).values(), strict=True)
         weighted = self.problem.data.weighted
+        # The value of the server's objective, so that it can be compared with that of the users' program.
         value = sum(float((weighted[around.records] * matrix.probabilities).sum()) for around, matrix in matrices)
         return Outcome(
             release=answer.release,
@@ -283,7 +327,12 @@ class CentralSearch:
         )
 
     def outcome(self, release: LRGeoRelease, solved: ProgramSolution) -> Outcome[LRGeoRelease]:
-        """Return the server's solution as the users certified it."""
+        """Return the outcome for the server's solution after the users certified it.
+
+        Args:
+            release: The certified release.
+            solved: The server's solution, with its value and bound.
+        """
         lp = {"value": solved.value, "lower_bound": solved.lower_bound}
         cost_details = {} if self.costs is None else self.costs.details()
         details = {"lp": lp, **cost_details, **solved.details}

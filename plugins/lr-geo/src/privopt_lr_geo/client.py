@@ -1,8 +1,9 @@
-"""One user: what it uploads, and how it repairs and certifies the server's answer."""
+"""One user: its upload to the server, and how it repairs and certifies the server's answer."""
 
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 from attrs import frozen
@@ -15,15 +16,18 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 
 __all__ = ["Client"]
 
+MAX_ENTRY: Final = 2.0
+"""Largest absolute value of an entry of an answer, which is a probability up to the solver's errors."""
+
 
 @frozen(kw_only=True, eq=False)
 class Client:
-    """One user.
+    """A user who uploads a package and certifies the answer.
 
     Attributes:
-        around: Its LR set of n records.
+        around: The user's LR set of n records.
         order: (n,) random order in which rows are sent.
-        package: Its upload, with rows in that order. Its free entries are those near a record (section 4.3).
+        package: The user's upload, with rows in this order. Entries of outputs near a record are free (section 4.3).
     """
 
     around: LRSet
@@ -32,23 +36,31 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) prior-weighted costs of its records, as the user knows them. None is below the true one."""
+        """(n, K) prior-weighted costs of the user's records, as the user knows them. No cost is below the true one."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:
-        """Return sent rows (n, K) in the order of the user's records."""
+        """Return rows (n, K) in the order of the user's records, given in the order in which they were sent."""
         restored = np.empty_like(rows)
         restored[self.order] = rows
         return restored
 
     def accept(self, answer: Answer, epsilon: Fraction) -> RepairedWeights:
-        """Restore the order of the rows, repair them into integers, and certify all required pairs of the LR set.
+        """Restore the order of the rows, repair them to integers, and certify all required pairs of the LR set.
+
+        Args:
+            answer: The server's answer, with rows in the order in which they were sent.
+            epsilon: The promised epsilon, exact.
 
         Raises:
-            InputError: The answer has another size.
-            CertificationError: No repair of it keeps the promise.
+            InputError: The answer has the wrong size, or entries too large to be probabilities with solver errors.
+            CertificationError: No repair of the answer satisfies the guarantee.
         """
         around, costs = self.around, self.costs
         if answer.z.shape != costs.shape:
-            raise InputError([Fault("answer", "z", f"shape {answer.z.shape}", f"shape {costs.shape}")])
+            # The number of records around a user tells something of where it is.
+            raise InputError([Fault("answer", "z", "another shape", "the shape of the package")])
+        # The user trusts no answer: whatever the server sent, only what it certifies itself is used.
+        if not (np.abs(answer.z) <= MAX_ENTRY).all():
+            raise InputError([Fault("answer", "z", "other numbers", "probabilities, up to small errors")])
         return repair(self._restore_order(answer.z), around.pairs, around.lengths, epsilon, loss=costs)

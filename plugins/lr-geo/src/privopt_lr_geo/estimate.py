@@ -1,8 +1,8 @@
-"""The user's side of the cost reference table: the circle to request, and costs from the answer (Equation (27)).
+"""The user's side of the cost reference table: the circle to request, and the cost bounds from the answer.
 
-Equation (27) bounds costs from above, and (33) from below. Both are clipped by public knowledge: no cost is below 0 or
-above the travel between the two places, and staying in place costs nothing. An output outside the circle costs at most
-as much as one inside, plus the travel from there.
+Equation (27) bounds costs from above, and Equation (33) from below. Public knowledge tightens both bounds: costs are at
+least 0 and at most the travel between the two places, and staying in place costs nothing. An output outside the circle
+costs at most as much as one inside, plus the travel between the two outputs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROUNDING_SHARE: Final = 1e-12
 
 @frozen(kw_only=True, eq=False)
 class Estimates:
-    """Bounds on the costs of a user's records, not weighted by the prior.
+    """Bounds on the costs of a user's records. The costs are not weighted by the prior.
 
     Attributes:
         upper: (n, K) upper bounds.
@@ -42,31 +42,43 @@ class Estimates:
 
 
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
-    """Return the circle to request, around a member of the LR set.
+    """Return the circle to request, centred at a member of the LR set.
 
-    By Proposition 4.3 it covers all entries that matter: any member is within 2 Gamma of any other, and the outputs of
-    each row are within r_obf of it.
+    By Proposition 4.3 the circle covers all entries that matter: any two members are within 2 Gamma of each other, and
+    the relevant outputs of each row are within r_obf of its record.
     """
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
 def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract) -> Estimates:
-    """Return bounds on the costs of some records from the table inside a circle.
+    """Return bounds on the costs of the given records, computed from the table inside a circle.
+
+    Args:
+        places: The public map.
+        cells: The public grid.
+        records: (n,) the records of a user's LR set.
+        extract: The table over the cells inside the circle.
 
     Raises:
-        InputError: No road joins a record and an output that the circle does not cover.
+        InputError: No road connects a record with an output that the circle does not cover.
     """
     count = len(places.data.outputs)
     outputs = places.first_output + np.arange(count)
     travel = places.travel(records, outputs)
     positions = np.full(len(cells.coordinates), -1, dtype=np.int64)
     positions[extract.cells] = np.arange(len(extract.cells))
+    # The row and column of the table for each record and output; -1 if the circle does not cover its cell.
     i, k = positions[cells.nearest[records]], positions[cells.nearest[outputs]]
     rows, columns = np.flatnonzero(i >= 0), np.flatnonzero(k >= 0)
     is_covered = np.ix_(rows, columns)
     beta = extract.beta[np.ix_(i[rows], k[columns])]
+    # Lemmas B.1 and B.2: the cost differs from the table's by at most the travel from both places
+    # to their cells.
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
+    # Public bounds first: a cost is at most the travel between both places, and at least 0.
     upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)
+    # The table was rounded to single precision, which one step outwards covers; the factors below
+    # cover sums of doubles.
     max_costs = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
     min_costs = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
     upper[is_covered] = np.minimum(upper[is_covered], max_costs * (1.0 + ROUNDING_SHARE))
@@ -74,6 +86,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     outer_columns = np.flatnonzero(k < 0)
     if outer_columns.size and columns.size:
         onward = places.travel(outputs[columns], outputs[outer_columns])
+        # One row at a time: rows x columns x outer columns at once may not fit into memory.
         for row in rows.tolist():
             detour_costs = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ROUNDING_SHARE)
             upper[row, outer_columns] = np.minimum(upper[row, outer_columns], detour_costs)
@@ -87,13 +100,19 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 
 class TableCosts:
-    """The users' access to the table: they send a request to the server and get an extract.
+    """The users' access to the server's cost reference table. Each request is answered by an extract of the table.
 
     Raises:
         InputError: The problem has no travel between places, or the table is too large.
     """
 
     def __init__(self, problem: LRGeoInstance, cell_km: float) -> None:
+        """Lay the grid over the map, and create the server's cost reference table.
+
+        Args:
+            problem: The problem.
+            cell_km: Side length of a cell in km.
+        """
         self.data, self.options = problem.data, problem.declared.lr_geo
         self.places = Places.from_problem(problem)
         self.cells = Cells.over(self.places, cell_km)
@@ -101,14 +120,19 @@ class TableCosts:
         self.all_estimates: list[Estimates] = []
 
     def of(self, records: Ints, centre: int) -> Estimates:
-        """Return bounds (n, K) for some records, by one request around a member of the LR set."""
+        """Return bounds (n, K) on the costs of the given records, which takes one request to the server.
+
+        Args:
+            records: (n,) the records of a user's LR set.
+            centre: The record of the set at the centre of the requested circle.
+        """
         extract = self.table.circle(circle_around(self.options, centre))
         bounds = estimate_costs(self.places, self.cells, records, extract)
         self.all_estimates.append(bounds)
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return sizes, shifts and the width of the bounds."""
+        """Return the size of the table, the shifts between places and cells, and the share of costs covered."""
         shift = self.cells.shift
         return {
             "reference": {
@@ -123,6 +147,6 @@ class TableCosts:
 
 
 def costs_of(problem: LRGeoInstance) -> TableCosts | None:
-    """Return the cost reference table. None if the problem has none, so that users know costs exactly."""
+    """Return the cost reference table. None if the problem declares no table and users know the costs exactly."""
     cell_km = problem.declared.lr_geo.reference_cell_km
     return None if cell_km is None else TableCosts(problem, cell_km)

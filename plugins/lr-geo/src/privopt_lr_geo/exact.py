@@ -1,9 +1,9 @@
 """Method exact: a guarantee over the whole population, without uploads.
 
-The server publishes the star's column weights, one number for each output, and each user computes its own row. If no
-weights x >= 0 exist, or if they miss the requested gap, the optimal mechanism is computed and its whole matrix is
-published, because a request for one row would reveal the user's place. If that takes too long, positive weights at a
-smaller rate are used (:mod:`privopt_lr_geo.star_weights`).
+The server publishes the star mechanism's column weights, one number for each output, and each user computes its own
+row. These weights x solve W x = 1 (:mod:`privopt_lr_geo.star_weights`). If no solution x >= 0 exists, or if its loss
+misses the requested gap, the optimal mechanism is computed and its whole matrix is published, because a request for one
+row would reveal the user's place. If that takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.solvers.exponential import exponential, exponential_loss
 
 if TYPE_CHECKING:
-    from privopt_metric_dp.proof.multipliers import Multipliers
+    from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 else:
     Multipliers = Any
 
@@ -49,14 +49,14 @@ MANY_CHECKS: Final = 20_000_000_000
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
-    """Return the pairs that the certificate checks, and a note on them."""
+    """Return the pairs (P, 2) that the certificate checks, their distances (P,), and a phrase that describes them."""
     if len(data.pairs) * len(data.outputs) <= MANY_CHECKS:
         return data.pairs, data.distances, "every required pair"
     return *data.needed, "the required pairs that imply all others exactly"
 
 
 def population_loss(weights: Unsigned, data: MetricData) -> float:
-    """Return the prior-weighted loss over all records."""
+    """Return the expected loss of integer weights (N, K) over all records under the prior."""
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])
         for part in slices(len(weights), weights.shape[1], BLOCK)
@@ -65,10 +65,10 @@ def population_loss(weights: Unsigned, data: MetricData) -> float:
 
 
 def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -> float | None:
-    """Return the seconds that a search may take, so that its result can still be certified, written and read back.
+    """Return the seconds that a search may take so that there is time to certify, write and read back its result.
 
     Args:
-        incumbent: It has certified a first candidate, so it knows how long that takes.
+        incumbent: The incumbent, which has certified a first candidate and so knows how long certifying takes.
         context: The limits. Without a time limit the result is None.
     """
     remaining = context.remaining
@@ -79,14 +79,22 @@ def search_seconds(incumbent: Incumbent[Any, Any, Any], context: SolveContext) -
 
 
 class ExactSearch:
-    """Search for column weights, and then for the optimal mechanism.
+    """Searches for column weights, and then for the optimal mechanism.
 
     Attributes:
-        columns: The best certified column weights, with every record's row and the loss.
-        reason: Why they are not the star's, or why something else is published.
+        columns: The best certified column weights, the rows that they give all records, and their loss. None before any
+            are found.
+        reason: Why the star's weights are not published, or why no lower bound was computed. Empty if there is nothing
+            to explain.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
+        """Create the search.
+
+        Args:
+            problem: The problem. Its users only determine which rows are written.
+            context: Gap and limits.
+        """
         self.problem, self.context = problem, context
         self.data = problem.data
         self.incumbent: Incumbent[Floats, Multipliers, Unsigned] = Incumbent(self, context.gap)
@@ -99,10 +107,12 @@ class ExactSearch:
         """Return column weights if they meet the requested gap, and otherwise the best mechanism found in time.
 
         Raises:
-            StoppedError: The time limit came before even the exponential mechanism was certified.
-            SolverError: No method gave a mechanism.
+            StoppedError: The time limit was reached before even the exponential mechanism was certified.
+            SolverError: No method produced a mechanism.
         """
         data, incumbent = self.data, self.incumbent
+        # Under a limit a simple mechanism comes first: there is something to publish, and its
+        # certification shows how long closing takes.
         if self.context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
@@ -118,7 +128,10 @@ class ExactSearch:
         while incumbent.prove():
             pass
         bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
+        # If column weights are good enough, repairing and certifying other candidates would be
+        # wasted.
         if not self.columns_do(bound):
+            # Nothing else was found in time. The exponential mechanism always exists if outputs are in reach.
             if incumbent.best.candidate is None and self.columns is None:
                 self.offer_exponential()
             while incumbent.certify():
@@ -126,10 +139,16 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Publish the column weights if nothing else gains more than the gap, and otherwise the matrix.
+        """Return the outcome: the column weights, or the matrix if it is better by more than the gap.
+
+        Args:
+            bound: Proved lower bound of the loss; None if there is none.
+
+        Returns:
+            The release with its loss, its bound, and the reason if the star's weights are not published.
 
         Raises:
-            StoppedError, SolverError: There is no mechanism.
+            StoppedError, SolverError: No mechanism was found.
         """
         solver: dict[str, Any] = {"name": "star"}
         if self.columns is not None and self.columns_do(bound):
@@ -155,28 +174,38 @@ class ExactSearch:
             release=_make_release(self.problem, published),
             solver=solver,
             details={**details, **({"reason": self.reason} if self.reason else {})},
+            # A search that ended early but met the gap counts as complete.
             stopped=not (self.finished or _meets_gap(loss, bound, self.context.gap)),
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether the column weights are within the gap of the bound, or of the best matrix."""
+        """Return whether the loss of the column weights is within the gap of the bound or of the best other mechanism.
+
+        Args:
+            bound: Proved lower bound of the loss; None if there is none.
+        """
         if self.columns is None:
             return False
         loss, gap = self.columns[2], self.context.gap
         return _meets_gap(loss, bound, gap) or _meets_gap(loss, self.incumbent.promised_value, gap)
 
     def certify(self, candidate: Floats) -> tuple[float, Unsigned]:
-        """Repair a matrix (N, K) into certified integers.
+        """Repair a matrix (N, K) to certified integers, and return the loss and the integers.
 
         Raises:
-            CertificationError: No repair keeps the promise.
+            CertificationError: No repair satisfies the guarantee.
         """
         self.context.report("repair")
         all_rows = MatrixRelease.from_matrix(candidate, self.data, self.context).weights
         return population_loss(all_rows, self.data), all_rows
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, None]:
-        """Evaluate the bound that multipliers prove."""
+        """Return the lower bound that the multipliers prove, rounded down, and None, because no proof is stored.
+
+        Args:
+            proof: Multipliers of the pairs ``data.needed``.
+            value: The certified loss, which is not used.
+        """
         from privopt_metric_dp.proof import Rows
 
         self.context.report("bound")
@@ -184,7 +213,7 @@ class ExactSearch:
         return Rows.of(proof, self.data, weighted, over=self.data.needed).bound(self.data, weighted), None
 
     def offer_exponential(self) -> None:
-        """Offer the exponential mechanism, if distances to outputs are known."""
+        """Offer the exponential mechanism if the distances to all outputs are known."""
         data = self.data
         with suppress(InputError):  # a record that reaches no output
             if data.crossed:
@@ -192,15 +221,16 @@ class ExactSearch:
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
 
     def find_columns(self) -> str:
-        """Search for column weights.
+        """Search for column weights: those of the star at nearly all of epsilon, or positive weights at a smaller rate.
 
         Returns:
-            Why they are not the star's. Empty if they are.
+            Why the star's weights are not used. Empty if they are used.
 
         Raises:
-            OutOfTime: The innermost scope of time ended.
+            OutOfTime: The innermost time limit was reached.
         """
         data, report = self.data, self.context.report
+        # Such records have equal rows in the kernel, which is singular then.
         if (data.distances == 0).any():
             return "no column weights: records at distance 0"
         report("path distances")
@@ -210,6 +240,7 @@ class ExactSearch:
             check()
             distances[part] = paths.rows(records[part])
         error_text = ""
+        # A larger slack leaves more room for rounding to integers, and costs a little more.
         for slack in SLACKS:
             report(f"column weights, slack {slack:g}")
             try:
@@ -220,28 +251,37 @@ class ExactSearch:
         if self.columns is None:
             reason = f"no column weights at all of epsilon: {error_text}"
         else:
+            # The star can lose more than the exponential mechanism; positive weights at a smaller rate may then lose
+            # less.
             columns_loss, baseline_loss = self.columns[2], exponential_loss(data)
             if baseline_loss is None or columns_loss <= baseline_loss:
                 return ""
             reason = f"column weights would cost {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
         weaker_weights = normalised_weights(data, distances)
+        # Weights that do not certify are not used; the reason stays that of the star.
         with suppress(CertificationError):
             if weaker_weights is not None:
                 self.offer_columns(weaker_weights, distances)
         return reason
 
     def offer_columns(self, public: ColumnWeights, distances: Floats) -> None:
-        """Certify every record's row by column weights, and keep the weights if they cost less than the best so far.
+        """Certify all rows that column weights yield, and store the weights if their loss is the least so far.
+
+        Args:
+            public: The column weights.
+            distances: (N, N) path distances.
 
         Raises:
-            CertificationError: Some pair of rows violates the promise.
+            CertificationError: Some pair of rows violates the guarantee.
         """
         data = self.data
         all_rows = whole_matrix(public, distances.__getitem__)
         pairs, lengths, _ = certified_pairs(data)
-        with self.context.timed("repair"):
+        with self.context.time_phase("repair"):
             measured = certify(all_rows, pairs, lengths, data.epsilon)
+        # Weights are public numbers in doubles, so nothing guarantees the integers but this check
+        # of all rows.
         if not measured.holds:
             raise CertificationError("pairs did not certify")
         all_rows.setflags(write=False)
@@ -250,10 +290,10 @@ class ExactSearch:
             self.columns = public, all_rows, loss
 
     def find_optimum(self) -> None:
-        """Offer the optimal mechanism and its bound.
+        """Search for the optimal mechanism, and offer the result with its lower bound.
 
         Raises:
-            OutOfTime: The innermost scope of time ended.
+            OutOfTime: The innermost time limit was reached.
         """
         from privopt_metric_dp.solvers import Instance, solve
 
@@ -261,11 +301,14 @@ class ExactSearch:
         context = self.context
         instance = Instance.of(self.data)
         try:
+            # Half of the gap is left for what repair to integers costs.
             solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
             raise
         except (SolverError, StoppedError) as error:
+            # A solver that failed has nothing more to find; one that was stopped might have.
             self.finished = isinstance(error, SolverError)
+            # Without column weights the failure explains why something else is published.
             if self.columns is None:
                 self.incumbent.note(f"exact ({error})")
             self.reason = "; ".join(part for part in (self.reason, f"no bound: {error}") if part)
@@ -283,13 +326,24 @@ class ExactSearch:
 
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
+    """Return whether a loss is within a relative gap of a bound. False if there is no bound."""
+    # The floor keeps the comparison meaningful for losses of 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
 def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRelease:
+    """Return the release of method exact: the users' rows, and the public numbers from which every row is computed.
+
+    Args:
+        problem: The problem with its users.
+        published: The public numbers.
+    """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
+    # Only rows of users are in mechanism.npz, so its pairs are those among users. The guarantee
+    # rests on public.npz.
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
+    # A region is certified by its pieces, not by pairs.
     if data.region is not None:
         pairs, lengths = pairs[:0], lengths[:0]
     return LRGeoRelease(

@@ -17,7 +17,11 @@ __all__ = ["PROFILE"]
 
 
 def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
-    """Return options with radii that cover a little or all of the map, by the size of the case."""
+    """Return the table [lr-geo] for a generated problem, with radii that cover a small part or all of its map.
+
+    Args:
+        case: The generated problem. Its size determines the radii, so that all combinations occur.
+    """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]
     min_length, max_length = (float(lengths.min()), float(lengths.max())) if lengths.size else (1.0, 1.0)
@@ -34,7 +38,13 @@ def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
 
 
 def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
-    """Check every user's own matrix over the pairs of its LR set, from the problem's distances."""
+    """Yield a line for each user's matrix that violates epsilon inside its LR set, or whose row was not released.
+
+    Args:
+        loaded: The problem. The required pairs are recomputed from its distances.
+        release: The release.
+        result: Not used.
+    """
     if release.matrices is None:
         return
     data = loaded.data
@@ -50,7 +60,7 @@ def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
 
 
 def _drop_prior(problem: GeneratedProblem) -> GeneratedProblem:
-    """Drop the prior, because no user's cell may have a prior of 0."""
+    """Return the problem without its prior, because no user's cell may have a prior of 0."""
     case: MetricCase = problem.facts["case"]
     return evolve(case, prior=()).problem()
 

@@ -18,10 +18,11 @@ __all__ = ["MeanOfUsers"]
 
 @frozen(kw_only=True, eq=False)
 class MeanOfUsers(UtilityLoss[LRGeoRelease]):
-    """Mean over the users of the true cost of the row from which each one reports.
+    """The mean over the users of the true expected cost of the row from which each user reports.
 
     Attributes:
         cost: (M, K) costs of the users' records, not weighted by the prior.
+        unit: Unit of the costs and of the loss.
     """
 
     cost: NDArray[np.float64]

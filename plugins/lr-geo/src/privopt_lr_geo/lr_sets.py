@@ -1,4 +1,4 @@
-"""A user's locally relevant records, pairs and distances (sections 3 and 4.1), and the tied form's exponents."""
+"""Locally relevant records, pairs and distances of a user (sections 3 and 4.1), and distances to outputs."""
 
 from __future__ import annotations
 
@@ -24,25 +24,41 @@ __all__ = ["LRSet", "PathDistances", "lr_set", "lr_sets", "pairs_inside", "reach
 
 
 class PathDistances:
-    """Path distances in the Geo-Ind graph (Definition 3.1), over required pairs that imply all others.
+    """Path distances in the Geo-Ind graph (Definition 3.1), whose edges are required pairs that imply all others.
 
     If every pair is required and the metric obeys the triangle inequality by construction, the distance itself is the
     path distance, and no graph is needed.
     """
 
     def __init__(self, data: MetricData) -> None:
+        """Decide whether distances are path distances already. If not, the graph is built at the first request.
+
+        Args:
+            data: The map with its required pairs.
+        """
         self.data = data
+        # Distances between coordinates obey the triangle inequality, and so do those along roads. A
+        # table need not.
         self.direct = data.within is None and data.records.kind != "plain" and not _is_table(data)
+        # A metric with `roads` is one along roads.
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))
 
     @cached_property
     def graph(self) -> csr_array:
-        """The required pairs, (N, N), in both directions. Distance 0 becomes the smallest double, which is an edge."""
+        """The (N, N) graph of required pairs in both directions. To remain an edge, 0 becomes the smallest double."""
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
     def rows(self, records: Ints, limit: float = np.inf) -> Floats:
-        """Return (B, N) path distances from records, infinite beyond ``limit`` or without a path."""
+        """Return path distances from the given records to all records: infinite beyond the limit or without a path.
+
+        Args:
+            records: (B,) records.
+            limit: Distance at which the search for paths ends.
+
+        Returns:
+            (B, N) distances.
+        """
         if self.direct:
             distances = self.data.metric.rows(records)
             return distances if np.isinf(limit) else np.where(distances <= limit, distances, np.inf)
@@ -52,6 +68,7 @@ class PathDistances:
 
 
 def _is_table(data: MetricData) -> bool:
+    """Return whether distances come from a table, which may violate the triangle inequality."""
     from privopt_metric_dp.space.distance_table import MatrixMetric
 
     return isinstance(data.metric, MatrixMetric)
@@ -64,8 +81,8 @@ class LRSet:
     Attributes:
         user: The user's record.
         records: (n,) the LR set N_m, ascending.
-        user_row: Row of the user in it.
-        pairs, lengths: (P, 2), (P,) required pairs inside the LR set, by row, and their distances.
+        user_row: Position of the user in ``records``.
+        pairs, lengths: (P, 2), (P,) required pairs inside the LR set, as positions in ``records``, and their distances.
     """
 
     user: int
@@ -75,7 +92,7 @@ class LRSet:
     lengths: Floats
 
     def matrix(self, weights: Unsigned, data: MetricData) -> MatrixRelease:
-        """Return weights (n, K) as the user's own matrix, with the pairs over which it must be certified."""
+        """Return weights (n, K) as the user's own matrix, with the pairs that must be certified."""
         ids = data.records.ids
         return MatrixRelease(
             weights=weights,
@@ -87,8 +104,15 @@ class LRSet:
 
 
 def lr_set(problem: LRGeoInstance, paths: PathDistances, user: int) -> LRSet:
-    """Return the LR set of a user (Definition 4.1)."""
+    """Return the LR set of a user: all records within the path distance Gamma of the user (Definition 4.1).
+
+    Args:
+        problem: The problem with the radius Gamma.
+        paths: Path distances on the problem's map.
+        user: The user's record.
+    """
     data, options = problem.data, problem.declared.lr_geo
+    # A record at the distance Gamma must not be lost to the rounding of a sum along its path.
     limit = options.radius * (1.0 + PATH_TOLERANCE)
     distances = paths.rows(np.array([user]), limit)[0]
     records = np.flatnonzero(distances <= limit)
@@ -104,7 +128,15 @@ def lr_sets(problem: LRGeoInstance) -> list[LRSet]:
 
 
 def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
-    """Return the required pairs among some records, by their positions in ``records``, and their distances."""
+    """Return the required pairs among the given records, and their distances.
+
+    Args:
+        data: The map.
+        records: (n,) records, ascending.
+
+    Returns:
+        (P, 2) pairs by their positions in ``records``, and (P,) distances.
+    """
     positions = np.full(len(data.records), -1, dtype=np.int64)
     positions[records] = np.arange(len(records))
     pairs = positions[data.pairs]
@@ -113,10 +145,20 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return (n, K) distances to outputs, which differ between two records by at most the distance of these.
+    """Return distances from records to outputs that satisfy the triangle inequality between records.
 
-    Points and roads have that property. A table need not have it. Then each entry is replaced by the shortest path
-    over required pairs, which gives the largest table below it that has the property.
+    This means that the distances of two records to an output differ by at most the distance between the records.
+
+    Distances between points and along roads have this property. A table may violate it. In that case each entry is
+    replaced by the length of the shortest path over required pairs, which gives the largest table with the property
+    that is nowhere above the given one.
+
+    Args:
+        data: The map.
+        records: (n,) records.
+
+    Returns:
+        (n, K) distances.
     """
     if not _is_table(data):
         return data.metric.to_outputs(records)

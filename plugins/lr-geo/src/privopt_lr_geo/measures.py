@@ -1,4 +1,4 @@
-"""Measure how far rows of different users' matrices violate the inequality of metric DP."""
+"""Measures of how far rows of different users' matrices violate the inequality of metric DP."""
 
 from __future__ import annotations
 
@@ -24,15 +24,21 @@ BLOCK: Final = 1 << 16
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
-    """Return GV ratio (Equation (34)) and error (35) over the required pairs and over equal places of different users.
+    """Return the GV ratio (Equation (34)) and GV error (Equation (35)) between rows of different users' matrices.
 
-    All rows of all users' matrices are compared if they are available and not too many. Otherwise only the rows from
-    which users report are.
+    Rows of one record and of two records that are a required pair are compared. All rows of all users' matrices are
+    compared if the matrices are available and this takes not too many comparisons. Otherwise only the rows from which
+    users report are compared.
+
+    Args:
+        data: The map with its required pairs.
+        released: The users' rows, and their matrices if available.
     """
     matrices = released.matrices
     parts: Mapping[str, MatrixRelease] = {"": released} if matrices is None else matrices
     record = data.records.numbers(name for part in parts.values() for name in part.records.tolist())
     compared_rows = "own rows" if matrices is None else "all rows of all users' matrices"
+    # Rows of every two users' matrices are too many on large maps; reports alone remain comparable.
     if _count_comparisons(data, record) > MOST_COMPARISONS:
         parts, compared_rows = {"": released}, "own rows"
         record = data.records.numbers(released.records.tolist())
@@ -45,24 +51,43 @@ def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
 
 
 def _count_comparisons(data: MetricData, record: Ints) -> int:
-    """Count the inequalities between rows of these records (M,), repeated as they occur."""
+    """Return the number of inequalities between rows, with both directions of an inequality counted as one.
+
+    Args:
+        data: The map with its required pairs.
+        record: (M,) record of each row. Matrices of different users may have rows of the same record.
+    """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
+    # Pairs of rows of one record, and each row of one record with each of the other record of a required pair.
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)
 
 
 def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
-    """List the pairs of rows of the same record or of a required pair of records, and their distances."""
+    """Return the pairs of rows that belong to the same record or to two records that are a required pair.
+
+    Args:
+        data: The map with its required pairs.
+        record: (M,) record of each row.
+
+    Returns:
+        (Q, 2) pairs of rows, and (Q,) the distances between their records.
+    """
+    # Rows sorted by record: those of record i begin at first_rows[i]. Pairs are listed in this order, and translated
+    # back at the end.
     order = np.argsort(record, kind="stable")
     first_rows = np.searchsorted(record[order], np.arange(len(data.records)))
     count = np.bincount(record, minlength=len(data.records))
     has_rows = (count[data.pairs] > 0).all(axis=1)
     pairs, lengths = data.pairs[has_rows].reshape(-1, 2), data.distances[has_rows]
+    # At distance 0 metric DP would require equal rows of one place in different matrices.
     repeated = np.flatnonzero(count > 1)
     same_record = [np.column_stack(np.triu_indices(int(count[i]), 1)) + first_rows[i] for i in repeated.tolist()]
     i, j = pairs.T
     pair_counts = count[i] * count[j]
     pair_numbers = np.repeat(np.arange(len(pairs)), pair_counts)
+    # Every row of one record with every row of the other: within a pair they are numbered row by
+    # row.
     offsets = np.arange(int(pair_counts.sum())) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
     row_pairs = np.column_stack(
         [

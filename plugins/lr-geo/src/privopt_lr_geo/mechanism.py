@@ -1,4 +1,4 @@
-"""LR-Geo as a mechanism: users and server in one process, which exchange only messages."""
+"""LR-Geo as a mechanism: users and server run in one process and exchange only messages."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ from privopt_metric_dp.space.places import places_at_most
 __all__ = ["LRGeo"]
 
 ATTACKED_USERS: Final = 50
-"""Most users whose packages the audit attacks."""
+"""Largest number of users whose packages the audit attacks."""
 
 
 class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
-    """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025)."""
+    """Locally relevant geo-obfuscation (Qiu et al., PoPETs 2025): an optimal mechanism for each user's surroundings.
+
+    Methods ``benders`` and ``full`` solve a common program over the users' uploads. Method ``exact`` publishes numbers
+    from which each user computes its row.
+    """
 
     problem_class = LRGeoProblem
     release_class = LRGeoRelease
@@ -53,12 +57,19 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return LRGeoInstance.of(declared, file)
 
     def reopen(self, declared: LRGeoProblem, file: str, folder: Path) -> tuple[LRGeoInstance, LRGeoRelease]:
-        """Read the problem and the release back. The release's size limits the places of the problem, if it has all.
+        """Read the problem and the release. If the release has all places, its size limits the number to load.
+
+        Args:
+            declared: The declared problem.
+            file: Name of the problem file, for messages.
+            folder: The release folder.
 
         Raises:
             DoesNotHoldError: The problem and the release differ in size.
         """
         shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
+        # If every record has a row, or is an output, the release's size bounds the number of places before they are
+        # loaded.
         has_all_records = declared.outputs is None or declared.lr_geo.users == "all"
         with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
@@ -70,7 +81,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the matrix as a channel, with prior, distances and places if it has a row for each record."""
+        """Return the matrix as a channel, with prior, distances and places if it has rows for all records."""
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
@@ -80,8 +91,10 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return OwnMatrices.within_radius(problem.data, problem.declared.lr_geo.radius)
 
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
-        """Return the mean true cost of the users' own rows; for a region, that of anyone in it by the prior."""
+        """Return the loss: the mean true cost of the users' own rows, or for a region the expected cost."""
         if problem.data.region is not None:
+            # MeanOfUsers divides by the number of rows, and the prior's weights add up to 1
+            # already.
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
@@ -93,30 +106,31 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         """Check that the method supports a region.
 
         Raises:
-            InputError: The problem has a region, but the method promises nothing between rows of different users.
+            InputError: The problem has a region, but the method guarantees nothing between rows of different users.
         """
         if method != "exact" and problem.data.region is not None:
             actual = f"true beside --method {method}, which holds in each user's own matrix alone"
             raise InputError([Fault(problem.data.file, "privacy.everywhere", actual, "--method exact")])
 
     def solve(self, problem: LRGeoInstance, context: SolveContext) -> Outcome[LRGeoRelease]:
-        """Solve by the requested method.
+        """Solve the problem by the requested method.
 
         Raises:
-            StoppedError: The limit came before anything feasible was found.
+            StoppedError: The time limit was reached before anything feasible was found.
         """
         if context.method != "exact":
             return CentralSearch(problem, context).run()
-        with context.timed("solve"):
+        with context.time_phase("solve"):
             return ExactSearch(problem, context).run()
 
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return sizes, and the population's loss (exact) or how far rows of different users violate the promise."""
+        """Return sizes, and the population's loss (exact) or how far rows of different users violate metric DP."""
         data = problem.data
         if method == "exact":
             assert release.published is not None  # what its certificate was measured on
+            # The release's own loss is over its users only; this one is over everybody on the map.
             value = population_loss(release.published.all_rows, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
@@ -129,7 +143,16 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         }
 
     def verify(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> list[str]:
-        """Compare records, outputs and pairs with the problem, and rows with the numbers that they come from."""
+        """Compare records, outputs and pairs with the problem, and rows with the numbers from which they were computed.
+
+        Args:
+            problem: The problem with its users.
+            release: The release as it was read back.
+            result: The stated result. Its method determines what is compared.
+
+        Returns:
+            One line for each fault, about twenty at most.
+        """
         data, users = problem.data, problem.users
         ids = np.asarray(data.records.ids, dtype=np.str_)
         lines = []
@@ -147,6 +170,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             else:
                 lines += _check_pairs("mechanism.npz", release, *pairs_inside(data, users))
             if release.published is not None:
+                # Rows are computed again from public.npz: that is what a user does, and what the
+                # certificate was measured on.
                 wrong_rows = np.flatnonzero((release.published.all_rows[users] != release.weights).any(axis=1))
                 lines += [
                     f"mechanism.npz: weights: row {ids[users[r]]} is not what public.npz gives" for r in wrong_rows[:5]
@@ -176,6 +201,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
 
         data, users = problem.data, problem.users
         z, prior = release.probabilities, data.prior[users] / data.prior[users].sum()
+        # Pairs of different users are included, although no guarantee covers them: an observer can compare their
+        # reports.
         all_pairs = attack.pair_blocks(len(users), lambda i, j: data.metric.between(users[i], users[j]))
         facts: dict[str, Any] = {
             "epsilon": {
@@ -190,21 +217,29 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         gv = across_users(data, release)
         facts["gv"] = {"ratio": gv["ratio"], "error": gv["error"], "over": gv["over"]}
         if result.method != "exact":
+            # A fixed seed makes the audit repeatable. The run's own draws are not published.
             clients = clients_of(problem, 0)[:ATTACKED_USERS]
             facts["server"] = attack_server(data, problem.declared.lr_geo, clients)
         return facts
 
     def meaning(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
+        """Return sentences on the guarantee between nearest neighbours, and on the best guess of a user's record."""
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Warn if the promise hides little or leaves records out, and of suspicious input files."""
+        """Return warnings if the guarantee hides little or leaves records out, or if input files look suspicious."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
 
 def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) -> list[str]:
+    """Compare the stored pairs and distances of a matrix with the required ones, and return a line for each difference.
+
+    Args:
+        where: The file and the matrix, for the line.
+        matrix: The stored matrix.
+        pairs, lengths: (P, 2) required pairs and their distances (P,).
+    """
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
     # The certificate holds over these distances, and a longer one would be a weaker promise.

@@ -1,6 +1,7 @@
-"""The messages between a user and the server: plain arrays and numbers (section 4.2).
+"""The messages between a user and the server, made of plain arrays and numbers (section 4.2).
 
-In one process the objects themselves are passed on. :func:`to_bytes` and :func:`from_bytes` are for a network.
+Within one process the objects themselves are passed. Over a network :func:`to_bytes` and :func:`from_bytes` convert
+them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ T = TypeVar("T", bound=AttrsInstance)
 FORMAT_VERSION: Final = 1
 """Version of the serialised form. Other versions are refused."""
 LARGEST_BYTES: Final = 2**31
-"""Most bytes that the arrays of one message may unpack to."""
+"""Largest total size of the unpacked arrays of a message in bytes."""
 
 
 @frozen(kw_only=True)
@@ -30,10 +31,10 @@ class Terms:
     """The public terms of a round, which the server announces.
 
     Attributes:
-        epsilon: Per unit of distance, as used in the program (a little smaller than promised).
-        within: gamma, the largest distance of a required pair. None for every pair.
+        epsilon: Epsilon of the program per unit of distance. It is slightly smaller than the promised one.
+        within: gamma, the largest distance of a required pair. None if all pairs are required.
         obfuscation_radius: r_obf, in units of distance.
-        exponent: f.
+        exponent: The exponent f of the tied entries.
     """
 
     epsilon: float
@@ -44,13 +45,13 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """A user's upload: the coefficients of its program, with rows in random order and labelled columns.
+    """A user's upload: the coefficients of its program. Rows are in random order, and columns are labelled.
 
     Attributes:
-        distances: (n, n) distances between the records of its LR set.
-        reach: (n, K) distances from them to every output. Only min(reach, r_obf) counts.
+        distances: (n, n) distances between the records of the user's LR set.
+        reach: (n, K) distances from these records to all outputs. Only min(reach, r_obf) matters.
         costs: (n, K) prior-weighted costs, exact or estimated.
-        free: (n, K) the negated indicator matrix Q. True for entries that are variables of their own.
+        free: (n, K) the negated indicator matrix Q: True for entries that are separate variables.
     """
 
     distances: Floats
@@ -59,10 +60,10 @@ class Package:
     free: Bools
 
     def __attrs_post_init__(self) -> None:
-        """Check shapes and values, because a package comes from a stranger.
+        """Check shapes and values, because a package comes from an untrusted sender.
 
         Raises:
-            InputError: Shapes do not fit, distances are negative, or costs are not finite.
+            InputError: Shapes do not match, distances are negative, or costs are not finite.
         """
         rows, shape, faults = len(self.distances), np.shape(self.reach), Faults()
         square, rows_by_outputs = (rows, rows), (rows, *shape[1:])
@@ -77,7 +78,11 @@ class Package:
                 faults.add(
                     "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
                 )
+        # Values are looked at only if shapes and types are right: the comparisons below need
+        # numbers.
         faults.check()
+        # NaN fails every comparison and is refused. An infinite distance is allowed: no path joins
+        # the two.
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
             faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
             faults.check()
@@ -85,7 +90,7 @@ class Package:
 
 @frozen(kw_only=True, eq=False)
 class Answer:
-    """The server's answer to one user: its matrix, in the package's order of rows.
+    """The server's answer to one user: a matrix whose rows have the order of the user's package.
 
     Attributes:
         z: (n, K) nearly feasible probabilities, which the user repairs and certifies itself.
@@ -96,11 +101,11 @@ class Answer:
 
 @frozen(kw_only=True)
 class Request:
-    """A user's query of the cost reference table: a circle (Proposition 4.3).
+    """A user's query of the cost reference table, which asks for a circle (Proposition 4.3).
 
     Attributes:
         centre: A random member of the user's LR set, by its number on the public map.
-        radius: In units of distance.
+        radius: Radius in units of distance.
     """
 
     centre: int
@@ -109,11 +114,11 @@ class Request:
 
 @frozen(kw_only=True, eq=False)
 class Extract:
-    """The server's answer to a query: the table inside the circle, without targets.
+    """The server's answer to a query: the part of the table inside the circle, without the targets.
 
     Attributes:
         cells: (B,) numbers of cells, ascending.
-        beta: (B, B) float32 expected costs between them in km.
+        beta: (B, B) float32 expected costs between these cells in km.
     """
 
     cells: Ints
@@ -121,22 +126,22 @@ class Extract:
 
 
 def to_bytes(message: AttrsInstance) -> bytes:
-    """Return a message as bytes: an npz archive of its fields and the format's version."""
+    """Return a message as bytes: an npz archive of its fields and the version of the format."""
     buffer = io.BytesIO()
     np.savez_compressed(buffer, format=np.int64(FORMAT_VERSION), **asdict(message))
     return buffer.getvalue()
 
 
 def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
-    """Read a message of a class.
+    """Parse a message from bytes. The message's class checks the arrays.
 
     Args:
         cls: Class of the message.
-        raw: Its bytes.
-        largest: Most bytes that it may unpack to. 2 GB by default.
+        raw: The message as bytes.
+        largest: Largest size of the unpacked message in bytes. 2 GB by default.
 
     Raises:
-        InputError: The bytes are no such message, have another version, or unpack to too many bytes.
+        InputError: The bytes are not a message of this class, have another version, or unpack to too many bytes.
     """
     name = cls.__name__.lower()
     try:
@@ -147,8 +152,7 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     if sorted(parts) != names:
         raise InputError([Fault(name, "", f"parts {', '.join(sorted(parts))}", ", ".join(names))])
     version = parts.pop("format")
-    if version.shape != () or version != FORMAT_VERSION:
-        raise InputError(
-            [Fault(name, "format", str(version), f"{FORMAT_VERSION}, as this version of privopt writes it")]
-        )
+    if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
+        actual = str(version) if version.shape == () and version.dtype.kind in "iu" else "no number"
+        raise InputError([Fault(name, "format", actual, f"{FORMAT_VERSION}, as this version of privopt writes it")])
     return cls(**{key: value if value.ndim else value.item() for key, value in parts.items()})

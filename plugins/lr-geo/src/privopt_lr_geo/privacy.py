@@ -1,4 +1,4 @@
-"""The two guarantees of LR-Geo, inside each user's own matrix or over every pair of records, and their measurement."""
+"""The two guarantees of LR-Geo and their certification: inside each user's own matrix, or over all pairs of records."""
 
 from __future__ import annotations
 
@@ -43,54 +43,65 @@ _EVERY = (
 
 @frozen(kw_only=True)
 class OwnMatrices(MetricDP):
-    """Metric DP inside each user's matrix."""
+    """Metric DP inside each user's own matrix, for methods ``benders`` and ``full``.
+
+    Rows of two different users may violate metric DP.
+    """
 
     @classmethod
     def within_radius(cls, data: MetricData, radius: float) -> OwnMatrices:
-        """Return the guarantee of methods benders and full."""
+        """Return the guarantee of methods benders and full: metric DP among the records of each user's LR set.
+
+        Args:
+            data: The problem's data.
+            radius: Gamma, the path distance up to which records are in a user's LR set.
+        """
         statement = _OWN.format(radius=radius, epsilon=float(data.epsilon))
         extra = {"radius": radius} | ({} if data.within is None else {"neighbours_within": data.within})
         unit = f"per {data.unit}"
         return cls(epsilon=data.epsilon, unit=unit, scope="own-matrix", statement=statement, extra=extra, way=data.way)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify each user's matrix over the pairs inside its LR set.
+        """Certify each user's matrix over the pairs inside its LR set, the records within the radius of the user.
 
         Raises:
-            InputError: The private matrices are missing.
+            InputError: The users' private matrices are missing.
         """
         if not isinstance(release, LRGeoRelease) or release.matrices is None:
             expectation = "each user's matrix (this guarantee can only be checked by who has private/)"
             raise InputError([Fault("private/matrices", "", "nothing", expectation)])
+        # Each matrix is certified by itself: nothing is promised between rows of different users.
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
-        worst = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
+        # The certificate of the worst matrix stands for all, with the sums of what was checked.
+        # Metric DP always states a worst loss, infinite if no epsilon is enough; None belongs to other notions.
+        worst_certificate = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
         return evolve(
-            worst,
+            worst_certificate,
             holds=all(part.holds for _, part in parts),
             checked=sum(part.checked for _, part in parts),
-            arithmetic=f"{len(parts)} matrices, the worst of which: {worst.arithmetic}",
+            arithmetic=f"{len(parts)} matrices, the worst of which: {worst_certificate.arithmetic}",
             failures=tuple(failures),
         )
 
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records, for any users."""
+    """Metric DP over all records of the map, with or without users, for method ``exact``."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
-        """Return the guarantee of method exact."""
+        """Return the guarantee of method exact: metric DP between any two records, or any two points of a region."""
         pair_text = "two records" if data.within is None else f"two records within {data.within:g} of each other"
         statement = _EVERY if data.region is None else _EVERYWHERE
         text = statement.format(whose=pair_text, epsilon=float(data.epsilon))
         return evolve(cls.of(data), statement=text)
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify every record's row, which is computed again from the published numbers.
+        """Certify the rows of all records, which are recomputed from the published numbers.
 
         Raises:
-            InputError: There are no published numbers.
+            InputError: The published numbers are missing.
         """
         if not isinstance(release, LRGeoRelease) or release.published is None:
             raise InputError([Fault("public.npz", "", "nothing", "what rows are computed from")])
@@ -98,15 +109,15 @@ class EveryRow(MetricDP):
         all_rows, ids = release.published.all_rows, self.data.records.ids
         if self.data.region is not None:
             everywhere = certify_everywhere(all_rows, self.data.region, self.epsilon)
-            return self.stated(everywhere, all_rows, ids, release.outputs)
+            return self.make_certificate(everywhere, all_rows, ids, release.outputs)
         pairs, distances, pairs_text = certified_pairs(self.data)
         measured = certify(all_rows, pairs, distances, self.epsilon)
         pairs_text = f"{pairs_text}, among all {len(ids)} records"
-        return self.stated(measured, all_rows, ids, release.outputs, {"over": pairs_text})
+        return self.make_certificate(measured, all_rows, ids, release.outputs, {"over": pairs_text})
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return the promise at the distance between nearest neighbours, and the best guess at a user's record."""
+    """Return sentences on the guarantee between nearest neighbours, and on the best guess of a user's record."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
     lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if is_own_matrix else lines

@@ -7,11 +7,11 @@ from difflib import get_close_matches
 from typing import Literal, Self
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from privopt.arrays import Ints, read_only
 from privopt.declare import at_least, key, non_negative, positive
-from privopt.errors import Faults
+from privopt.errors import Fault, Faults, InputError
 from privopt_metric_dp.problem.data import MetricData, MetricInstance, load
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.problem.distance_kinds import Table
@@ -25,19 +25,20 @@ PATH_TOLERANCE = 1e-9
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """Users drawn from the records, without repetition."""
+    """Users drawn from the records without replacement, by a public seed."""
 
     random: int = key(help="how many", check=at_least(1))
     seed: int = key(0, help="of the draw, which is public", check=non_negative)
 
 
 def _check_exponent(value: float) -> str | None:
+    """Return the requirement on an exponent if ``value`` violates it; None if it is valid."""
     return None if 0 < value <= 1 else "a number above 0 and at most 1"
 
 
 @frozen(kw_only=True)
 class LRGeoOptions:
-    """The table [lr-geo]."""
+    """The table [lr-geo] of a problem file: the users, the paper's radii, and the form of far probabilities."""
 
     users: Literal["all"] | tuple[str, ...] | RandomUsers = key(
         help='cells for which rows are computed: a list of ids, "all", or { random = 10 }; public'
@@ -60,7 +61,7 @@ class LRGeoOptions:
 
 @frozen(kw_only=True)
 class LRGeoProblem(MetricProblem):
-    """A metric problem and LR-Geo's options."""
+    """A metric problem with LR-Geo's options."""
 
     lr_geo: LRGeoOptions = key(help="options of lr-geo", name="lr-geo")
 
@@ -76,11 +77,26 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
     users: Ints
 
     @classmethod
-    def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
-        """Load the metric problem, find the users, and check that the radii fit the map.
+    def of_one_user(cls, declared: LRGeoProblem, user: str, file: str = "problem") -> Self:
+        """Load the problem for one user. The user's record is secret: no error message names it or a record near it.
 
         Raises:
-            InputError: All faults of users, radii and options.
+            InputError: The record is not on the map or has a prior of 0, or the problem itself has faults.
+        """
+        of_one = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(user,)))
+        try:
+            return cls.of(of_one, file)
+        except InputError as error:
+            raise InputError([_conceal_user(fault) for fault in error.faults]) from None
+
+    @classmethod
+    def of(cls, declared: LRGeoProblem, file: str = "problem") -> Self:
+        """Load the metric problem, find the users, and check the radii against the map.
+
+        The users are public here, unlike in :meth:`of_one_user`.
+
+        Raises:
+            InputError: The users, radii or options have faults. All of them are listed.
         """
         data, faults = load(declared, file), Faults()
         users = _find_users(declared.lr_geo.users, data, faults)
@@ -90,12 +106,29 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         return cls(declared=declared, data=data, users=read_only(users))
 
 
+def _conceal_user(fault: Fault) -> Fault:
+    """Return the fault of a problem with one user, reworded so that it does not name the user's record."""
+    if fault.where == "lr-geo.users":
+        return Fault("user", "", "another id", "the id of a record of the map")
+    if fault.where == "utility.prior" and "user" in fault.actual:
+        return evolve(fault, actual="a prior of 0 on the user's cell")
+    return fault
+
+
 def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: MetricData, faults: Faults) -> Ints:
-    """Return the users' records (M,), ascending. Unknown and repeated users are added to ``faults``."""
+    """Return the users' records (M,), ascending. Unknown and repeated users are added to ``faults``.
+
+    Args:
+        declared_users: The key ``users``: "all", ids, or a number of random records.
+        data: The map.
+        faults: Receives the faults.
+    """
     count, file, where = len(data.records), data.file, "lr-geo.users"
     if isinstance(declared_users, RandomUsers):
         if declared_users.random > count:
             faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
+        # The first of one permutation, so that a larger number of users has those of a smaller one
+        # among them.
         return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
             np.int64
         )
@@ -114,7 +147,14 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
 
 
 def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: Faults) -> None:
-    """Check that no user's place has a prior of 0, and that a region has users at all of its vertices."""
+    """Check that no user's record has a prior of 0, and that all vertices of a region have users.
+
+    Args:
+        options: The table [lr-geo].
+        data: The map.
+        users: (M,) the users' records.
+        faults: Receives the faults.
+    """
     everybody = options.users == "all"
     if data.region is not None:
         if not everybody:
@@ -123,22 +163,32 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
             )
             faults.add(data.file, "lr-geo.users", "some users with privacy.everywhere", expectation)
         return
+    # The row of a place with a prior of 0 has no weight in the program, so it would be arbitrary.
     absent = users[data.prior[users] == 0]
+    # If everybody is a user, one example says enough.
     for user in absent[: 1 if everybody else None].tolist():
         name = data.records.ids[user]
         faults.add(data.file, "utility.prior", f"a prior of 0 on the user's cell {name!r}", "a prior above 0")
 
 
 def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
-    """Check radii and options against the map and the loss."""
+    """Check radii and options against the map and the loss, and add all errors to ``faults``.
+
+    Args:
+        problem: The declared problem.
+        data: The map.
+        faults: Receives the faults.
+    """
     options, file = problem.lr_geo, data.file
     if options.exponential_beyond > options.obfuscation_radius:
         expectation = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
         faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", expectation)
     min_distance = float(data.distances[data.distances > 0].min(initial=np.inf))
+    # A smaller radius leaves every user alone in its LR set, so that nothing would be protected.
     if np.isfinite(min_distance) and options.radius * (1 + PATH_TOLERANCE) < min_distance:
         expectation = f"at least {min_distance:.6g}, the least distance between two records"
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", expectation)
+    # The table bounds travel by straight lines between places and cells, so it needs travel costs and coordinates.
     if options.reference_cell_km is not None:
         where = "lr-geo.reference_cell_km"
         if not isinstance(problem.utility, TravelCost):

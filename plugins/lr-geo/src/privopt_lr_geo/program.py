@@ -1,8 +1,11 @@
-"""CLR-Geo as arrays and as a model, from the uploads of all users (Equations (20) to (22)).
+"""The program CLR-Geo as arrays and as a model, built from the uploads of all users (Equations (20) to (22)).
 
-y enters the sum of every row. Beyond r_obf, a column's coefficient is the same in all rows of a user. So each column's
-least coefficient is taken out into one variable of the user, its far mass, and rows keep only the columns around their
-own place. This makes the matrix sparse.
+Entry (i, k) of a user's matrix is either free, which means that it is a separate variable, or tied. A tied entry is y_k
+times a coefficient that falls exponentially with the distance, up to r_obf. The variables y are shared by all users.
+
+The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all rows of a user.
+Therefore each column's smallest coefficient is moved into one variable of the user, its far mass, and rows keep only
+the columns near their own place. This makes the matrix sparse.
 """
 
 from __future__ import annotations
@@ -28,13 +31,13 @@ __all__ = ["Central", "Piece", "assemble", "central_model", "program_bytes"]
 
 @frozen(kw_only=True, eq=False)
 class Piece:
-    """A user's block of CLR-Geo.
+    """A user's block of the program CLR-Geo: the free entries with their rows and limits, and the tied coefficients.
 
     Attributes:
         entries: (E, 2) row and column of each free entry.
-        mass: (n, K) coefficient of y_k in the row's sum, 0 if the entry is free.
-        upper, lower: (E,) a free entry lies between exp(lower) y_k and exp(upper) y_k. They are infinite if no
-            required pair joins the entry to a tied one.
+        mass: (n, K) coefficient of y_k in the row's sum; 0 if the entry is free.
+        upper, lower: (E,) a free entry lies between exp(lower) y_k and exp(upper) y_k. They are infinite if no required
+            pair joins the entry to a tied one.
         rows: (R, 2) free entries e, g with z_e <= exp(budget) z_g.
         budgets: (R,) epsilon times the distance.
         costs: (n, K) scaled costs.
@@ -49,7 +52,15 @@ class Piece:
     costs: Floats
 
     def split(self, columns: Ints) -> tuple[Floats, Floats]:
-        """Return (C,) the least positive coefficient of each column of y, and (n, C) the differences from it."""
+        """Split the coefficients of y into a part common to all rows and the remainders.
+
+        Args:
+            columns: (C,) the outputs of the variables y.
+
+        Returns:
+            (C,) the smallest positive coefficient of each column, or 0 if none is positive; and (n, C) the coefficients
+            less this value.
+        """
         mass = self.mass[:, columns]
         min_mass = np.where(mass > 0, mass, np.inf).min(axis=0)
         common_mass = np.where(np.isfinite(min_mass), min_mass, 0.0)
@@ -58,7 +69,7 @@ class Piece:
 
 @frozen(kw_only=True, eq=False)
 class Central:
-    """CLR-Geo as arrays.
+    """The CLR-Geo program for all users, as arrays.
 
     y is scaled so that 1 is the largest tied probability of a column.
 
@@ -67,8 +78,9 @@ class Central:
         columns: (C,) the outputs of the variables y.
         shift: (K,) logarithm of the scale of y. nan if no entry of the column is tied.
         scale: Divisor of the costs.
-        flat: The output that represents all those at r_obf or more from every record of every user, or -1. They
-            differ only in cost, so the cheapest one takes all their mass in some optimal solution.
+        flat: The output that represents all outputs at distance r_obf or more from every record of every user; -1 if
+            there is no such output. These outputs differ only in cost, so in some optimal solution the cheapest one
+            takes all of their mass.
     """
 
     pieces: tuple[Piece, ...]
@@ -89,10 +101,11 @@ BYTES_A_NUMBER: Final = 1500.0
 
 
 def program_bytes(central: Central) -> float:
-    """Estimate the peak memory of building and solving the program of all users, by either method."""
+    """Return the estimated peak memory, in bytes, of building and solving the program by either method."""
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.upper).sum() + np.isfinite(piece.lower).sum()
+        # Coefficients of y in rows other than the common ones, which are taken out into the far mass.
         own_mass_count = int((piece.split(central.columns)[1] != 0).sum())
         total += BYTES_A_NUMBER * (
             2 * len(piece.rows) + 2 * int(limits) + entries + own_mass_count + len(central.columns)
@@ -102,19 +115,33 @@ def program_bytes(central: Central) -> float:
 
 
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
-    """Combine packages. For each user this takes the number of implying pairs times outputs."""
+    """Combine packages into one program. Each user's block takes time proportional to its implying pairs times outputs.
+
+    Args:
+        packages: One upload for each user.
+        terms: Epsilon, radius and exponent that the server announced.
+    """
+    # Equation (19), with the form cut off around each row's own place: min(d, r_obf) is
+    # 1-Lipschitz, which Theorem 4.4 needs. Around the user, as printed, it fails
+    # (docs/papers/lr-geo.md, "What is corrected").
     exponents = [
         -terms.epsilon * terms.exponent * np.minimum(package.reach, terms.obfuscation_radius) for package in packages
     ]
     tied = [np.where(package.free, -np.inf, part) for package, part in zip(packages, exponents, strict=True)]
+    # The largest tied exponent of each column over all users: y is scaled by it.
     max_exponents = np.max([part.max(axis=0) for part in tied], axis=0)
     shift = np.where(np.isfinite(max_exponents), max_exponents, np.nan)
+    # A column is flat if its output is r_obf or more from every record of every user, so that all coefficients are
+    # equal. A free entry is -inf here, so a flat column is tied in every row of every user.
     is_flat = np.isfinite(max_exponents) & np.all([(part == max_exponents).all(axis=0) for part in tied], axis=0)
     total = np.sum([package.costs.sum(axis=0) for package in packages], axis=0)
+    # All flat columns have the same coefficients, so one of the least cost stands for them.
     flat = int(np.flatnonzero(is_flat)[total[is_flat].argmin()]) if is_flat.any() else -1
     is_used = np.isfinite(max_exponents) & ~is_flat
     if flat >= 0:
         is_used[flat] = True
+    # Costs of all users are scaled alike, so that the objective's numbers are about 1; a map
+    # without costs keeps its zeros.
     scale = float(np.mean([np.abs(package.costs).mean() for package in packages])) or 1.0
     pieces = tuple(
         _make_piece(package, part - np.where(np.isfinite(max_exponents), max_exponents, 0.0), is_used, terms, scale)
@@ -124,6 +151,15 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
 
 
 def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_], terms: Terms, scale: float) -> Piece:
+    """Return a user's block of the program: the free entries with their rows and limits, and the tied coefficients.
+
+    Args:
+        package: The user's upload.
+        exponents: (n, K) logarithms of the tied coefficients, relative to the scale of y.
+        is_used: (K,) outputs that have a variable y.
+        terms: The announced terms.
+        scale: Divisor of the costs.
+    """
     free = package.free
     pairs, lengths = _implying_pairs(package, terms)
     upper, lower = np.full(free.shape, np.inf), np.full(free.shape, -np.inf)
@@ -131,6 +167,8 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
     entries = np.argwhere(free)
     number[free] = np.arange(len(entries))
     rows, budgets = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
+    # Each pair and direction gives rows between free entries, and limits of a free entry next to a tied one. Two tied
+    # entries satisfy their row by the form itself.
     for (i, j), length in zip(pairs.tolist(), lengths.tolist(), strict=True):
         budget = terms.epsilon * length
         for first, second in ((i, j), (j, i)):
@@ -138,8 +176,12 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
             rows.append(np.column_stack([number[first, free_in_both], number[second, free_in_both]]))
             budgets.append(np.full(len(free_in_both), budget))
             edge = np.flatnonzero(free[first] & ~free[second])
+            # A tied entry is exp(exponent) y_k. A required pair keeps a free entry of the same
+            # output within exp(+-budget) of it.
             upper[first, edge] = np.minimum(upper[first, edge], exponents[second, edge] + budget)
             lower[first, edge] = np.maximum(lower[first, edge], exponents[second, edge] - budget)
+    # Exponents are relative to the largest tied one of the column. Only free entries can be above
+    # 0, and these have no mass: the minimum keeps their exponential from overflowing.
     mass = np.where(free | ~is_used, 0.0, np.exp(np.minimum(exponents, 0.0)))
     return Piece(
         entries=entries,
@@ -153,7 +195,12 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
 
 
 def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
-    """Return required pairs of a package that imply all its others."""
+    """Return the required pairs (P, 2) of a package that imply all other required pairs, and their distances (P,).
+
+    Args:
+        package: A user's upload.
+        terms: The announced terms, with the largest distance of a required pair.
+    """
     i, j = np.triu_indices(len(package.distances), 1)
     lengths = package.distances[i, j]
     is_required = np.isfinite(lengths) if terms.within is None else lengths <= terms.within
@@ -163,7 +210,14 @@ def _implying_pairs(package: Package, terms: Terms) -> tuple[Ints, Floats]:
 
 
 def central_model(central: Central) -> Model:
-    """Write CLR-Geo in the modelling language: y is shared; each user has its free entries z and its far mass s."""
+    """Return CLR-Geo in the modelling language.
+
+    The variables y are shared by all users. Each user n has variables z<n>, its free entries, and s<n>, its far mass:
+    the amount that the common parts of the coefficients of y add to each of its rows.
+
+    Args:
+        central: The program as arrays.
+    """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("CLR-Geo")
@@ -173,16 +227,21 @@ def central_model(central: Central) -> Model:
     k = Index("k", Y)
     y = m.variable("y", Y, lower=0, upper=1)
     total_costs = sum((piece.mass * piece.costs).sum(axis=0) for piece in central.pieces)
+    # The cost of one unit of y_k: over all tied entries of the column.
     a = m.param("a", np.asarray(total_costs)[central.columns])
     objective = total(a[k] * y[k], over=k)
+    # One block of variables and rows for each user.
     for n, piece in enumerate(central.pieces):
         row, column = piece.entries.T
+        # A user without free entries gets one variable that is fixed at 0.
         X, E = IndexSet(f"X{n}", len(piece.mass)), IndexSet(f"E{n}", max(1, len(piece.entries)))
         i, e, h = Index("i", X), Index("e", E), Index("h", E)
         z = m.variable(f"z{n}", E, lower=0, upper=1 if len(piece.entries) else 0)
         c = m.param(f"c{n}", piece.costs[row, column] if len(row) else np.zeros(1))
         objective = objective + total(c[e] * z[e], over=e)
         common_mass, own_mass = piece.split(central.columns)
+        # s contains the far mass of every column, also of those that are free in a row. There it is
+        # taken off again, so s may exceed 1 by the least that any row takes off.
         s = m.variable(f"s{n}", lower=0, upper=1.0 + float(((own_mass < 0) * common_mass).sum(axis=1).min()))
         b, g = m.param(f"far{n}", common_mass), m.param(f"g{n}", own_mass)
         m.require(f"far mass {n}", Eq(total(b[k] * y[k], over=k), s))
@@ -196,6 +255,8 @@ def central_model(central: Central) -> Model:
         for name, limits in (("above", piece.upper), ("below", -piece.lower)):
             limited = np.flatnonzero(np.isfinite(limits))
             if len(limited):
+                # Limits stay exponents of the model's rows: their exponentials may exceed the range
+                # of a solver.
                 bound = m.param(f"{name}{n}", limits)
                 where = np.column_stack([limited, positions[column[limited]]])
                 smaller, larger = (z[e], y[k]) if name == "above" else (y[k], z[e])
@@ -205,7 +266,13 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function that looks up the budget of a pair of entries."""
+    """Return a function that looks up the budgets of pairs of entries, for use in the modelling language.
+
+    Args:
+        rows: (R, 2) pairs of entries.
+        budgets: (R,) budget of each.
+        width: A number above every entry, used to encode a pair as one number.
+    """
     keys = rows[:, 0] * width + rows[:, 1]
     order = np.argsort(keys)
     keys, values = keys[order], budgets[order]

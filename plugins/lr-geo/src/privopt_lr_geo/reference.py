@@ -1,9 +1,8 @@
-"""The paper's cost reference table (section 4.5), which the server has and users query.
+"""The paper's cost reference table (section 4.5), which the server holds and users query.
 
-Places are the map's records and outputs, and cells are squares of a public grid. The centre of a cell is joined to the
-nearest place by a straight line, and travel from the cell begins with it. So travel obeys the triangle inequality, and
-Lemmas B.1 and B.2 hold for it. Only cells that are the nearest to some place have rows, because no others are looked
-up.
+Places are the map's records and outputs, and cells are squares of a public grid. A straight line joins the centre of a
+cell to its nearest place, and travel from the cell begins along this line. So travel obeys the triangle inequality, and
+Lemmas B.1 and B.2 hold. Only cells that are the nearest to some place have rows, because no other cells are looked up.
 """
 
 from __future__ import annotations
@@ -25,22 +24,23 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["LARGEST_BYTES", "Cells", "Places", "ReferenceTable", "grid_of"]
 
 LARGEST_BYTES: Final = 4e9
-"""Largest size of a table, or of the travel that it is computed from."""
+"""Largest size in bytes of a table, or of the travel from which it is computed."""
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
+    """Return the problem's loss, which is a travel cost in every problem with a reference table."""
     assert isinstance(problem.declared.utility, TravelCost)  # problem.py sees to that
     return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The records, and then the outputs if they are others. They are public, and the same on both sides.
+    """The records, followed by the outputs if these are other places. All are public, and equal on both sides.
 
     Attributes:
         data: The map.
         coordinates: (P, 2) latitude and longitude, or km.
-        roads: The roads of travel. None if travel is the distance itself.
+        roads: The roads along which travel is measured. None if travel is the distance itself.
     """
 
     data: MetricData
@@ -49,21 +49,21 @@ class Places:
 
     @classmethod
     def from_problem(cls, problem: LRGeoInstance) -> Places:
-        """Return the places of a problem whose loss is travel between places with coordinates (it was checked)."""
+        """Return the places of a problem. Its loss must be travel between places that have coordinates."""
         data = problem.data
         spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
         points = np.concatenate([np.asarray(space.coordinates) for space in spaces])
-        roads, _, _ = _travel_loss(problem).ends(data.records, data.metric)
+        roads, _, _ = _travel_loss(problem).travel_targets(data.records, data.metric)
         return cls(data=data, coordinates=points, roads=roads)
 
     @property
     def is_geographic(self) -> bool:
-        """Whether coordinates are degrees."""
+        """Whether coordinates are degrees of latitude and longitude."""
         return self.data.records.kind == "geographic"
 
     @property
     def ids(self) -> list[str]:
-        """(P,) names."""
+        """(P,) ids of the places."""
         names = list(self.data.records.ids)
         return names if self.data.outputs is self.data.records else names + list(self.data.outputs.ids)
 
@@ -73,18 +73,27 @@ class Places:
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
-        """Return km in a straight line between coordinates, pair by pair."""
+        """Return the straight-line distances in km between pairs of coordinates."""
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Return coordinates in a Euclidean space with the same nearest neighbours."""
+        """Return coordinates in a Euclidean space that preserves nearest neighbours."""
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
-        """Return (A, B) km of travel between places, in the longer direction."""
+        """Return the travel between places in km, in the longer of both directions.
+
+        Args:
+            origins, destinations: Numbers of places, (A,) and (B,).
+
+        Returns:
+            (A, B) travel in km.
+        """
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             outward = self.roads.travel(ids[origins], ids[destinations])
+            # The lemmas need one number for both directions. On one-way roads that is the longer
+            # one.
             return (
                 np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed
@@ -95,12 +104,12 @@ class Places:
 
 @frozen(kw_only=True, eq=False)
 class Cells:
-    """The public grid's cells that are the nearest to some place.
+    """The cells of the public grid that are the nearest to at least one place.
 
     Attributes:
         coordinates: (C, 2) centres.
-        node: (C,) the place to which a centre is joined.
-        access: (C,) km between a centre and that place.
+        node: (C,) the place to which each centre is joined.
+        access: (C,) km between each centre and that place.
         nearest: (P,) the nearest cell of each place.
         shift: (P,) km of travel between a place and its cell, in the longer direction.
     """
@@ -113,14 +122,26 @@ class Cells:
 
     @classmethod
     def over(cls, places: Places, cell_km: float) -> Cells:
-        """Lay the grid over the places, and keep the cells that some place is in."""
+        """Lay the grid over the places, and keep the cells that contain a place.
+
+        Args:
+            places: The public map.
+            cell_km: Side length of a cell in km.
+        """
         corner, step = grid_of(places, cell_km)
+        # Rounded, not cut off: the corner is the centre of a cell, and every place is at most half
+        # a cell from its centre.
         cell_numbers = np.rint((places.coordinates - corner) / step).astype(np.int64)
         return cls.around(places, corner + step * np.unique(cell_numbers, axis=0))
 
     @classmethod
     def around(cls, places: Places, centres: Floats) -> Cells:
-        """Join centres (C, 2) to the places."""
+        """Join cell centres to their nearest places, and places to their nearest cells.
+
+        Args:
+            places: The public map.
+            centres: (C, 2) centres, in coordinates of the places.
+        """
         from scipy.spatial import cKDTree
 
         points = places.coordinates
@@ -130,7 +151,9 @@ class Cells:
         nearest = squares.query(places.to_euclidean(points))[1].astype(np.int64)
         places_own_number = np.arange(len(points))
         shift = access[nearest].copy()
+        # A place to which its own cell is joined is reached by the straight line alone.
         for number in np.flatnonzero(node[nearest] != places_own_number).tolist():
+            # Any other place reaches its cell over the place to which that is joined.
             shift[number] += places.travel(places_own_number[number : number + 1], node[nearest[number : number + 1]])[
                 0, 0
             ]
@@ -138,17 +161,24 @@ class Cells:
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the grid's corner (2,), and the sides (2,) of a cell in units of the coordinates."""
+    """Return the south-west corner (2,) of the grid and the side lengths (2,) of a cell, in units of the coordinates.
+
+    Args:
+        places: The public map.
+        cell_km: Side length of a cell in km.
+    """
     points, step = places.coordinates, np.array([cell_km, cell_km])
     if places.is_geographic:
         degree = EARTH_RADIUS_KM * np.pi / 180.0
+        # A degree of longitude is shorter away from the equator. Cells need not be square to the
+        # metre: shifts are measured.
         narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
         step = step / np.array([degree, degree * narrow])
     return points.min(axis=0), step
 
 
 class ReferenceTable:
-    """The server's table: travel to the targets, from which the part inside a requested circle is computed.
+    """The server's cost reference table, which stores travel to the targets and answers requests for circles.
 
     Args:
         problem: The problem. Its targets are the server's secret.
@@ -157,17 +187,27 @@ class ReferenceTable:
     """
 
     def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
-        _, targets, self.shares = _travel_loss(problem).ends(problem.data.records, problem.data.metric)
+        """Compute the travel (P, T) from every place to the targets.
+
+        Args:
+            problem: The problem. Its targets are the server's secret.
+            places: The public map.
+            cells: The public grid.
+        """
+        _, targets, self.shares = _travel_loss(problem).travel_targets(problem.data.records, problem.data.metric)
         self.places, self.cells = places, cells
         if places.roads is not None:
-            self._travel_loss = np.asarray(places.roads.travel(places.ids, targets))
+            self._travel_to_targets = np.asarray(places.roads.travel(places.ids, targets))
         else:
-            self._travel_loss = places.travel(
+            self._travel_to_targets = places.travel(
                 np.arange(len(places.ids)), problem.data.records.numbers(targets.tolist())
             )
 
     def circle(self, request: Request) -> Extract:
         """Return the table over the cells of all places inside a circle.
+
+        Args:
+            request: The circle. Its centre is a record, and its radius is in units of distance.
 
         Raises:
             InputError: The table would take more than 4 GB.
@@ -180,16 +220,21 @@ class ReferenceTable:
         return self.rows(np.unique(self.cells.nearest[is_inside]))
 
     def rows(self, cell_numbers: Ints) -> Extract:
-        """Return the table over some cells.
+        """Return the table of expected costs between the given cells.
+
+        Args:
+            cell_numbers: (B,) numbers of the cells, ascending.
 
         Raises:
             InputError: The table would take more than 4 GB.
         """
+        # The table in single precision, or the travel from each cell to the targets in doubles, whichever is larger.
         size = max(4.0 * len(cell_numbers) ** 2, 8.0 * len(cell_numbers) * len(self.shares))
         if size > LARGEST_BYTES:
             actual = f"a table of {len(cell_numbers):,} cells in the circle, {size / 1e9:.1f} GB"
             expectation = f"at most {LARGEST_BYTES / 1e9:g} GB (take a larger cell, or smaller radii)"
             raise InputError([Fault(self.places.data.file, "lr-geo.reference_cell_km", actual, expectation)])
-        travel = self._travel_loss[self.cells.node[cell_numbers]] + self.cells.access[cell_numbers, None]
+        # Travel from a cell begins with the straight line to the place that it is joined to (module docstring).
+        travel = self._travel_to_targets[self.cells.node[cell_numbers]] + self.cells.access[cell_numbers, None]
         beta = travel_cost(travel, None, self.shares, source=self.places.data.file)
         return Extract(cells=cell_numbers, beta=beta.astype(np.float32))

@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows, each user's private matrix, and the public numbers of rows (method exact)."""
+"""LR-Geo's release: the users' rows, each user's private matrix, and the public numbers (method exact)."""
 
 from __future__ import annotations
 
@@ -26,28 +26,30 @@ __all__ = ["PUBLIC", "LRGeoRelease", "MatricesOnDemand", "PublicNumbers"]
 PUBLIC: Final = "public.npz"
 MATRICES: Final = "matrices"
 LONGEST_NAME: Final = 240
-"""Most bytes of an escaped id in a file name. File systems allow 255, with the ending."""
+"""Largest number of bytes of an escaped id in a file name. File systems allow 255, including the ending."""
 
 
 def private_file_name(user: str) -> str:
-    """Return the name of a user's file: the id with all but letters, digits and ``_.-~`` escaped as in a URL.
+    """Return the name of a user's file: the id with all but letters, digits and ``_.-~`` percent-encoded.
 
-    The name of an id that is too long for that is its beginning, ``=``, which no other name has, and its SHA-256.
+    If the id is too long, the name is its beginning, ``=`` and its SHA-256. No other name contains ``=``.
     """
     name = quote(user, safe="")
     if len(name) > LONGEST_NAME:
         return f"{name[:100]}={sha256(user.encode()).hexdigest()}.npz"
+    # Dots alone are escaped as well, so that the stem of no file reads as the folder "." or "..".
     return (name if name.strip(".") else name.replace(".", "%2E")) + ".npz"
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class PublicNumbers:
-    """The public numbers of method exact, from which each user computes its row.
+    """The public numbers of method exact, from which all users compute their rows.
 
     Attributes:
         columns: Column weights. None if the whole matrix is published.
         data: The map.
-        stored_rows: (N, K) the whole matrix, as published or as the solver computed it from the column weights.
+        stored_rows: (N, K) the whole matrix: the published one, or the one that the solver computed from the column
+            weights.
     """
 
     columns: ColumnWeights | None
@@ -56,20 +58,20 @@ class PublicNumbers:
 
     @cached_property
     def all_rows(self) -> Unsigned:
-        """(N, K) every record's row, computed from the column weights if those are published."""
+        """(N, K) rows of all records, computed from the column weights if these are published."""
         if self.stored_rows is not None:
             return self.stored_rows
         assert self.columns is not None  # one of the two is there
         return whole_matrix(self.columns, PathDistances(self.data).rows)
 
     def row(self, record: int) -> Unsigned:
-        """Return one record's row (K,), as its user computes it: the same integers as in :attr:`all_rows`."""
+        """Return one record's row (K,) as its user computes it, with the same integers as in :attr:`all_rows`."""
         if self.columns is None:
             return np.asarray(self.all_rows[record])
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write public.npz."""
+        """Write the column weights with rate and cap, or the whole matrix, to public.npz."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -79,7 +81,11 @@ class PublicNumbers:
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> PublicNumbers:
-        """Read public.npz.
+        """Read the column weights with rate and cap, or the whole matrix, from public.npz.
+
+        Args:
+            path: The file.
+            data: The map. The arrays must match its size.
 
         Raises:
             InputError: The file is malformed.
@@ -99,6 +105,7 @@ class PublicNumbers:
             faults.add(str(path), "column_weights", "numbers that will not do", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
             faults.add(str(path), "serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
+        # `steady_exp` is accurate down to -700, and log-ratios go down to -cap.
         if not (rate > 0 and 0 < cap <= 700):
             faults.add(str(path), "rate", f"{rate} and cap {cap}", "a rate above 0, a cap between 0 and 700")
         faults.check()
@@ -108,7 +115,7 @@ class PublicNumbers:
 
 @frozen(kw_only=True, eq=False)
 class MatricesOnDemand(Mapping[str, MatrixRelease]):
-    """Each user's matrix, cut from one common matrix on demand, because all of them together may fill the memory.
+    """Each user's matrix, cut from one common matrix on demand because all matrices together may exceed the memory.
 
     Attributes:
         data: The map.
@@ -128,7 +135,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the users, in order."""
+        """Iterate over the ids of the users, in order."""
         return iter(self.sets)
 
     def __len__(self) -> int:
@@ -138,10 +145,10 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
 
 @frozen(kw_only=True, eq=False)
 class LRGeoRelease(MatrixRelease):
-    """The users' rows.
+    """The rows from which users report, and the matrices or public numbers that prove their guarantee.
 
     Attributes:
-        matrices: Each user's whole matrix by its id (methods benders and full). None if private/ is missing.
+        matrices: Whole matrices by user id (methods benders and full). None if private/ is missing.
         published: The public numbers of method exact. None for other methods.
     """
 
@@ -150,7 +157,14 @@ class LRGeoRelease(MatrixRelease):
 
     @classmethod
     def of_users(cls, problem: LRGeoInstance, rows: Unsigned, matrices: Mapping[str, MatrixRelease]) -> LRGeoRelease:
-        """Return users' rows (M, K) as a release whose guarantee rests on their own matrices."""
+        """Return a release of users' rows whose guarantee is proved by the users' own matrices.
+
+        Args:
+            problem: The problem with its M users.
+            rows: (M, K) the row of each user in the user's own matrix.
+            matrices: Matrices by user id.
+        """
+        # No pairs: nothing is promised between rows of different users.
         return cls(
             weights=rows,
             records=np.asarray(problem.data.records.ids, dtype=np.str_)[problem.users],
@@ -161,13 +175,13 @@ class LRGeoRelease(MatrixRelease):
         )
 
     def write(self, folder: Path) -> None:
-        """Write mechanism.npz, and public.npz in the exact method."""
+        """Write mechanism.npz and, for method exact, public.npz."""
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return every record's row, computed from public.npz."""
+        """Return the rows of all records, computed from the public numbers."""
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
@@ -176,12 +190,13 @@ class LRGeoRelease(MatrixRelease):
             return
         (folder / MATRICES).mkdir()
         for user, matrix in self.matrices.items():
+            # A matrix names its file itself, so it is renamed after it was written.
             matrix.write(folder / MATRICES)
             (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / private_file_name(user))
 
     @classmethod
     def read(cls, folder: Path, problem: LRGeoInstance) -> LRGeoRelease:
-        """Read mechanism.npz, and public.npz and private/matrices if they exist.
+        """Read mechanism.npz and, if they exist, public.npz and private/matrices.
 
         Raises:
             InputError: A file is missing or malformed.
@@ -192,6 +207,8 @@ class LRGeoRelease(MatrixRelease):
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
+        # Method exact has no private matrices; a recipient of the other methods does not have them
+        # either.
         if published is None and private.is_dir():
             matrices = {
                 str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records

@@ -1,4 +1,4 @@
-"""The report of LR-Geo: each user's row to explore, its LR set and range, and what the server saw."""
+"""The report of LR-Geo: an explorer of each user's row, LR set and range, and what the server saw."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.reporting import Layer
-from privopt.report import Section, drawing, figure_section, pair_section, table_section, themed
+from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, use_theme
 from privopt.report.charts import draw_losses
-from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, axes_of
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, SOFT, add_legend, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
 from privopt_lr_geo.release import LRGeoRelease
-from privopt_metric_dp.attacks.meaning import in_readers_unit
+from privopt_metric_dp.attacks.meaning import describe_error, describe_guess, guess_rates, in_readers_unit, noun_of
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.report.explorer import ExplorerData, explorer_section
+from privopt_metric_dp.report.explorer import ExplorerData, explorer_section, lines_between
 from privopt_metric_dp.report.figures import convergence, layout, spread_from
 from privopt_metric_dp.report.pages import meaning_section, space_features, trajectory_of
 from privopt_metric_dp.solvers.exponential import exponential
@@ -33,22 +34,25 @@ else:
 __all__ = ["LRGeoReporting"]
 
 SHOWN_USERS: Final = 200
-"""Most users in a table, and most users whose LR sets the map marks."""
+"""Largest number of users whose LR sets are computed, for the marks on the map and the table of what each user sent."""
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """The users' losses, and what the guarantee covers and does not cover."""
+    """Reports of LR-Geo: the users' losses, and what the guarantee does and does not cover."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
-        """Return the sections: losses, LR set and range, what the server saw, what is not covered, convergence."""
+        """Return sections on losses, LR set and range, what the server saw, what is not covered, and convergence."""
+        # Central: methods in which users upload to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
-        sections = [meaning_section(meaning(problem, release, result), problem.data.records, result)]
+        sections = []
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
         explored = explorer_section(_explorer_data(problem, release, central), lead, "Where a user's report falls")
+        # Without coordinates there is no map to explore, so one user's row is drawn instead, if that is possible.
         if explored is not None:
             sections.append(explored)
         elif "row" in figures:
             sections.append(figure_section("Where one user's report falls", figures["row"], "One of them."))
+        sections.append(meaning_section(meaning(problem, release, result), problem.data.records, result))
         lead = "The mean over the users of what each loses by its own row; shorter is better."
         sections.append(figure_section("Loss next to baselines", figures["loss-beside-baselines"], lead))
         sections.append(_users_section(problem, release))
@@ -66,15 +70,33 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         sections += _uncovered_sections(problem, result)
         if "convergence" in figures:
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."
-            sections.append(figure_section("Convergence of the bounds", figures["convergence"], lead))
+            section = figure_section("Convergence of the bounds", figures["convergence"], lead)
+            sections.append(evolve(section, for_experts=True))
         return sections
 
+    def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
+        """Return a sentence on how many users report, how far off reports are, and how often an attacker is right."""
+        data, noun = problem.data, noun_of(problem.data.records)
+        published = f"{len(problem.users):,} users report one of {len(data.outputs):,} {noun}s each, drawn at random."
+        error = describe_error(data, result.objective, is_distance=problem.declared.utility.kind == "distance")
+        rates = guess_rates(release, data, np.asarray(problem.users))
+        return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
+
     def in_readers_unit(self, problem: LRGeoInstance, result: Result, value: float) -> str:
-        """Return km of loss in the unit of ``[utility] per_km``."""
+        """Return a loss in km as a text in the unit of ``[utility] per_km``."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def figures(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> dict[str, Figure]:
-        """Draw one user's row and range, losses next to baselines, and bounds by round."""
+        """Draw one user's row and range, the losses and those of baselines, and the bounds by round.
+
+        Args:
+            problem: The problem with its users.
+            release: The users' rows.
+            result: The stated result with its method, loss and trajectory.
+
+        Returns:
+            Figures by name. Figures that do not apply to the problem or the method are left out.
+        """
         figures: dict[str, Figure] = {}
         user, data, users = _pick_user(problem), problem.data, problem.users
         if data.outputs.coordinates is not None:
@@ -86,15 +108,27 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         if data.crossed:
             exponential_matrix = exponential(data.metric.to_outputs(users), float(data.epsilon))
             rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
+        # The best single output for all users, which needs no privacy.
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
-        figures["loss-beside-baselines"] = themed(draw_losses)(rows, f"mean loss of the users ({data.loss_unit})", None)
+        figures["loss-beside-baselines"] = use_theme(draw_losses)(
+            rows, f"mean loss of the users ({data.loss_unit})", None
+        )
         trajectory = trajectory_of(result)
         if len(trajectory) > 1:
             figures["convergence"] = convergence(trajectory, "objective of CLR-Geo (scaled)")
         return figures
 
     def geo(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Layer | None:
-        """Return the users with their losses, and the outputs with their mean probabilities."""
+        """Return a map layer: the users with their losses, and the outputs with their mean probabilities.
+
+        Args:
+            problem: The problem with its users.
+            release: The users' rows.
+            result: Not used.
+
+        Returns:
+            The layer, or None if places have no coordinates.
+        """
         data, users = problem.data, problem.users
         if data.records.kind not in ("geographic", "planar") or data.records.coordinates is None:
             return None
@@ -106,6 +140,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             "its_probability": z.max(axis=1),
             "released": [None] * len(users),
         }
+        # Users and outputs have the same columns, of which each leaves some empty.
         outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in user_columns}
         outputs |= {"kind": ["output"] * len(data.outputs), "released": z.mean(axis=0)}
         places = data.records.coordinates[users]
@@ -115,27 +150,37 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
 
 
 def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
-    """Return (M, N) True if a record is locally relevant to a user (Definition 4.1)."""
+    """Return an (M, N) mask of the records that are locally relevant to each user (Definition 4.1)."""
     limit = problem.declared.lr_geo.radius * (1.0 + PATH_TOLERANCE)
     return np.asarray(PathDistances(problem.data).rows(users, limit) <= limit)
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the number of the user whose figures are drawn."""
+    """Return the index of the user whose figures are drawn."""
     return len(problem.users) // 2
 
 
 def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
+    """Return the expected loss (M,) of each user's row of ``z`` (M, K), in the unit of the costs."""
     return np.asarray(np.einsum("ik,ik->i", z, problem.data.cost[problem.users]))
 
 
 def _place_layouts(data: MetricData) -> Any:
+    """Return where to draw records and outputs: one layout if they are the same places, otherwise two."""
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
-@themed
+@use_theme
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's LR set, the outputs of its free entries, and those beyond its obfuscation radius."""
+    """Draw one user's LR set, the outputs of its free entries, and the outputs beyond its obfuscation radius.
+
+    Args:
+        release: The users' rows.
+        problem: The problem with its users.
+        user: Index of the user among the users.
+    """
+    from matplotlib.collections import LineCollection
+
     data, options = problem.data, problem.declared.lr_geo
     placed = _place_layouts(data)
     record = int(problem.users[user])
@@ -143,12 +188,17 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     is_near, is_far = distances <= options.exponential_beyond, distances > options.obfuscation_radius
     figure, axes = axes_of(7.6, 4.8)
     x, y = placed[-1].places.T
-    for mask, colour, name in (
-        (is_near, MARK, f"weighed freely: within {options.exponential_beyond:g}"),
-        (~is_near & ~is_far, PALE, "by the exponential form"),
-        (is_far, LINE, f"all alike: beyond {options.obfuscation_radius:g}"),
+    streets = lines_between(data) if data.outputs is data.records else None
+    if streets is not None:
+        axes.add_collection(LineCollection(list(placed[-1].places[streets]), colors=SOFT, linewidths=0.8, zorder=0))
+    # Outputs beyond the radius are crosses, because pale and grey dots look the same on some screens.
+    for mask, colour, marker, name in (
+        (is_near, MARK, "o", f"weighed freely: within {options.exponential_beyond:g} {data.unit}"),
+        (~is_near & ~is_far, PALE, "o", "by the exponential form"),
+        (is_far, LINE, "X", f"all alike: beyond {options.obfuscation_radius:g} {data.unit}"),
     ):
-        axes.scatter(x[mask], y[mask], s=60, color=colour, label=name, rasterized=len(x) > MAX_VECTOR_MARKS, **RIM)
+        is_raster = len(x) > MAX_VECTOR_MARKS
+        axes.scatter(x[mask], y[mask], s=60, color=colour, marker=marker, label=name, rasterized=is_raster, **RIM)
     record_places = placed[0].places
     for mask, size, colour, width, name in (
         (_lr_sets(problem, problem.users[[user]])[0], 95, INK, 1.0, "LR set"),
@@ -157,26 +207,40 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
         x, y = record_places[mask].T
         axes.scatter(x, y, s=size, facecolors="none", edgecolors=colour, linewidths=width, label=name)
     axes.set(xlabel=placed[0].axes[0], ylabel=placed[0].axes[1], aspect="equal")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def _upload_figure(problem: LRGeoInstance, user: int) -> Figure:
-    """Draw what the server sees of one user: distances without names, rows in random order."""
+    """Draw what the server sees of one user: distances without names, with rows in random order.
+
+    Args:
+        problem: The problem with its users.
+        user: Index of the user among the users.
+    """
     records = np.flatnonzero(_lr_sets(problem, problem.users[[user]])[0])
+    # A permutation for the picture alone: the order that was sent follows from a secret seed.
     shuffled = np.random.default_rng(user).permutation(records)
     figure, axes = axes_of(5.6, 4.4)
     image = axes.imshow(problem.data.metric.between(shuffled[:, None], shuffled[None, :]), cmap="viridis")
-    figure.colorbar(image, ax=axes, label=f"distance ({problem.data.unit})")
+    figure.colorbar(image, ax=axes, label=f"distance ({problem.data.unit})", location="bottom", aspect=40)
     axes.set(xlabel="a place, unnamed", ylabel="a place, unnamed", xticks=[], yticks=[])
     return figure
 
 
 def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool) -> ExplorerData:
+    """Return the data with which the page shows where any user's report may fall.
+
+    Args:
+        problem: The problem with its users.
+        release: The users' rows.
+        central: Whether users have their own matrices, in which case their LR sets are marked.
+    """
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "expected loss"
     facts, marked = {loss: _users_losses(problem, release.probabilities)}, None
+    # LR sets are marked among the outputs of the map, so these must be the records.
     if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
         facts["places in its LR set"] = np.array([float(len(records)) for records in marked])
@@ -190,6 +254,8 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
         scale=placed[0].unit,
         facts=facts,
         unit={loss: data.loss_unit},
+        streets=lines_between(data) if data.outputs is data.records else None,
+        streets_join_outputs=True,
         noun="user",
         descriptions=[data.records.description(user) for user in users.tolist()],
         output_descriptions=[data.outputs.description(output) for output in range(len(data.outputs))],
@@ -199,20 +265,21 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
 
 
 def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
+    """Return a section with a table of the users, their losses and their likeliest outputs."""
     z, unit = release.probabilities, problem.data.loss_unit
     data = problem.data
     likeliest = np.array([data.outputs.label(output) for output in z.argmax(axis=1).tolist()])
     names = np.array([data.records.label(user) for user in problem.users.tolist()])
     columns = (names, _users_losses(problem, z), likeliest, z.max(axis=1))
-    rows = list(zip(*(column[:SHOWN_USERS].tolist() for column in columns), strict=True))
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "What each user loses on average by its own row."
-    lead += f" The first {SHOWN_USERS} of {len(z)}." if len(z) > SHOWN_USERS else ""
     return table_section(
         "Users", ("user", f"expected loss ({unit})", "likeliest output", "its probability"), rows, lead
     )
 
 
 def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:
+    """Return the section on one user's LR set and on the outputs whose probabilities are free in its matrix."""
     options, unit = problem.declared.lr_geo, problem.data.unit
     user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
     lead = (
@@ -225,15 +292,16 @@ def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure
 
 
 def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
+    """Return the section on what the server saw: a figure of one user's upload, and the sizes of the uploads."""
     users, data = problem.users[:SHOWN_USERS], problem.data
     sizes = zip(users.tolist(), _lr_sets(problem, users).sum(axis=1).tolist(), strict=True)
     rows = [(data.records.label(user), n, n * n, 3 * n * len(data.outputs)) for user, n in sizes]
     header = ("user", "places in the LR set", "distances sent", "other numbers sent")
-    counts = table_section("What each user sent", header, rows).html
+    counts = table("What each user sent", header, rows, total=len(problem.users))
     lead = (
         "Coefficients of each user's program: distances between the places of its LR set, and for each of them and "
         "every output a distance, a cost, and whether it is weighed freely. Rows come in random order and unnamed, as "
-        "on the left; the server sends a matrix back. This hides names, not the user: who knows the map can find the "
+        "in the picture; the server sends a matrix back. This hides names, not users: who knows the map can find the "
         "place from such numbers (privopt audit says how often)."
     )
     picture = drawing("Distances as the server saw them", figure)
@@ -241,10 +309,16 @@ def _server_section(problem: LRGeoInstance, figure: Figure) -> Section:
 
 
 def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]:
-    """Return the sections on what is not covered and on the population's loss, if the details have them."""
+    """Return sections on what is not covered and on the population's loss, as far as the details have figures for them.
+
+    Args:
+        problem: The problem, for the unit of the loss.
+        result: The stated result with its details.
+    """
     details, sections = result.details.facts, []
 
     def table_rows(figures: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return figures as rows of a table, with readable names and without empty values."""
         return [(name.replace("_", " "), value) for name, value in figures.items() if value is not None]
 
     if gv := details.get("gv"):

@@ -1,8 +1,8 @@
-"""Rows of method exact from public numbers, with the same integers on every machine.
+"""Rows of method exact computed from public numbers, with the same integers on every machine.
 
 Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, each of which serves one output. ``rate`` is
-a little below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
-differ by less than exp(epsilon d_ij). The certificate proves that for the integers.
+slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
+differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
 It never uses a library's exp, whose last bit may depend on the processor.
@@ -28,13 +28,18 @@ BLOCK: Final = 1 << 22
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
 _LN2_TAIL: Final = 1.90821492927058770002e-10
+"""The remaining digits of ln 2."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
 
 
 def steady_exp(x: Floats) -> Floats:
-    """Return exp(x) for -700 <= x <= 0, to a relative 1e-15, by correctly rounded operations only."""
+    """Return exp(x) for -700 <= x <= 0 with a relative error of 1e-15, using only correctly rounded operations."""
+    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| about ln 2 / 2 at most. The
+    # product with the head of ln 2 is exact.
+    # The constant is 1 / ln 2.
     n = np.rint(x * 1.4426950408889634)
     r = (x - n * _LN2_HEAD) - n * _LN2_TAIL
+    # The Taylor polynomial of degree 14 by Horner's rule. What it omits is below 1e-18 for such r.
     total = np.full_like(r, _TERMS[0])
     for term in _TERMS[1:]:
         total *= r
@@ -44,14 +49,14 @@ def steady_exp(x: Floats) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class ColumnWeights:
-    """One number for each column, which the server publishes in method exact.
+    """Column weights, which the server publishes in method exact: one number for each column.
 
     Attributes:
-        weights: (N,) x, at least 0.
-        serves: (N,) the output that each column serves.
-        outputs: K.
-        rate: epsilon (1 - tau) as a double, per unit of distance.
-        cap: Largest log-ratio.
+        weights: (N,) The weights x, at least 0.
+        serves: (N,) The output that each column serves.
+        outputs: The number K of outputs.
+        rate: The rate epsilon (1 - tau) per unit of distance, as a double.
+        cap: The largest exponent of a row; larger values of rate D count as this one.
     """
 
     weights: Floats
@@ -61,9 +66,11 @@ class ColumnWeights:
     cap: float
 
     def rows(self, distances: Floats) -> Unsigned:
-        """Return (B, K) integer rows, each with sum 2**63, from (B, N) path distances, which may be infinite."""
+        """Return (B, K) integer rows that sum to 2**63, from (B, N) path distances, which may be infinite."""
         columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
+        # Doubles are added in the order of the columns: their sum depends on the order, and every
+        # machine must get the same one.
         if len(np.unique(self.serves)) == len(self.serves):
             z[:, self.serves] = columns
         else:
@@ -76,8 +83,10 @@ class ColumnWeights:
 
 
 def _round_row(row: Floats) -> Unsigned:
-    """Round a row of doubles down to integers, and give the rest of 2**63 to the largest one."""
+    """Round a row of doubles (K,) down to integers, and add the rest to the largest one so that the sum is 2**63."""
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
+    # Products may be rounded upwards, so that `missing` is negative. Modulo 2**64 it is then taken
+    # off the largest entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
     rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))
@@ -85,11 +94,11 @@ def _round_row(row: Floats) -> Unsigned:
 
 
 def whole_matrix(public: ColumnWeights, distances: Callable[[Ints], Floats]) -> Unsigned:
-    """Compute every record's row (N, K) as its user would. The result takes 8 N K bytes.
+    """Return the rows (N, K) of all records as their users would compute them. The result takes 8 N K bytes.
 
     Args:
         public: The published numbers.
-        distances: Function that returns (B, N) path distances from some records.
+        distances: Function that returns (B, N) path distances from the given records.
     """
     count = len(public.weights)
     rows, records = np.empty((count, public.outputs), dtype=np.uint64), np.arange(count)

@@ -1,6 +1,6 @@
-"""The server's side: CLR-Geo over users' uploads (Equations (20) to (22)), whole or by Benders decomposition.
+"""The server's side: solves CLR-Geo over users' uploads (Equations (20) to (22)), whole or by Benders decomposition.
 
-The server sees only packages. Records have no names here, and rows are in each user's random order.
+The server sees only packages, in which records have no names and rows are in each user's random order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from privopt.decompose.benders import Start
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError, StoppedError
-from privopt.execution.memory import GB
+from privopt.execution.resources import GB
 from privopt.interfaces import SolveContext
 from privopt_lr_geo.messages import Answer, Package, Terms
 from privopt_lr_geo.program import Central, assemble, central_model, program_bytes
@@ -37,17 +37,17 @@ ROW_TOLERANCE: Final = 1e-7
 
 
 class NotBegunError(StoppedError):
-    """The users' program was not begun: it would take more memory than there is."""
+    """Raised if solving the users' program was not begun, because it would take more memory than available."""
 
 
 @frozen(kw_only=True, eq=False)
 class ProgramSolution:
-    """The server's solution.
+    """The server's solution of CLR-Geo.
 
     Attributes:
-        answers: One answer for each package, with rows in its order.
+        answers: One answer for each package, with rows in the package's order.
         value: Value of CLR-Geo's objective, in the unit of the packages' costs.
-        lower_bound: Proved bound of that program. None without one.
+        lower_bound: Proved lower bound of the objective. None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: Name, version and iterations.
         details: Sizes, and details of the method.
@@ -64,21 +64,21 @@ class ProgramSolution:
 def solve(
     packages: Sequence[Package], terms: Terms, context: SolveContext, *, start: Start | None = None
 ) -> ProgramSolution:
-    """Solve CLR-Geo over packages, by ``context.method`` ``benders`` or ``full``.
+    """Solve CLR-Geo over packages by ``context.method``, which is ``benders`` or ``full``.
 
-    Coefficients of Benders' cuts are exponentials, which may exceed the range of solvers. If ``benders`` fails for that
-    reason, the whole program is solved, whose rows keep their exponents, and ``details`` says so.
+    Coefficients of Benders' cuts are exponentials, which may exceed the range of solvers. If ``benders`` fails for this
+    reason, the whole program is solved instead, because its rows keep their exponents; ``details`` says so.
 
     Args:
         packages: One package for each user.
         terms: The announced terms.
         context: Method, gap, executor, progress.
-        start: Starting point of Benders. By default that of :func:`interior_start`.
+        start: Starting point of Benders. By default the result of :func:`interior_start`.
 
     Raises:
         InfeasibleError: No weights y >= 0 make the rows sum to one.
         NotBegunError: The program would exceed ``--memory``.
-        StoppedError: The time limit came before anything feasible was found.
+        StoppedError: The time limit was reached before anything feasible was found.
         SolverError: The solver failed.
     """
     central = assemble(packages, terms)
@@ -94,6 +94,8 @@ def solve(
     try:
         return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
+        # Only exponents beyond what HiGHS scales can be the reason; any other failure is the
+        # solver's own.
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
@@ -102,6 +104,13 @@ def solve(
 
 
 def _solve_whole(central: Central, model: Model, context: SolveContext) -> ProgramSolution:
+    """Solve the whole program with one solver, and prove a lower bound from its multipliers.
+
+    Args:
+        central: The program as arrays.
+        model: The program in the modelling language.
+        context: Solver, gap and limits.
+    """
     solution = model.solve(context.solver, time_limit=context.remaining, gap=context.gap)
     return _make_solution(
         central,
@@ -116,10 +125,18 @@ def _solve_whole(central: Central, model: Model, context: SolveContext) -> Progr
 def _solve_by_benders(
     central: Central, form: StandardForm, context: SolveContext, start: Start | None
 ) -> ProgramSolution:
-    """Solve by Benders decomposition. Under a time limit a start is required, because cold rounds converge too slowly.
+    """Solve by Benders decomposition, with a block for each user and a master problem over the shared y.
+
+    Under a time limit a start is required, because cold rounds converge too slowly.
+
+    Args:
+        central: The program as arrays.
+        form: The program in matrix form.
+        context: Gap, limits and checkpoint.
+        start: Starting point. If None, the result of :func:`interior_start` is used.
 
     Raises:
-        StoppedError: The start was not found in its share of the time.
+        StoppedError: No start was found in its share of the time.
     """
     from privopt.decompose.benders import Benders
     from privopt.decompose.checkpoint import NAME
@@ -127,6 +144,7 @@ def _solve_by_benders(
 
     blocks = []
     for n in range(len(central.pieces)):
+        # A user's own variables are its free entries z and its far mass s; Benders gets their numbers.
         user_variables = [form.variable(f"{name}{n}") for name in "zs"]
         blocks.append(np.concatenate([np.arange(part.start, part.stop) for part in user_variables]))
     # A checkpoint has a point and cuts already, so a resumed run needs no start.
@@ -138,6 +156,7 @@ def _solve_by_benders(
         if start is None and remaining is not None:
             raise StoppedError("the whole program did not come in its share of the time")
     solution = Benders(solver="highs").solve(form, blocks, context, start=start)
+    # The program's costs were divided by `scale`.
     scale = central.scale
     return _make_solution(
         central,
@@ -154,15 +173,15 @@ def _solve_by_benders(
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
     """Return a near-optimal point and multipliers by HiGHS's interior point without crossover.
 
-    It takes 4.5 s for four users on Rome's 1,331 cells. Rounds that began at the exponential form, as the paper's do,
-    had a gap of 4.3 % after 240 s.
+    This takes 4.5 s for four users on Rome's 1,331 cells. Rounds that started at the exponential form, as in the paper,
+    still had a gap of 4.3 % after 240 s.
 
     Args:
         form: The whole program.
-        seconds: Time limit. None for no limit.
+        seconds: Time limit in seconds. None for no limit.
 
     Returns:
-        The start. None if the method fails, or does not end in time.
+        The start. None if the method fails or does not finish in time.
     """
     options = {"solver": "ipm", "run_crossover": "off"}
     session = get("highs").session(form, tolerance=ROW_TOLERANCE, options=options)
@@ -172,7 +191,9 @@ def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
         return None
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return None
+    # An interior point may lie outside its bounds by a tolerance.
     x = np.clip(answer.x, form.col_lower, form.col_upper)
+    # The value of each row, and the sum of the absolute values of its terms.
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > ROW_TOLERANCE * (1.0 + size)).any():
@@ -190,13 +211,24 @@ def _make_solution(
     solver: Mapping[str, Any],
     **details: Any,
 ) -> ProgramSolution:
-    """Convert a point of the whole program to a matrix for each user."""
+    """Convert a point of the whole program to a solution with a matrix for each user.
+
+    Args:
+        central: The program as arrays.
+        form: The program in matrix form, which maps variables to positions in ``x``.
+        x: The point.
+        bound: Proved lower bound of the scaled objective. None if there is none.
+        stopped: Whether a limit or an interrupt ended the solver.
+        solver: Name, version and iterations.
+        details: Further details of the solution.
+    """
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)
     answers = []
     for n, piece in enumerate(central.pieces):
         block = form.variable(f"z{n}")
+        # Tied entries follow from y; the free ones are variables of their own.
         z = piece.mass * y
         if len(piece.entries):
             z[piece.entries[:, 0], piece.entries[:, 1]] = np.maximum(x[block.start : block.stop], 0.0)

@@ -1,4 +1,7 @@
-"""Attacks of a curious server on the users' uploads (mathematics L6). They are often enough to find the users."""
+"""Attacks of a curious server on the users' uploads (docs/papers/lr-geo.md, "What is corrected").
+
+These attacks often locate the users, although sections 4.2 and 4.7 of the paper deny that the server can do so.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,29 @@ TABLED_ENTRIES: Final = 16_000_000
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
-    """Return the success rate of each attack on these users' packages. A guess among n candidates counts as 1 / n."""
+    """Return the success rate of each attack on users' packages. A guess among n candidates counts as 1 / n.
+
+    Args:
+        data: The public map.
+        options: The radii, which are public.
+        clients: The users, including their secrets, which show whether a guess is right.
+
+    Returns:
+        Rates by attack: zero distances name all records of a package; the user is alone in the centre of its graph;
+        both together locate the user; one row of distances identifies its record (None if the map is too large).
+    """
+    # A fixed seed: an audit that is repeated must give the same figures.
     chance = np.random.default_rng(0)
     named_count = centred_count = located_count = fingerprint_count = 0.0
+    # Sorted, because an attacker may not know which output a number belongs to.
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
+    # An output at distance 0 names a record only if outputs are the records.
     user_row = data.outputs is data.records
     for client in clients:
         package, records = client.package, client.around.records
         names_all = user_row and bool((_rows_by_zeros(package) == records[client.order]).all())
         named_count += names_all
+        # The user is in the centre of its own LR set, since all its records are within the radius of it.
         centre = _graph_centre(package, options.radius, data.within)
         is_in_centre = int(np.flatnonzero(client.order == client.around.user_row)[0]) in centre.tolist()
         centred_count += is_in_centre and len(centre) == 1
@@ -39,6 +56,7 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
         if table is not None:
             row = int(chance.integers(len(records)))
             candidates = _records_like(package.reach[row], table)
+            # A guess among equally good candidates is right with probability 1 / n.
             fingerprint_count += records[client.order[row]] in candidates and 1.0 / len(candidates)
     count = len(clients)
     return {
@@ -50,13 +68,22 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
 
 
 def _rows_by_zeros(package: Package) -> Ints:
-    """Return (n,) the output at distance 0 from each row, which names the row's record, or -1 if there is none."""
+    """Return the output at distance 0 of each row, shape (n,), or -1 if there is none.
+
+    This output identifies the row's record.
+    """
     zero = package.reach == 0
     return np.where(zero.any(axis=1), zero.argmax(axis=1), -1)
 
 
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
-    """Return the rows within ``radius`` of all others. The user is one of them, in any order of rows."""
+    """Return the rows of a package within ``radius`` of all other rows, among them the user's row.
+
+    Args:
+        package: The upload.
+        radius: Gamma, in units of distance.
+        within: Largest distance of a required pair; None if all pairs are required.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     i, j = np.triu_indices(len(package.distances), 1)
@@ -68,7 +95,7 @@ def _graph_centre(package: Package, radius: float, within: float | None) -> Ints
 
 
 def _records_like(row: Floats, table: Floats) -> Ints:
-    """Return the records whose sorted distances to the outputs (N, K) are those of an unlabelled row (K,)."""
+    """Return the records whose sorted distances in ``table`` (N, K) match an unlabelled ``row`` (K,)."""
     sorted_row = np.sort(row)
     errors = np.abs(table - sorted_row).max(axis=1)
     return np.flatnonzero(errors <= DISTANCE_TOLERANCE * max(1.0, float(sorted_row[-1])))

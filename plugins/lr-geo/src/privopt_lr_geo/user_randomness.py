@@ -1,8 +1,7 @@
-"""Each user's random row order and circle centre, derived from a seed kept next to the checkpoint.
+"""Each user's random row order and circle centre, derived from a seed that is stored next to the checkpoint.
 
 Both follow from one seed of the run, which the operating system draws. A run that resumes from a checkpoint needs the
-same draws, because its program depends on them. So the seed is stored next to the checkpoint, readable by its owner
-only.
+same draws, because its program depends on them. Therefore the seed is stored in a file that only its owner can read.
 """
 
 from __future__ import annotations
@@ -27,38 +26,41 @@ WORD_BITS: Final = 64
 
 
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
-    """Draw the order (n,) in which a user's rows are sent, and the record of its LR set at the centre of its circle.
+    """Draw the order (n,) in which a user's rows are sent, and the record at the centre of its circle.
 
     Equal arguments give equal draws, because the mean of many independent centres would reveal the user's place. Draws
-    of other users reveal nothing about it.
+    of other users reveal nothing about this user's draws.
 
     Args:
-        seed: Seed of the run. It is secret except in trials.
+        seed: Seed of the run. It must be secret except in trials.
         user: The user's record.
-        records: (n,) its LR set.
+        records: (n,) the user's LR set.
     """
+    # Hashed, so that a user's draws say nothing about those of another user of the same run.
     key = sha256(f"{seed} {user}".encode()).digest()
     chance = np.random.default_rng(int.from_bytes(key, "big"))
     return chance.permutation(len(records)), int(chance.choice(records))
 
 
 def new_seed() -> int:
-    """Draw a seed from the operating system."""
+    """Return a seed from the operating system's random source."""
     return randbits(2 * WORD_BITS)
 
 
 def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
-    """Read the seed of a run that is resumed from ``folder``, or store a new one there.
+    """Return the stored seed of a run that is resumed from ``folder``, or store and return a new one.
 
     Args:
         folder: Folder of the checkpoint.
-        seed: The new seed. None draws one.
-        resume: Whether to read the stored seed, if there is one.
+        seed: The new seed. If None, it is drawn.
+        resume: Whether to read the stored seed if there is one.
 
     Raises:
         InputError: The file in the folder is not a seed.
     """
     path = folder / NAME
+    # lexists: a link that leads nowhere is refused by `read_arrays`, rather than taken for a
+    # missing file.
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
         return int(high << WORD_BITS | low)

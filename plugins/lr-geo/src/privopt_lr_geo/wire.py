@@ -1,9 +1,9 @@
 """LR-Geo's messages over HTTP: a round of uploads, the users' program solved once, and each user's answer.
 
-``python -m privopt_lr_geo.wire serve PROBLEM --users N`` and ``... ask PROBLEM --user ID --server URL --out FOLDER``.
-A client keeps its seed before it uploads, so that one that was killed uploads the same bytes again. It goes by a random
-name. Nothing is logged. What the server learns is in the README: where the user of each upload is. Put it behind a
-proxy that speaks TLS.
+``python -m privopt_lr_geo.wire serve PROBLEM --users N`` and ``... ask PROBLEM --user ID --server URL --out FOLDER``. A
+client stores its seed before it uploads, so that after a crash it uploads the same bytes again. It identifies itself by
+a random name. Nothing is logged. The server can learn where the user of each upload is, as the README explains. Run the
+server behind a proxy that speaks TLS.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
@@ -24,15 +25,24 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from privopt.declare import load_problem
-from privopt.errors import InputError, PrivoptError, StoppedError, UsageError
+from privopt.errors import (
+    CertificationError,
+    InputError,
+    PrivoptError,
+    StoppedError,
+    UsageError,
+    conceal,
+    number_of,
+)
 from privopt.execution.clock import DaemonCall, check, clock, limit
 from privopt.files.regular import private_folder
 from privopt.interfaces import SolveContext
 from privopt_lr_geo import server
 from privopt_lr_geo.central import clients_of, terms_of
+from privopt_lr_geo.client import Client
 from privopt_lr_geo.lr_sets import lr_sets
 from privopt_lr_geo.messages import Answer, Package, from_bytes, to_bytes
 from privopt_lr_geo.problem import LRGeoInstance, LRGeoProblem
@@ -44,30 +54,32 @@ __all__ = ["UploadRound", "ask", "serve"]
 NAME_DIGITS: Final = 32
 """Hexadecimal digits of a client's name: half of a SHA-256 of its seed."""
 POLL_SECONDS: Final = 0.2
-"""Seconds between a client's questions."""
+"""Seconds between the requests by which a client polls for its answer."""
 
 
 IDLE_SECONDS: Final = 30.0
 """Seconds that a connection may be silent."""
 REQUEST_SECONDS: Final = 120.0
-"""Seconds for one whole request and its answer, however they are split up."""
+"""Seconds for one whole request and its answer, regardless of how the data arrives."""
 MAX_CONNECTIONS: Final = 64
-"""Connections that are served at a time; further ones are closed at once."""
+"""Connections that are served at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""Largest packages that are received at a time, by the lengths that their requests state."""
+"""Number of packages of the largest size that may be received at a time, by the lengths stated in requests."""
+FULL: Final = "the round has all its packages"
+ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""Bytes of one package, as it comes and unpacked, unless ``--largest`` says otherwise; and of one answer."""
+"""Largest size in bytes of one package, received or unpacked, unless ``--largest`` sets another; also of an answer."""
 
 
 @frozen(kw_only=True, eq=False)
 class UploadRound:
-    """The packages and answers of a round. One lock serialises all requests.
+    """The packages and answers of one round of uploads. One lock serialises all requests.
 
     Attributes:
         records, outputs: Sizes of the public map. A package of another size is refused.
         users: Number of packages of the round.
-        largest: Most bytes of one package, as received and unpacked.
-        seconds: Time limit for all packages to arrive, and again for all answers to be fetched.
+        largest: Largest size of a package in bytes, both as received and unpacked.
+        seconds: Time limit for all packages to arrive, and then the same again for all answers to be fetched.
     """
 
     records: int
@@ -82,8 +94,18 @@ class UploadRound:
     _changed: threading.Condition = field(factory=threading.Condition, init=False)
 
     def put(self, name: str, raw: bytes) -> tuple[HTTPStatus, bytes]:
-        """Accept a package. The same package again is accepted too, so that a client may repeat its upload."""
+        """Accept a client's package. A repeated upload of the same package is accepted as well.
+
+        Args:
+            name: The client's random name.
+            raw: The package as it was received.
+
+        Returns:
+            The status and body of the response.
+        """
         try:
+            # Parsed before the lock is taken, because a large package takes long and others would
+            # wait.
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
@@ -92,32 +114,42 @@ class UploadRound:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
         with self._changed:
             if name in self._packages:
+                # Other bytes under the same name are refused: it is half of a hash of the client's
+                # seed, which nobody else knows.
                 is_same = self._packages[name] == raw
                 return (HTTPStatus.ACCEPTED if is_same else HTTPStatus.CONFLICT), b""
             if self._ended.is_set() or len(self._packages) == self.users:
-                return HTTPStatus.FORBIDDEN, b"the round has all its packages"
+                return HTTPStatus.FORBIDDEN, FULL.encode()
             self._packages[name] = raw
             self._changed.notify_all()
         return HTTPStatus.ACCEPTED, b""
 
     def get(self, name: str) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to a client, or the status of the round."""
+        """Return the answer to a client, or a status: the round is waiting or has ended, or the client is unknown.
+
+        Args:
+            name: The client's random name.
+        """
         with self._changed:
             if name in self._answers:
                 self._fetched.add(name)
                 self._changed.notify_all()
                 return HTTPStatus.OK, self._answers[name]
             if self._ended.is_set():
-                return HTTPStatus.GONE, b"the round ended without an answer"
+                return HTTPStatus.GONE, ENDED.encode()
             return (HTTPStatus.ACCEPTED if name in self._packages else HTTPStatus.NOT_FOUND), b""
 
     def run(self, problem: LRGeoInstance, context: SolveContext) -> bool:
-        """Wait for all packages, solve, and wait until all answers are fetched.
+        """Wait for all packages, solve the program, and wait until all answers are fetched.
 
-        Packages are ordered by their names, which are random, so that their times of arrival do not matter.
+        Packages are sorted by their random names, so that their times of arrival do not matter.
+
+        Args:
+            problem: The problem. Only its announced terms are used.
+            context: Method and limits of the solver.
 
         Returns:
-            Whether there were answers.
+            Whether the round had answers.
         """
         try:
             with self._changed:
@@ -132,20 +164,27 @@ class UploadRound:
         finally:
             self._ended.set()
         with self._changed:
+            # The process ends with this call, so every client must have had the time to fetch its
+            # answer.
             self._changed.wait_for(lambda: len(self._fetched) == self.users, self.seconds)
         return True
 
 
 @contextmanager
 def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.Event]:
-    """Shut a connection down if the block takes longer: reading and writing end at once, and the event is set.
+    """Shut down a connection, and set the yielded event, if the block takes longer than ``seconds``.
 
-    A timeout of a socket does not do: it begins anew with each byte.
+    Reads and writes then end at once. A socket timeout is not enough, because it restarts with each byte.
+
+    Args:
+        seconds: Seconds that the block may take.
+        connection: The connection.
     """
 
     was_cut = threading.Event()
 
     def cut() -> None:
+        """Set the event and shut the connection down."""
         was_cut.set()
         try:
             socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TLS too: the peer need not agree
@@ -163,12 +202,12 @@ def _cut_after(seconds: float, connection: socket.socket) -> Iterator[threading.
 
 @frozen(kw_only=True)
 class ServerLimits:
-    """What all clients together may take of a server.
+    """Limits on the server resources that all clients together may use.
 
     Attributes:
-        connections: served at a time.
-        request_seconds: for a whole request and its answer.
-        body_bytes: of packages that are being received, in all.
+        connections: Number of connections that are served at a time.
+        request_seconds: Seconds for a whole request and its answer.
+        body_bytes: Total bytes of the packages that are being received at a time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -177,9 +216,16 @@ class ServerLimits:
 
 
 class _Server(ThreadingHTTPServer):
-    """A server with a thread for each connection, up to a limit of connections and of bytes being received."""
+    """An HTTP server with a thread for each connection. It limits the connections and the bytes being received."""
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
+        """Bind to an address and set up the limits. Requests are served once `serve_forever` runs.
+
+        Args:
+            address: Host and port.
+            running: The round.
+            limits: Limits on all clients together.
+        """
         self.limits = limits
         self._connections = threading.BoundedSemaphore(limits.connections)
         self._lock = threading.Lock()
@@ -187,7 +233,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _make_handler(running, self))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection, or close it if there are too many."""
+        """Start a thread for a connection, or close the connection if there are too many."""
         if self._connections.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)
@@ -198,7 +244,7 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time of one request."""
+        """Serve a connection within the time limit of one request."""
         try:
             with _cut_after(self.limits.request_seconds, request):
                 super().process_request_thread(request, client_address)
@@ -206,13 +252,18 @@ class _Server(ThreadingHTTPServer):
             self._connections.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log nothing of a connection that broke; anything else is a fault of the program."""
-        if not isinstance(sys.exception(), OSError):
-            super().handle_error(request, client_address)
+        """Print only the kind and the source lines of an exception, and nothing if merely a connection broke.
+
+        The client's address would identify a user, and so may the text of an exception.
+        """
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            frames = "".join(traceback.format_tb(error.__traceback__))
+            print(f"a request failed: {type(error).__name__}\n{frames}", end="", file=sys.stderr)
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[bool]:
-        """Reserve bytes for a body while it is received; yields whether there are so many."""
+        """Reserve bytes for a body while it is received. Yield whether all bodies together stay within the limit."""
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
             self._reserved_bytes += size if is_granted else 0
@@ -224,19 +275,28 @@ class _Server(ThreadingHTTPServer):
 
 
 def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHandler]:
-    """Return the class that handles the requests of a round."""
+    """Return the class that handles the requests of a round: PUT /packages/NAME and GET /answers/NAME.
+
+    Args:
+        running: The round.
+        http: The server, which limits the bytes that are being received.
+    """
 
     class Handler(BaseHTTPRequestHandler):
+        """Handles one connection. `http.server` determines the names of the methods."""
+
         timeout = IDLE_SECONDS
 
         def log_message(self, format: str, *args: object) -> None:
-            """Log nothing: names and addresses would lead back to users."""
+            """Log nothing, because names and addresses would identify users."""
 
         def do_PUT(self) -> None:
+            """Receive a package after checking its stated length and the name of its client."""
             length = self.headers.get("Content-Length", "")
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
+            # More digits than any size; converting a very long number would itself take time.
             elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif name is None:  # nothing of a body is read before its name is known
@@ -245,7 +305,12 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                 self._receive_package(name, int(length))
 
         def _receive_package(self, name: str, size: int) -> None:
-            """Receive a package of a stated size, if there is room for it."""
+            """Receive a package of the stated size if the limit on bytes being received allows it.
+
+            Args:
+                name: The client's random name.
+                size: Bytes of the body.
+            """
             with http.reserve(size) as is_granted:
                 if not is_granted:
                     self._respond(HTTPStatus.SERVICE_UNAVAILABLE)
@@ -255,15 +320,17 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
                     self._respond(*running.put(name, raw))
 
         def do_GET(self) -> None:
+            """Send the answer to a client, or the status of the round."""
             name = self._client_name("/answers/")
             self._respond(*(running.get(name) if name else (HTTPStatus.NOT_FOUND,)))
 
         def _client_name(self, prefix: str) -> str | None:
-            """Return the client's name of a path; None of any other path."""
+            """Return the client's name from the path of the request, or None if the path has another form."""
             match = re.fullmatch(f"{prefix}([0-9a-f]{{{NAME_DIGITS}}})", self.path)
             return match and match[1]
 
         def _respond(self, status: HTTPStatus, body: bytes = b"") -> None:
+            """Send a status and a body."""
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -279,14 +346,14 @@ def serve(
     address: tuple[str, int],
     limits: ServerLimits | None = None,
 ) -> bool:
-    """Serve one round; returns whether it had answers.
+    """Serve one round of uploads over HTTP, and return whether the round had answers.
 
     Args:
-        problem: whose map, epsilon and radii count; its users do not.
-        context: method "benders" or "full".
-        running: the round.
-        address: host and port; port 0 takes a free one, which is printed.
-        limits: on all clients together; bytes for four packages of the largest size if left out.
+        problem: The problem. Only its map, epsilon and radii are used, not its users.
+        context: Method "benders" or "full", and the solver's limits.
+        running: The round to serve.
+        address: Host and port. Port 0 selects a free port, which is printed.
+        limits: Limits on all clients together. By default there is room for four packages of the largest size.
     """
     limits = limits or ServerLimits(body_bytes=MAX_BODIES * running.largest)
     with _Server(address, running, limits) as http:
@@ -303,66 +370,117 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     """Send the package of a problem's one user, wait for the answer, and certify it.
 
     Args:
-        problem: of one user.
-        url: of the server, http:// or https://.
-        folder: private to the user: its seed, and then its matrix as ``mechanism.npz``, are kept there.
-        seconds: to wait.
+        problem: The problem of one user.
+        url: Address of the server, http:// or https://.
+        folder: Private folder of the user, for its seed and then its matrix, ``mechanism.npz``.
+        seconds: Seconds to wait for the answer.
 
     Raises:
-        UsageError: the URL is of another form.
-        InputError: its answer is none.
-        StoppedError: no answer in time, the round ended without one, or the server refused the package.
-        CertificationError: the answer could not be made to keep the promise.
+        UsageError: The URL has another form.
+        InputError: The server's answer cannot be parsed.
+        StoppedError: No answer came in time, the round ended without one, or the server refused the package.
+        CertificationError: No repair of the answer satisfies the guarantee.
     """
     _open_connection(url).close()  # a URL that will not do ends here, before anything is written
     private_folder(folder)
     seed = stored_seed(folder, None, resume=True)
-    (client,) = clients_of(problem, seed, sets=lr_sets(problem))
+    (client,) = _find_client(problem, seed)
     name, raw = sha256(f"{seed} name".encode()).hexdigest()[:NAME_DIGITS], to_bytes(client.package)
     answer = from_bytes(Answer, _fetch_answer(url, name, raw, seconds))
-    release = client.around.matrix(client.accept(answer, problem.data.epsilon).weights, problem.data)
+    try:
+        repaired = client.accept(answer, problem.data.epsilon)
+    except CertificationError:  # which names records around the user
+        raise CertificationError(f"{url}: the answer could not be made to keep the promise") from None
+    release = client.around.matrix(repaired.weights, problem.data)
     release.write(folder)
     return release
 
 
+def _find_client(problem: LRGeoInstance, seed: int) -> list[Client]:
+    """Return a list with the problem's only user. Error messages do not quote the records around the user.
+
+    Args:
+        problem: The problem of one user.
+        seed: Seed of the user's draws.
+    """
+    try:
+        return clients_of(problem, seed, sets=lr_sets(problem))
+    except InputError as error:
+        raise InputError(conceal(error.faults)) from None
+
+
 def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
-    """Upload a package if the server does not have it, and wait for the answer."""
+    """Upload a package if the server does not have it, and wait for the answer.
+
+    Args:
+        url: Address of the server.
+        name: The client's random name.
+        raw: The package as bytes.
+        seconds: Seconds to wait.
+
+    Raises:
+        StoppedError: No answer came in time, the round ended without an answer, or the server refused the package.
+    """
     with limit(seconds):
         while True:
             check()
+            # Asked before uploading: a client that was killed after its upload need not send it
+            # again.
             status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
                 status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
             if status == HTTPStatus.OK:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
-                raise StoppedError(f"{url}: {body.decode(errors='replace')}")
+                raise StoppedError(f"{url}: {_describe_end(body)}")
+            # Accepted: the round goes on. A server that cannot be reached or is busy now is asked again.
             if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
-                raise StoppedError(f"{url}: the package was refused ({status}): {body.decode(errors='replace')}")
+                raise StoppedError(f"{url}: the package was refused ({status})")
             time.sleep(POLL_SECONDS)
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 
+def _describe_end(body: bytes) -> str:
+    """Return why there is no answer. The server's own text is not quoted, because it could reveal the package."""
+    return next((text for text in (FULL, ENDED) if body == text.encode()), "the server gave no answer")
+
+
 def _open_connection(url: str, seconds: float = IDLE_SECONDS) -> HTTPConnection:
-    """Return a connection, not open yet; one by TLS verifies the server's certificate."""
+    """Return an unopened connection to a server. A TLS connection will verify the server's certificate.
+
+    Args:
+        url: http://HOST:PORT or https://HOST:PORT.
+        seconds: Seconds that the connection may be silent.
+
+    Raises:
+        UsageError: The URL has another form.
+    """
     kinds: dict[str, type[HTTPConnection]] = {"http": HTTPConnection, "https": HTTPSConnection}
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        host, port, has_login = parts.hostname, parts.port, "@" in parts.netloc
     except ValueError:  # no port, or no address
-        host = None
-    if not host or parts.scheme not in kinds:
-        raise UsageError(f"server must be http://HOST:PORT or https://HOST:PORT, got {url}")
+        host, has_login = None, "@" in url
+    if not host or parts.scheme not in kinds or has_login:
+        actual = "one with a login, which is not sent" if has_login else url
+        raise UsageError(f"server must be http://HOST:PORT or https://HOST:PORT, got {actual}")
     return kinds[parts.scheme](host, port, timeout=seconds)
 
 
 def _send_request(
     url: str, verb: str, path: str, body: bytes | None = None, largest: int = LARGEST_BYTES
 ) -> tuple[HTTPStatus | None, bytes]:
-    """Return status and body; no status if the server cannot be reached, or does not end within the time limit.
+    """Send a request, and return status and body. The status is None if the server is unreachable or too slow.
+
+    Args:
+        url: Address of the server.
+        verb: "GET" or "PUT".
+        path: Path on the server.
+        body: Body of a PUT.
+        largest: Largest size of the answer in bytes.
 
     Raises:
-        StoppedError: the answer has more than ``largest`` bytes.
+        StoppedError: The answer has more than ``largest`` bytes.
     """
     remaining_seconds = max(clock().left, 0.001)
     connection = _open_connection(url, min(IDLE_SECONDS, remaining_seconds))
@@ -371,8 +489,10 @@ def _send_request(
         with _cut_after(min(remaining_seconds, threading.TIMEOUT_MAX), connection.sock) as was_cut:
             connection.request(verb, path, body)
             answer = connection.getresponse()
+            # One byte more than allowed shows that a body is too long, without reading the rest.
             status, content = HTTPStatus(answer.status), answer.read(largest + 1)
-            if was_cut.is_set() or (answer.length and len(content) <= largest):  # the end is missing
+            # `length` counts the bytes that are still to come: the connection ended before the body did.
+            if was_cut.is_set() or (answer.length and len(content) <= largest):
                 return None, b""
     except (OSError, HTTPException, ValueError):  # ValueError: a status that HTTP does not have
         return None, b""
@@ -384,7 +504,14 @@ def _send_request(
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run one side; returns the exit code."""
+    """Run the server or a client from the command line.
+
+    Args:
+        arguments: Arguments after the program's name.
+
+    Returns:
+        The exit code: 0 if there was an answer, 2 for wrong input, 5 for any other failure.
+    """
     parser = argparse.ArgumentParser(prog="python -m privopt_lr_geo.wire")
     sides = parser.add_subparsers(dest="side", required=True)
     serve_parser, ask_parser = sides.add_parser("serve"), sides.add_parser("ask")
@@ -401,12 +528,14 @@ def main(arguments: Sequence[str]) -> int:
     ask_parser.add_argument("--user", required=True, help="record where the user is; it stays here")
     ask_parser.add_argument("--server", required=True, metavar="URL", help="http://HOST:PORT or https://HOST:PORT")
     ask_parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="private: seed and matrix")
-    options = parser.parse_args(arguments)
+    options, further_arguments = parser.parse_known_args(arguments)
+    if further_arguments:  # not quoted: one may be part of the user's record
+        parser.error(f"expected options alone after PROBLEM, got {number_of(len(further_arguments), 'argument')} more")
     try:
         declared = load_problem(LRGeoProblem, options.problem)
         if options.side == "ask":
-            declared = evolve(declared, lr_geo=evolve(declared.lr_geo, users=(options.user,)))
-            ask(LRGeoInstance.of(declared, str(options.problem)), options.server, options.out, options.seconds)
+            problem = LRGeoInstance.of_one_user(declared, options.user, str(options.problem))
+            ask(problem, options.server, options.out, options.seconds)
             return 0
         problem = LRGeoInstance.of(declared, str(options.problem))
         records, outputs = len(problem.data.records), len(problem.data.outputs)
@@ -416,6 +545,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0 if serve(problem, context, running, (options.host, options.port)) else 5
     except PrivoptError as error:
         print(error, file=sys.stderr)
+        # Exit codes of the command line: 2 for wrong input, 5 for work that was not completed.
         return 2 if isinstance(error, (InputError, UsageError)) else 5
 
 

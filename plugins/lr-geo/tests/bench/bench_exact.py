@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 
 def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:
@@ -30,8 +30,8 @@ def lattice(folder: Path, side: int, users: int, epsilon: float) -> Path:
     lengths = 0.5 * (1.0 + 0.3 * chance.random(len(streets)))
     lines = [f"{names[a]},{names[b]},{km!r}\n" for (a, b), km in zip(streets, lengths.tolist(), strict=True)]
     (folder / "roads.csv").write_text("from,to,km\n" + "".join(lines))
-    chosen = chance.choice(names, min(200, len(names)), replace=False)
-    (folder / "targets.csv").write_text("id,weight\n" + "".join(f"{name},1\n" for name in chosen))
+    targets = chance.choice(names, min(200, len(names)), replace=False)
+    (folder / "targets.csv").write_text("id,weight\n" + "".join(f"{name},1\n" for name in targets))
     (folder / "problem.toml").write_text(
         '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
         f"[privacy]\nepsilon = {epsilon}\n"
@@ -47,23 +47,23 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=100)
     parser.add_argument("--users", type=int, default=1000)
     parser.add_argument("--epsilon", type=float, default=4.0)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        path = lattice(Path(name), chosen.side, chosen.users, chosen.epsilon)
+        path = lattice(Path(name), arguments.side, arguments.users, arguments.epsilon)
         result = solve("lr-geo", path, Path(name) / "out", Options(method="exact")).result
-    written = result.to_json()
-    told = {
-        "cells": chosen.side**2,
-        "users": chosen.users,
-        "time": written["time"],
+    result_json = result.to_json()
+    summary = {
+        "cells": arguments.side**2,
+        "users": arguments.users,
+        "time": result_json["time"],
         "processor_seconds": resource.getrusage(resource.RUSAGE_SELF).ru_utime,
         "peak_gb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "published": result.details.told["published"],
-        "certificate": written["certificate"],
+        "certificate": result_json["certificate"],
         "population": result.details.facts["population"],
         "scope": result.guarantee.scope,
     }
-    print(json.dumps(told, indent=1))
+    print(json.dumps(summary, indent=1))
 
 
 if __name__ == "__main__":

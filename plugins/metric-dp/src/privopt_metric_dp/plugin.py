@@ -1,4 +1,4 @@
-"""Register the mechanisms, distances, losses and notions of metric DP, as data: nothing heavy is imported."""
+"""Register the mechanisms, distances, losses and notions of metric DP, without importing their modules."""
 
 from collections.abc import Sequence
 
@@ -27,11 +27,11 @@ __all__ = [
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Return the optimal mechanism, its baselines, given matrices and prediction over traces."""
+    """Return the mechanisms: the optimal one, its baselines, given matrices and prediction over traces."""
     return [
         MechanismSpec(
             name="optimal-lp",
-            target="privopt_metric_dp.mechanisms.registered:OptimalLP",
+            target="privopt_metric_dp.mechanisms.optimal_lp:OptimalLP",
             guarantee="metric-dp",
             summary="the least expected loss that metric DP allows",
             source="Bordenabe, Chatzikokolakis, Palamidessi, CCS 2014",
@@ -45,7 +45,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
         ),
         MechanismSpec(
             name="exponential",
-            target="privopt_metric_dp.mechanisms.registered:Exponential",
+            target="privopt_metric_dp.mechanisms.baselines:Exponential",
             guarantee="metric-dp",
             summary="probabilities proportional to exp(-epsilon d / 2)",
             source="McSherry, Talwar, FOCS 2007; Chatzikokolakis et al., PETS 2013",
@@ -56,7 +56,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
         ),
         MechanismSpec(
             name="planar-laplace",
-            target="privopt_metric_dp.mechanisms.registered:PlanarLaplace",
+            target="privopt_metric_dp.mechanisms.baselines:PlanarLaplace",
             guarantee="metric-dp",
             summary="planar Laplace noise, remapped to the nearest output",
             source="Andrés, Bordenabe, Chatzikokolakis, Palamidessi, CCS 2013",
@@ -64,7 +64,7 @@ def privopt_mechanisms() -> Sequence[MechanismSpec]:
         ),
         MechanismSpec(
             name="const-opt",
-            target="privopt_metric_dp.mechanisms.registered:ConstOptimal",
+            target="privopt_metric_dp.mechanisms.baselines:ConstOptimal",
             guarantee="metric-dp",
             summary="LP near the record, exponential form beyond a radius",
             source="Imola, Kasiviswanathan, White, Aggarwal, Teissier, UAI 2022",
@@ -117,8 +117,8 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles of kinds that metric problems choose by name."""
-    kinds = "privopt_metric_dp.problem.kinds"
+    """Return the roles "distance" and "loss", whose kinds metric problems choose by name."""
+    kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
         RoleSpec(name="loss", base=f"{kinds}:LossKind", summary="the loss of releasing an output for a record"),
@@ -133,7 +133,10 @@ def privopt_commands() -> Sequence[CommandSpec]:
         CommandSpec(
             name="certify",
             target=f"{commands}.certify:certify",
-            summary="The least epsilon that a matrix made anywhere keeps.",
+            summary="Compute the least epsilon that a matrix satisfies.",
+            group="Check a release",
+            example="privopt certify matrix.npy problem.toml",
+            page="docs/guide/questions.md",
         ),
     ]
 
@@ -149,22 +152,12 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks of matrices, distances and regions, and those of kinds of metric problems."""
+    """Return the kit's checks of mechanisms over metric problems, and of kinds of metric problems."""
     kit = "privopt_metric_dp.kit"
-    of_matrices = {
-        "rows-sum-to-one": "rows_sum_to_one",
-        "zeros-on-both-sides": "zeros_on_both_sides",
-        "epsilon-achieved": "epsilon_achieved",
-        "sampler": "sampler",
-        "channel-of-weights": "channel_of_weights",
-        "fresh-samples": "fresh_samples",
-        "input-order": "input_order",
-        "expected-loss": "expected_loss",
-        "verify-catches-rows": "verify_catches_rows",
-    }
     kinds = f"{kit}.check_kinds"
     return [
-        *(CheckSpec(name=name, target=f"{kit}.check_matrix:{member}") for name, member in of_matrices.items()),
+        CheckSpec(name="input-order", target=f"{kit}.check_matrix:input_order"),
+        CheckSpec(name="expected-loss", target=f"{kit}.check_matrix:expected_loss"),
         CheckSpec(name="distances", target=f"{kit}.check_distances:distances"),
         CheckSpec(name="every-point", target=f"{kit}.check_region:every_point"),
         CheckSpec(role="distance", name="distances", target=f"{kinds}:distances"),
@@ -176,13 +169,13 @@ def privopt_checks() -> Sequence[CheckSpec]:
 
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
-    """Return the kinds of project whose mechanism is over places: a matrix, and one that samples."""
-    own, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
+    """Return the project templates for mechanisms over places: one with a matrix, and one that samples."""
+    template_files, package = ("example.toml", "mechanism.py", "kit.py"), "privopt_metric_dp"
     return [
         TemplateSpec(
             name="matrix",
             package=package,
-            files=own,
+            files=template_files,
             notion="metric-dp",
             method="lp",
             does="the linear program, by CBC or HiGHS",
@@ -191,7 +184,7 @@ def privopt_templates() -> Sequence[TemplateSpec]:
         TemplateSpec(
             name="sampler",
             package=package,
-            files=own,
+            files=template_files,
             notion="metric-dp",
             method="shift",
             does="discrete Laplace noise on a place",

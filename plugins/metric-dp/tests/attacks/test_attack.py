@@ -33,14 +33,14 @@ def blocks(distance, block=5):
 
 
 @given(st.integers(1, 30), st.integers(1, 200))
-def test_blocks_are_all_pairs_once(records, block):
-    seen = [
+def test_blocks_cover_every_pair_once(records, block):
+    listed_pairs = [
         tuple(pair) for pairs, _ in pair_blocks(records, lambda i, j: j - i, block=block) for pair in pairs.tolist()
     ]
-    assert seen == [(i, j) for i in range(records) for j in range(i + 1, records)]
+    assert listed_pairs == [(i, j) for i in range(records) for j in range(i + 1, records)]
 
 
-def test_achieved_epsilon_by_the_definition():
+def test_achieved_epsilon_matches_definition():
     z, distance = exponential()
     brute = max(
         abs(math.log(z[i, k] / z[j, k])) / distance[i, j]
@@ -56,14 +56,14 @@ def test_achieved_epsilon_by_the_definition():
     assert achieved_epsilon(zero, blocks(distance)) == math.inf
     zero[:, 3] = 0
     assert math.isfinite(achieved_epsilon(zero, blocks(distance)))
-    same = distance.copy()
-    same[0, 1] = same[1, 0] = 0
-    assert achieved_epsilon(z, blocks(same)) == math.inf
+    zero_distance = distance.copy()
+    zero_distance[0, 1] = zero_distance[1, 0] = 0
+    assert achieved_epsilon(z, blocks(zero_distance)) == math.inf
     z[1] = z[0]
-    assert math.isfinite(achieved_epsilon(z, blocks(same)))
+    assert math.isfinite(achieved_epsilon(z, blocks(zero_distance)))
 
 
-def test_violations_by_the_definition():
+def test_violations_match_definition():
     z, distance = exponential(epsilon=2.0)
     for epsilon in (0.2, 0.6, 3.0):
         excess = np.array(
@@ -75,15 +75,15 @@ def test_violations_by_the_definition():
                 if i != j
             ]
         )
-        found = count_violations(z, blocks(distance), epsilon)
-        assert found.checked == excess.size
-        assert found.violated == (excess > 1e-15).sum()
-        assert found.ratio == pytest.approx((excess > 1e-15).mean())
-        assert found.error == pytest.approx(max(0.0, excess.max()), abs=1e-15)
+        violations = count_violations(z, blocks(distance), epsilon)
+        assert violations.checked == excess.size
+        assert violations.violated == (excess > 1e-15).sum()
+        assert violations.ratio == pytest.approx((excess > 1e-15).mean())
+        assert violations.error == pytest.approx(max(0.0, excess.max()), abs=1e-15)
     assert count_violations(z, [], 1.0).ratio == 0.0
 
 
-def test_bayes_error_and_entropy_by_the_definition():
+def test_bayes_error_and_entropy_match_definition():
     z, _ = exponential()
     prior = np.arange(1.0, 8) / 28
     right = sum(max(prior[i] * z[i, k] for i in range(7)) for k in range(7))
@@ -94,28 +94,28 @@ def test_bayes_error_and_entropy_by_the_definition():
     assert entropy_bits(np.array([[1.0, 0.0]]), np.ones(1)) == 0.0
 
 
-def test_bounds_of_probabilities_are_clopper_pearsons():
+def test_probability_bounds_are_clopper_pearson():
     for hits, n in ((0, 9), (3, 9), (9, 9), (700, 1000)):
         reference = binomtest(hits, n).proportion_ci(0.98, method="exact")
         assert clopper_pearson(hits, n, 0.01) == pytest.approx((reference.low, reference.high), abs=1e-12)
 
 
-def randomised_response(rng, truth, keep, count):
+def randomised_response(rng, truth, truth_probability, count):
     """Answers out of 4: the truth with probability ``keep``, else one of the others."""
-    others = (truth + rng.integers(1, 4, size=count)) % 4
-    return np.where(rng.random(count) < keep, truth, others)
+    other_answers = (truth + rng.integers(1, 4, size=count)) % 4
+    return np.where(rng.random(count) < truth_probability, truth, other_answers)
 
 
 @pytest.mark.parametrize("runs", [300, pytest.param(1000, marks=pytest.mark.slow)])
-def test_a_correct_mechanism_passes_each_of_many_runs(runs):
+def test_correct_mechanism_passes_many_runs(runs):
     """At confidence 1 - 1e-8 a thousand runs expect 1e-5 failures."""
     rng = np.random.default_rng(12)
     epsilon = 1.0
-    keep = math.exp(epsilon) / (math.exp(epsilon) + 3)
+    truth_probability = math.exp(epsilon) / (math.exp(epsilon) + 3)
     confidence = 1 - 1e-8
     for run in range(runs):
         if run % 2:
-            a, b = (randomised_response(rng, t, keep, 400) for t in (0, 1))
+            a, b = (randomised_response(rng, t, truth_probability, 400) for t in (0, 1))
         else:
             source = rng.bytes
             a, b = (draw_laplace(400, Fraction(1), source=source) + shift for shift in (0, 1))
@@ -123,17 +123,17 @@ def test_a_correct_mechanism_passes_each_of_many_runs(runs):
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9])
-def test_the_bound_holds_as_often_as_it_says(confidence):
+def test_bound_holds_at_its_confidence(confidence):
     rng = np.random.default_rng(3)
-    beyond = sum(
+    miss_count = sum(
         epsilon_lower(randomised_response(rng, 0, 0.5, 300), randomised_response(rng, 1, 0.5, 300), confidence)
         > math.log(3)
         for _ in range(300)
     )
-    assert beyond <= 300 * (1 - confidence) + 4 * math.sqrt(300 * confidence * (1 - confidence))
+    assert miss_count <= 300 * (1 - confidence) + 4 * math.sqrt(300 * confidence * (1 - confidence))
 
 
-def test_a_wrong_constant_is_caught():
+def test_finds_wrong_constant():
     """Randomised response that claims ln 2 and spends ln 3 (keep 1/2 of 4 answers: ratio 3)."""
     rng = np.random.default_rng(1)
     a, b = (randomised_response(rng, t, 0.5, 20_000) for t in (0, 1))
@@ -141,17 +141,17 @@ def test_a_wrong_constant_is_caught():
 
 
 @pytest.mark.parametrize("reciprocal", [Fraction(1), Fraction(1, 4)])
-def test_noise_at_half_the_scale_is_caught(reciprocal):
-    claimed = float(reciprocal)
+def test_finds_half_the_noise(reciprocal):
+    claimed_epsilon = float(reciprocal)
     source = np.random.default_rng(5).bytes
     count = 200_000
     a, b = (draw_laplace(count, 2 * reciprocal, source=source) + shift for shift in (0, 1))
-    assert claimed < epsilon_lower(a, b, 1 - 1e-8) <= 2 * claimed
+    assert claimed_epsilon < epsilon_lower(a, b, 1 - 1e-8) <= 2 * claimed_epsilon
     a, b = (draw_laplace(count, reciprocal, source=source) + shift for shift in (0, 1))
-    assert 0.5 * claimed < epsilon_lower(a, b, 1 - 1e-8) <= claimed
+    assert 0.5 * claimed_epsilon < epsilon_lower(a, b, 1 - 1e-8) <= claimed_epsilon
 
 
-def test_real_draws_and_draws_that_never_meet():
+def test_real_draws_and_disjoint_draws():
     rng = np.random.default_rng(6)
     a, b = rng.laplace(size=20_000), rng.laplace(size=20_000) + 1.0
     assert 0.8 < epsilon_lower(a, b, 0.999) <= 1.0

@@ -32,7 +32,7 @@ class Answers(Release):
         return np.random.default_rng(0).choice(self.channel_of.outputs, count, p=row).tolist()
 
 
-def guaranteed(epsilon, unit=""):
+def make_guarantee(epsilon, unit=""):
     return Guarantee(
         kind="local-dp" if not unit else "metric-dp", epsilon=epsilon, unit=unit, scope="all-pairs", statement=""
     )
@@ -44,18 +44,18 @@ def randomised_response(count, epsilon):
     return Channel(inputs=ids, outputs=ids, probabilities=z / z.sum(axis=1, keepdims=True))
 
 
-def test_randomised_response_achieves_its_epsilon_and_its_closed_forms():
+def test_randomised_response_achieves_its_epsilon():
     channel = randomised_response(5, 1.5)
-    found = attack_channel(channel, Answers(channel_of=channel), guaranteed(1.5))
-    assert found["epsilon"]["achieved"] == pytest.approx(1.5, rel=1e-12)
-    assert found["bayes_error"] == pytest.approx(4 / (4 + math.exp(1.5)), rel=1e-12)
-    assert found["entropy_bits"] == pytest.approx(math.log2(5), rel=1e-12)
-    assert 1.2 < found["statistical"]["epsilon_lower"] <= 1.5
-    lying = attack_channel(channel, Answers(channel_of=channel, honest=False), guaranteed(1.5))
+    findings = attack_channel(channel, Answers(channel_of=channel), make_guarantee(1.5))
+    assert findings["epsilon"]["achieved"] == pytest.approx(1.5, rel=1e-12)
+    assert findings["bayes_error"] == pytest.approx(4 / (4 + math.exp(1.5)), rel=1e-12)
+    assert findings["entropy_bits"] == pytest.approx(math.log2(5), rel=1e-12)
+    assert 1.2 < findings["statistical"]["epsilon_lower"] <= 1.5
+    lying = attack_channel(channel, Answers(channel_of=channel, honest=False), make_guarantee(1.5))
     assert lying["statistical"]["epsilon_lower"] > 5
 
 
-def test_distances_are_divided_by_and_zeros_are_infinite():
+def test_divides_by_distances_and_reports_infinity():
     places = np.arange(4.0)
     z = np.exp(-np.abs(places[:, None] - places))
     line = Channel(
@@ -68,39 +68,41 @@ def test_distances_are_divided_by_and_zeros_are_infinite():
     )
     rows = np.log(line.probabilities)
     worst = max(np.abs(rows[i] - rows[j]).max() / (j - i) for i in range(4) for j in range(i + 1, 4))
-    found = attack_channel(line, Answers(channel_of=line), guaranteed(2, "per km"))
-    assert found["epsilon"]["achieved"] == pytest.approx(worst, rel=1e-12)
-    assert found["bayes_error"] == pytest.approx(1 - (line.prior[:, None] * line.probabilities).max(axis=0).sum())
+    findings = attack_channel(line, Answers(channel_of=line), make_guarantee(2, "per km"))
+    assert findings["epsilon"]["achieved"] == pytest.approx(worst, rel=1e-12)
+    assert findings["bayes_error"] == pytest.approx(1 - (line.prior[:, None] * line.probabilities).max(axis=0).sum())
     bare = evolve(line, distances=None)
-    assert attack_channel(bare, Answers(channel_of=bare), guaranteed(2, "per km"))["epsilon"]["achieved"] is None
+    assert attack_channel(bare, Answers(channel_of=bare), make_guarantee(2, "per km"))["epsilon"]["achieved"] is None
     split = evolve(line, probabilities=np.eye(4))
-    assert attack_channel(split, Answers(channel_of=split), guaranteed(2, "per km"))["epsilon"]["achieved"] == math.inf
+    assert (
+        attack_channel(split, Answers(channel_of=split), make_guarantee(2, "per km"))["epsilon"]["achieved"] == math.inf
+    )
 
 
-def test_equal_secrets_at_distance_0_lose_nothing_and_draws_say_so():
-    same = Channel(
+def test_equal_secrets_at_distance_0():
+    equal_rows = Channel(
         inputs=["a", "b"],
         outputs=["a", "b"],
         probabilities=np.full((2, 2), 0.5),
         distances=lambda rows: np.zeros((len(rows), 2)),
         unit="km",
     )
-    found = attack_channel(same, Answers(channel_of=same), guaranteed(1, "per km"))
-    assert (found["epsilon"]["achieved"], found["statistical"]["epsilon_lower"]) == (0.0, 0.0)
-    apart = evolve(same, probabilities=np.array([[0.9, 0.1], [0.1, 0.9]]))
-    found = attack_channel(apart, Answers(channel_of=apart), guaranteed(1, "per km"))
-    assert (found["epsilon"]["achieved"], found["statistical"]["epsilon_lower"]) == (math.inf, math.inf)
+    findings = attack_channel(equal_rows, Answers(channel_of=equal_rows), make_guarantee(1, "per km"))
+    assert (findings["epsilon"]["achieved"], findings["statistical"]["epsilon_lower"]) == (0.0, 0.0)
+    different_rows = evolve(equal_rows, probabilities=np.array([[0.9, 0.1], [0.1, 0.9]]))
+    findings = attack_channel(different_rows, Answers(channel_of=different_rows), make_guarantee(1, "per km"))
+    assert (findings["epsilon"]["achieved"], findings["statistical"]["epsilon_lower"]) == (math.inf, math.inf)
 
 
-def test_local_dp_is_of_any_two_secrets_whoever_its_unit_names():
+def test_local_dp_covers_any_two_secrets():
     channel = randomised_response(3, 1.0)
-    claimed = evolve(guaranteed(1.0), unit="per sender")
-    found = attack_channel(channel, Answers(channel_of=channel), claimed)
-    assert found["epsilon"]["achieved"] == pytest.approx(1.0, rel=1e-12)
+    guarantee = evolve(make_guarantee(1.0), unit="per sender")
+    findings = attack_channel(channel, Answers(channel_of=channel), guarantee)
+    assert findings["epsilon"]["achieved"] == pytest.approx(1.0, rel=1e-12)
 
 
-def test_the_command_measures_a_release_without_a_matrix(tmp_path, monkeypatch):
-    from helpers.charging import said
+def test_command_audits_release_without_matrix(tmp_path, monkeypatch):
+    from helpers.charging import run_command
 
     from privopt.command.new import new_plugin
     from privopt.registry import Registered, registry, using
@@ -113,9 +115,9 @@ def test_the_command_measures_a_release_without_a_matrix(tmp_path, monkeypatch):
     [spec] = acme_heard.privopt_mechanisms()
     with using(registry().replace(Registered(spec=spec, plugin="acme-heard", version="0.1.0"))):
         solve("acme-heard", folder / "example.toml", tmp_path / "out")
-        code, out, err = said("audit", tmp_path / "out", "--json")
+        code, output, err = run_command("audit", tmp_path / "out", "--json")
     assert code == 0, err
-    audited = json.loads(out)
+    audited = json.loads(output)
     assert 0 < audited["bayes_error"] < 1
     assert audited["entropy_bits"] > 0
     assert audited["epsilon"]["achieved"] is None  # per step, and the channel states no distances

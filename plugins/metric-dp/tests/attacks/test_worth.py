@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 from helpers.command import run
+from helpers.mentions import assert_mentions
 
 from privopt.errors import InputError
 from privopt.report.write_report import write_report
@@ -25,7 +26,7 @@ kind = "distance"
 """
 
 
-def written(folder, points, epsilon, *, within="", prior=None):
+def write_problem(folder, points, epsilon, *, limit="", prior=None):
     """Return a problem over planar points or vectors."""
     folder.mkdir(exist_ok=True)
     points = np.asarray(points, dtype=float)
@@ -41,87 +42,98 @@ def written(folder, points, epsilon, *, within="", prior=None):
     text = PROBLEM.format(
         records=records,
         epsilon=epsilon,
-        within=f"neighbours_within = {within}" if within else "",
+        within=f"neighbours_within = {limit}" if limit else "",
         prior='prior = "prior.csv"' if prior is not None else "",
     )
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"
 
 
-def found(problem):
+def solve_exponential(problem):
     return solve("exponential", problem, problem.parent / "out")
 
 
 def line(n, step=1.0):
-    return [(step * place, 0.0) for place in range(n)]
+    return [(step * index, 0.0) for index in range(n)]
 
 
-def test_a_promise_that_hides_nothing_is_called_so(tmp_path, undrawn):
+def test_warns_if_the_promise_hides_nothing(tmp_path, undrawn):
     rng = np.random.default_rng(3)
     vectors = rng.normal(size=(60, 40))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    done = found(written(tmp_path / "v", vectors, 20))
-    away = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
-    away[np.eye(60, dtype=bool)] = np.inf
-    assert f"by at most {math.exp(20 * away.min()):,.0f}." in done.meaning[0]
-    assert any("hides next to nothing" in text and "at the median" in text for text in done.warnings)
-    assert any("best guess" in text for text in done.warnings)
-    report = write_report(done.folder).read_text()
-    assert "Warning: the promise hides next to nothing" in report
-    assert "What the promise means" in report
+    release = solve_exponential(write_problem(tmp_path / "v", vectors, 20))
+    distances = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
+    distances[np.eye(60, dtype=bool)] = np.inf
+    assert f"by at most {math.exp(20 * distances.min()):,.0f}." in release.meaning[0]
+    assert any("next to nothing" in text and "at the median" in text for text in release.warnings)
+    assert any("best guess" in text for text in release.warnings)
+    report = write_report(release.folder).read_text()
+    assert "next to nothing" in report
+    assert "the promise means" in report
 
 
-def test_figures_are_those_of_the_release(tmp_path):
-    done = found(written(tmp_path / "line", [(0, 0), (1, 0), (3, 0), (3, 2.5)], 0.25, prior=[0.1, 0.2, 0.3, 0.4]))
-    with np.load(done.folder / "mechanism.npz") as archive:
+def test_figures_match_the_release(tmp_path):
+    release = solve_exponential(
+        write_problem(tmp_path / "line", [(0, 0), (1, 0), (3, 0), (3, 2.5)], 0.25, prior=[0.1, 0.2, 0.3, 0.4])
+    )
+    with np.load(release.folder / "mechanism.npz") as archive:
         z = archive["weights"] / 2.0**63
     guess = (np.array([0.1, 0.2, 0.3, 0.4])[:, None] * z).max(axis=0).sum()
-    assert done.warnings == ()
+    assert release.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
-    assert f"factor of at most {math.exp(0.25 * 1.5):.3g} at the median distance of 1.5 km" in done.meaning[0]
-    assert f"p0 (x 0 km, y 0 km) and p1 (x 1 km, y 0 km), by at most {math.exp(0.25):.3g}" in done.meaning[0]
-    assert f"right in {100 * guess:.1f} % of cases; without any report in 40.0 %" in done.meaning[1]
+    assert_mentions(release.meaning[0], f"at most {math.exp(0.25 * 1.5):.3g} at the median", "1.5 km")
+    assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.exp(0.25):.3g}")
+    assert_mentions(release.meaning[1], f"{100 * guess:.1f} %", "40.0 %")
 
 
-def test_a_prior_that_gives_the_record_away_is_no_fault_of_the_release(tmp_path):
-    done = found(written(tmp_path / "sure", line(2), 0.1, prior=[0.97, 0.03]))
-    assert "right in 97.0 % of cases; without any report in 97.0 %" in done.meaning[1]
-    assert done.warnings == ()
+def test_revealing_prior_is_not_blamed_on_release(tmp_path):
+    release = solve_exponential(write_problem(tmp_path / "sure", line(2), 0.1, prior=[0.97, 0.03]))
+    assert release.meaning[1].count("97.0 %") == 2
+    assert release.warnings == ()
 
 
-def test_records_at_one_place_are_hidden_among_each_other(tmp_path):
-    done = found(written(tmp_path / "one", [(1, 1)] * 3, 1.0))
-    assert len(done.meaning) == 1
-    assert "right in 33.3 % of cases; without any report in 33.3 %" in done.meaning[0]
-    assert done.warnings == ()
+def test_records_at_one_place_hide_each_other(tmp_path):
+    release = solve_exponential(write_problem(tmp_path / "one", [(1, 1)] * 3, 1.0))
+    assert len(release.meaning) == 1
+    assert release.meaning[0].count("33.3 %") == 2
+    assert release.warnings == ()
 
 
 def test_certainty_is_never_rounded_up(tmp_path):
-    done = found(written(tmp_path / "far", line(3, 20.0), 1.0))
-    percent = re.search(r"right in ([\d.]+) %", done.meaning[1])
+    release = solve_exponential(write_problem(tmp_path / "far", line(3, 20.0), 1.0))
+    percent = re.search(r"right in ([\d.]+) %", release.meaning[1])
     assert percent is not None
     assert 99.0 < float(percent[1]) < 100.0
 
 
-def test_a_limit_below_the_least_distance_is_bad_input(tmp_path):
-    problem = written(tmp_path / "apart", line(4), 1.0, within="0.999")
-    with pytest.raises(InputError, match=r"neighbours_within: expected at least 1\.0.*, got 0\.999 km, below .* 1\.0"):
-        found(problem)
-    assert found(written(tmp_path / "joined", line(4), 1.0, within="1.0")).result.certificate.checked == 12
-
-
-def test_records_without_a_neighbour_are_named(tmp_path):
-    places = [*line(4), (50, 0), (60, 0), (70, 0), (80, 0)]
-    done = found(written(tmp_path / "lone", places, 0.5, within="1.5"))
-    assert done.warnings[0] == (
-        "4 of 8 records have no neighbour within 1.5 km (p4 (x 50 km, y 0 km), p5 (x 60 km, y 0 km), "
-        "p6 (x 70 km, y 0 km), ...): nothing is promised of them"
+def test_refuses_limit_below_smallest_distance(tmp_path):
+    problem = write_problem(tmp_path / "apart", line(4), 1.0, limit="0.999")
+    with pytest.raises(InputError, match=r"neighbours_within: .*1\.0.*0\.999 km.*1\.0"):
+        solve_exponential(problem)
+    assert (
+        solve_exponential(write_problem(tmp_path / "joined", line(4), 1.0, limit="1.0")).result.certificate.checked
+        == 12
     )
 
 
-def test_solve_says_it_in_the_terminal(tmp_path):
-    problem = written(tmp_path / "far", line(3, 20.0), 1.0)
-    done = run("solve", "exponential", problem, "--out", tmp_path / "out")
-    assert done.exit_code == 0
-    assert "warning: the promise hides next to nothing" in done.stderr
-    assert "One report changes the odds" in done.stderr
+def test_names_records_without_neighbours(tmp_path):
+    places = [*line(4), (50, 0), (60, 0), (70, 0), (80, 0)]
+    release = solve_exponential(write_problem(tmp_path / "lone", places, 0.5, limit="1.5"))
+    assert_mentions(release.warnings[0], "4 of 8 records", "1.5 km", "p4 (x 50 km", "p5", "p6")
+
+
+def test_solve_prints_warnings_and_meaning(tmp_path):
+    problem = write_problem(tmp_path / "far", line(3, 20.0), 1.0)
+    completed = run("solve", "exponential", problem, "--out", tmp_path / "out")
+    assert completed.exit_code == 0
+    assert "next to nothing" in completed.stderr
+    assert "changes the odds" in completed.stderr
+
+
+@pytest.mark.parametrize(("epsilon", "is_warned"), [(0.5, False), (2.0, True), (20.0, True)])
+def test_warns_if_one_report_names_the_place_in_half_of_the_cases(tmp_path, epsilon, is_warned):
+    release = solve_exponential(write_problem(tmp_path / "line", line(6), epsilon))
+    with np.load(release.folder / "mechanism.npz") as archive:
+        guess_rate = (archive["weights"] / 2.0**63).max(axis=0).sum() / 6
+    assert (guess_rate >= 0.5) == is_warned
+    assert any("best guess" in text for text in release.warnings) == is_warned

@@ -25,25 +25,25 @@ def exponential(exponent: Fraction, digits: int = 60) -> Fraction:
 def independent_check(weights: Any, pairs: Any, distances: Any, epsilon: Fraction) -> tuple[bool, float]:
     """Return the claim, checked one inequality at a time in 60 digits; and the worst log ratio over distance."""
     rows = [[int(w) for w in row] for row in weights]
-    holds = all(sum(row) == TOTAL for row in rows)
+    is_kept = all(sum(row) == TOTAL for row in rows)
     worst = 0.0
     for (i, j), distance in zip(np.asarray(pairs).tolist(), np.asarray(distances).tolist(), strict=True):
         d = Fraction(distance)
         bound = exponential(epsilon * d)
         for a, b in zip(rows[i], rows[j], strict=True):
-            for large, small in ((a, b), (b, a)):
+            for large, smaller in ((a, b), (b, a)):
                 if d == 0:
-                    holds &= large == small
-                    worst = max(worst, np.inf if large != small else 0.0)
-                elif small == 0:
-                    holds &= large == 0
+                    is_kept &= large == smaller
+                    worst = max(worst, np.inf if large != smaller else 0.0)
+                elif smaller == 0:
+                    is_kept &= large == 0
                     worst = max(worst, np.inf if large else 0.0)
                 else:
-                    holds &= large <= bound * small
+                    is_kept &= large <= bound * smaller
                     with mpmath.workdps(60):
-                        ratio = mpmath.log(mpmath.mpf(large) / small) * d.denominator / d.numerator
+                        ratio = mpmath.log(mpmath.mpf(large) / smaller) * d.denominator / d.numerator
                         worst = max(worst, float(ratio))
-    return holds, worst
+    return is_kept, worst
 
 
 def exact_optimum(cost: Any, pairs: Any, distances: Any, epsilon: Fraction) -> tuple[Fraction, np.ndarray, Any, Any]:
@@ -55,30 +55,30 @@ def exact_optimum(cost: Any, pairs: Any, distances: Any, epsilon: Fraction) -> t
     c = [[flint.fmpq(*float(v).as_integer_ratio()) for v in row] for row in cost]
     n, width = len(c), len(c[0])
     columns = [(i, k) for i in range(n) for k in range(1, width)]
-    where = {cell: at for at, cell in enumerate(columns)}
+    column_by_cell = {cell: position for position, cell in enumerate(columns)}
     objective = [c[i][k] - c[i][0] for i, k in columns]
     rows: list[list[Any]] = []
     right: list[Any] = []
     labels: list[tuple[int, int, int] | None] = []
-    zero, one = flint.fmpq(0), flint.fmpq(1)
+    zero, unit = flint.fmpq(0), flint.fmpq(1)
     for i in range(n):
-        rows.append([one if cell[0] == i else zero for cell in columns])
-        right.append(one)
+        rows.append([unit if cell[0] == i else zero for cell in columns])
+        right.append(unit)
         labels.append(None)
     for p, (i, j) in enumerate(np.asarray(pairs).tolist()):
         value = exponential(epsilon * Fraction(float(distances[p])), 40)
         growth = flint.fmpq(value.numerator, value.denominator)
-        for side, (a, b) in enumerate(((i, j), (j, i))):
+        for direction, (a, b) in enumerate(((i, j), (j, i))):
             for k in range(width):
                 row = [zero] * len(columns)
                 if k:
-                    row[where[a, k]], row[where[b, k]] = one, -growth
+                    row[column_by_cell[a, k]], row[column_by_cell[b, k]] = unit, -growth
                 else:
                     for m in range(1, width):
-                        row[where[a, m]], row[where[b, m]] = -one, growth
+                        row[column_by_cell[a, m]], row[column_by_cell[b, m]] = -unit, growth
                 rows.append(row)
-                right.append(zero if k else growth - one)
-                labels.append((p, side, k))
+                right.append(zero if k else growth - unit)
+                labels.append((p, direction, k))
     basic = [len(columns) + r for r in range(len(rows))]
     free = list(range(len(columns)))
     start = sum((c[i][0] for i in range(n)), zero)
@@ -95,7 +95,7 @@ def exact_optimum(cost: Any, pairs: Any, distances: Any, epsilon: Fraction) -> t
         pivot = rows[r][s]
         rows[r] = [v / pivot for v in rows[r]]
         right[r] = right[r] / pivot
-        rows[r][s] = one / pivot
+        rows[r][s] = unit / pivot
         for q in range(len(rows)):
             factor = rows[q][s]
             if q != r and factor != 0:
@@ -108,17 +108,19 @@ def exact_optimum(cost: Any, pairs: Any, distances: Any, epsilon: Fraction) -> t
         value += factor * right[r]
         free[s], basic[r] = basic[r], free[s]
     z = np.zeros((n, width))
-    found = dict(zip(basic, right, strict=True))
-    for at, (i, k) in enumerate(columns):
-        z[i, k] = float(Fraction(str(found.get(at, zero))))
+    solution = dict(zip(basic, right, strict=True))
+    for position, (i, k) in enumerate(columns):
+        z[i, k] = float(Fraction(str(solution.get(position, zero))))
     for i in range(n):
-        z[i, 0] = float(Fraction(str(one - sum((found.get(where[i, k], zero) for k in range(1, width)), zero))))
+        z[i, 0] = float(
+            Fraction(str(unit - sum((solution.get(column_by_cell[i, k], zero) for k in range(1, width)), zero)))
+        )
     multipliers = np.zeros((2, len(pairs), width))
     for f, o in zip(free, objective, strict=True):
         label = labels[f - len(columns)] if f >= len(columns) else None
         if label is not None:
-            p, side, k = label
-            multipliers[side, p, k] = float(Fraction(str(o)))
+            p, direction, k = label
+            multipliers[direction, p, k] = float(Fraction(str(o)))
     return Fraction(str(value)), z, multipliers[0], multipliers[1]
 
 

@@ -53,7 +53,7 @@ def test_many_random_arguments_and_the_ends(exp60):
             assert high == math.inf or value <= Fraction(high)
 
 
-def test_extreme_epsilons_are_borne():
+def test_accepts_extreme_epsilons():
     for epsilon in (Fraction(1, 10**120), Fraction(10**120)):
         lower, upper = exp_bounds(np.array([0.0, 1.0, 1e120, 1e-120]), epsilon)
         assert (lower[0], upper[0]) == (1.0, 1.0)
@@ -70,12 +70,12 @@ def test_rounding_of_rationals_is_directed(value):
     assert high <= math.nextafter(low, math.inf)
 
 
-def test_nothing_is_0_and_not_minus_0():
+def test_zero_is_never_negative():
     assert [math.copysign(1.0, round_(Fraction(0))) for round_ in (float_down, float_up)] == [1.0, 1.0]
 
 
-def test_what_no_double_reaches_is_infinite_or_the_last_double():
-    far, last = Fraction(10) ** 400, sys.float_info.max
-    assert (float_up(far), float_down(far)) == (math.inf, last)
-    assert (float_up(-far), float_down(-far)) == (-last, -math.inf)
+def test_values_beyond_doubles_round_outwards():
+    huge, last = Fraction(10) ** 400, sys.float_info.max
+    assert (float_up(huge), float_down(huge)) == (math.inf, last)
+    assert (float_up(-huge), float_down(-huge)) == (-last, -math.inf)
     assert log_bounds(Fraction(2), Fraction(5e-324)) == (last, math.inf)

@@ -26,17 +26,17 @@ def metric_of(points: list[tuple[float, float]], outputs: list[tuple[float, floa
     return EuclideanMetric(space(points), None if outputs is None else space(outputs))
 
 
-def worst(z: np.ndarray, pairs: np.ndarray, distances: np.ndarray, epsilon: float) -> float:
+def max_excess(z: np.ndarray, pairs: np.ndarray, distances: np.ndarray, epsilon: float) -> float:
     """Greatest excess z_ik - exp(eps d_ij) z_jk, relative to the greater of the two, over pairs and outputs."""
     excess = [0.0]
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
-        for one, other in ((z[i], z[j]), (z[j], z[i])):
-            limit = np.exp(epsilon * d) * other
-            excess.append(float(((one - limit) / np.maximum(np.maximum(one, limit), 1e-12)).max()))
+        for row, other_row in ((z[i], z[j]), (z[j], z[i])):
+            limit = np.exp(epsilon * d) * other_row
+            excess.append(float(((row - limit) / np.maximum(np.maximum(row, limit), 1e-12)).max()))
     return max(excess)
 
 
-def solved(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> tuple[np.ndarray, float]:
+def solve_form(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> tuple[np.ndarray, float]:
     pairs, distances = required_pairs(metric)
     form = tied_form(metric.to_outputs(), epsilon, radius, pairs, distances)
     n, k = form.free.shape
@@ -51,7 +51,7 @@ def solved(metric: Metric, epsilon: float, radius: float, cost: np.ndarray) -> t
     return form.matrix(solution.value("z"), solution.value("y")), solution.objective
 
 
-def least(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
+def optimal_loss(metric: Metric, epsilon: float, cost: np.ndarray) -> float:
     """Return the expected loss of the optimal mechanism, by scipy."""
     pairs, distances = required_pairs(metric)
     return optimum(cost / len(cost), pairs, epsilon * distances)
@@ -67,24 +67,24 @@ point = st.tuples(st.integers(0, 30).map(lambda v: v / 10), st.integers(0, 30).m
     st.sampled_from([0.2, 1.0, 3.0]),
     st.sampled_from([0.0, 0.7, 1.5, 9.0]),
 )
-def test_lies_between_the_optimum_and_the_exponential(
+def test_lies_between_optimum_and_exponential(
     points: list[tuple[float, float]], outputs: list[tuple[float, float]] | None, epsilon: float, radius: float
 ) -> None:
     metric = metric_of(points, outputs)
     cost = metric.to_outputs()
-    z, objective = solved(metric, epsilon, radius, cost)
+    z, objective = solve_form(metric, epsilon, radius, cost)
     pairs, distances = required_pairs(metric)
     assert z.sum(axis=1) == pytest.approx(1, abs=1e-6)
-    assert worst(z, pairs, distances, epsilon) < 1e-5
+    assert max_excess(z, pairs, distances, epsilon) < 1e-5
     assert (z * cost).sum() / len(z) == pytest.approx(objective, abs=1e-6)
-    assert objective >= least(metric, epsilon, cost) - 1e-6
+    assert objective >= optimal_loss(metric, epsilon, cost) - 1e-6
     assert objective <= (exponential(cost, epsilon) * cost).sum() / len(z) + 1e-6
     if radius == 9.0:
-        assert objective == pytest.approx(least(metric, epsilon, cost), abs=1e-6)
+        assert objective == pytest.approx(optimal_loss(metric, epsilon, cost), abs=1e-6)
 
 
 @given(st.lists(point, min_size=2, max_size=8, unique=True), st.floats(0.1, 20), st.floats(0, 3), st.integers(0, 99))
-def test_any_weights_within_the_rows_keep_every_pair(
+def test_weights_within_rows_keep_every_pair(
     points: list[tuple[float, float]], epsilon: float, radius: float, seed: int
 ) -> None:
     metric = metric_of(points)
@@ -94,8 +94,8 @@ def test_any_weights_within_the_rows_keep_every_pair(
     tied = np.where(form.free, np.nan, form.matrix(np.zeros(form.free.shape), weights))
     low = np.einsum("fk,fik->ik", weights, np.exp(form.lower_exponents))
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
-        both = np.log(tied[i]) - np.log(tied[j])
-        assert (np.abs(both[np.isfinite(both)]) <= epsilon * d * (1 + 1e-9) + 1e-9).all()
+        log_ratios = np.log(tied[i]) - np.log(tied[j])
+        assert (np.abs(log_ratios[np.isfinite(log_ratios)]) <= epsilon * d * (1 + 1e-9) + 1e-9).all()
         for a, b in ((i, j), (j, i)):
             edge = form.free[a] & ~form.free[b]
             high = np.einsum("fk,fk->k", weights, np.exp(np.where(edge, form.upper_exponents[:, a], 0)))
@@ -110,18 +110,18 @@ def test_any_weights_within_the_rows_keep_every_pair(
     }
 
 
-def test_broken_triangles_are_mended_before_anything_is_tied() -> None:
+def test_repairs_broken_triangles() -> None:
     table = np.array([[0.0, 1.0, 9.0], [1.0, 0.0, 1.0], [9.0, 1.0, 0.0]])
     metric = MatrixMetric(table)
     pairs, distances = required_pairs(metric)
     form = tied_form(table, 1.0, 0.0, pairs, distances)
-    apart = np.abs(form.exponents[:, pairs[:, 0]] - form.exponents[:, pairs[:, 1]])
-    assert (apart <= distances[None, :, None] + 1e-12).all()
-    z, _ = solved(metric, 1.0, 0.0, table)
-    assert worst(z, pairs, distances, 1.0) < 1e-5
+    exponent_gaps = np.abs(form.exponents[:, pairs[:, 0]] - form.exponents[:, pairs[:, 1]])
+    assert (exponent_gaps <= distances[None, :, None] + 1e-12).all()
+    z, _ = solve_form(metric, 1.0, 0.0, table)
+    assert max_excess(z, pairs, distances, 1.0) < 1e-5
 
 
-def test_a_record_without_outputs_is_a_fault() -> None:
+def test_record_without_outputs_is_a_fault() -> None:
     with pytest.raises(InputError, match="row 1"):
         tied_form(np.array([[0.0], [np.inf]]), 1.0, 1.0, np.zeros((0, 2), dtype=np.int64), np.zeros(0))
 
@@ -135,32 +135,32 @@ def test_rows_sum_to_one_and_keep_the_ratio(points: list[tuple[float, float]], e
     with np.errstate(divide="ignore"):
         logs = np.log(z)
     finite = np.isfinite(logs)[:, None] & np.isfinite(logs)[None] & (z > 1e-290)[:, None] & (z > 1e-290)[None]
-    apart = np.where(finite, np.where(finite, logs[:, None], 0) - np.where(finite, logs[None], 0), 0)
-    assert (apart <= epsilon * d[:, :, None] * (1 + 1e-9) + 1e-9).all()
+    log_ratios = np.where(finite, np.where(finite, logs[:, None], 0) - np.where(finite, logs[None], 0), 0)
+    assert (log_ratios <= epsilon * d[:, :, None] * (1 + 1e-9) + 1e-9).all()
 
 
-def test_far_outputs_underflow_and_the_rest_stays_exact() -> None:
+def test_far_outputs_underflow_harmlessly() -> None:
     z = exponential(np.array([[5000.0, 5001.0, 8000.0]]), 1.0)
     assert z[0, 2] == 0
     assert z[0, :2] == pytest.approx([1 / (1 + np.exp(-0.5)), 1 / (1 + np.exp(0.5))])
 
 
-def test_outputs_out_of_reach_get_nothing() -> None:
+def test_unreachable_outputs_get_nothing() -> None:
     assert exponential(np.array([[0.0, np.inf]]), 1.0).tolist() == [[1.0, 0.0]]
 
 
 @pytest.mark.parametrize("table", [[[np.inf, np.inf]], [[np.nan, 1.0]], [[-1.0, 1.0]]])
-def test_tables_that_are_no_distances(table: object) -> None:
+def test_refuses_tables_that_are_no_distances(table: object) -> None:
     with pytest.raises(InputError, match="distance: row 0"):
         exponential(table, 1.0)  # type: ignore[arg-type]
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.3, 1.0, 4.0]))
-def test_the_largest_share_keeps_every_pair_and_no_larger_one_does(seed, epsilon):
+def test_largest_share_is_the_largest_valid(seed, epsilon):
     rng = np.random.default_rng(seed)
     metric = metric_of(*(list(map(tuple, rng.uniform(0, 3, (count, 2)).tolist())) for count in (6, 5)))
     table, (pairs, distances) = metric.to_outputs(), required_pairs(metric)
-    share = largest_share(table, epsilon, pairs, distances)
-    assert share >= 0.5
-    assert worst(exponential(table, epsilon, share=share), pairs, distances, epsilon) <= 1e-12
-    assert worst(exponential(table, epsilon, share=1.001 * share), pairs, distances, epsilon) > 0
+    epsilon_share = largest_share(table, epsilon, pairs, distances)
+    assert epsilon_share >= 0.5
+    assert max_excess(exponential(table, epsilon, share=epsilon_share), pairs, distances, epsilon) <= 1e-12
+    assert max_excess(exponential(table, epsilon, share=1.001 * epsilon_share), pairs, distances, epsilon) > 0

@@ -7,8 +7,8 @@ import pytest
 from helpers.data import data_path
 from helpers.whole_program import optimum
 
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 
 CELLS = ("lrgeo_rome", "reget_rome_cell_node40x40.csv")
@@ -47,15 +47,15 @@ def independent(problem):
 @pytest.mark.parametrize("solver", ["cbc", "highs"])
 def test_eight_cells_give_the_published_loss(tmp_path, solver):
     problem = rome(tmp_path / "rome", 8, "1.0")
-    solved = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver=solver))
-    assert solved.result.objective.value == pytest.approx(0.618308503, abs=2e-9)
-    assert solved.result.status == "optimal"
+    release = solve("optimal-lp", problem, tmp_path / "out", Options(method="full", solver=solver))
+    assert release.result.objective.value == pytest.approx(0.618308503, abs=2e-9)
+    assert release.result.status == "optimal"
     assert verify(tmp_path / "out").complaints == ()
 
 
 @pytest.mark.parametrize("solver", ["cbc", "highs", None])
 @pytest.mark.parametrize(("n", "epsilon"), [(20, "2.0"), pytest.param(40, "1.0", marks=pytest.mark.slow)])
-def test_more_cells_equal_an_independent_solver(tmp_path, n, epsilon, solver):
+def test_more_cells_match_independent_solver(tmp_path, n, epsilon, solver):
     problem = rome(tmp_path / "rome", n, epsilon)
     options = Options() if solver is None else Options(method="full", solver=solver)
     result = solve("optimal-lp", problem, tmp_path / "out", options).result

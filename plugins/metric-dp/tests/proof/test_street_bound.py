@@ -16,8 +16,8 @@ from scipy.sparse.csgraph import dijkstra
 
 from privopt import checker
 from privopt.errors import CertificationError
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_metric_dp.proof.make_proof import prove_over_streets
 from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
@@ -30,9 +30,9 @@ def network(folder, seed, *, crossing=5, longest=6):
     """Crossings joined by streets of several records each; all nodes are records. Roads (a, b, km in 16ths)."""
     rng = np.random.default_rng(seed)
     roads, count = [], crossing
-    ends = [(int(rng.integers(j)), j) for j in range(1, crossing)]
-    ends += [tuple(map(int, rng.choice(crossing, 2, replace=False))) for _ in range(2)]
-    for a, b in ends:
+    road_ends = [(int(rng.integers(j)), j) for j in range(1, crossing)]
+    road_ends += [tuple(map(int, rng.choice(crossing, 2, replace=False))) for _ in range(2)]
+    for a, b in road_ends:
         chain = [a, *range(count, count + int(rng.integers(0, longest))), b]
         count += len(chain) - 2
         roads += [(u, v, int(rng.integers(1, 8))) for u, v in pairwise(chain)]
@@ -61,9 +61,9 @@ def optimum(roads, count, epsilon, prior, between):
         for c in range(k):
             rows[r * k + c, i * k + c], rows[r * k + c, j * k + c] = 1.0, -np.exp(epsilon * km)
     sums = np.kron(np.eye(count), np.ones(k))
-    found = linprog(cost.ravel(), A_ub=rows.tocsr(), b_ub=np.zeros(rows.shape[0]), A_eq=sums, b_eq=np.ones(count))
-    assert found.status == 0
-    return found.fun
+    solution = linprog(cost.ravel(), A_ub=rows.tocsr(), b_ub=np.zeros(rows.shape[0]), A_eq=sums, b_eq=np.ones(count))
+    assert solution.status == 0
+    return solution.fun
 
 
 def problem(monkeypatch, folder, seed, **shape):
@@ -72,34 +72,34 @@ def problem(monkeypatch, folder, seed, **shape):
 
 
 @often("seed", range(8), range(4))
-def test_no_bound_is_above_the_optimum_over_records_and_points_in_between(monkeypatch, tmp_path, seed):
-    whole = problem(monkeypatch, tmp_path, seed, crossing=4, longest=3)
+def test_street_bound_is_below_the_optimum(monkeypatch, tmp_path, seed):
+    full_problem = problem(monkeypatch, tmp_path, seed, crossing=4, longest=3)
     roads, count = network(tmp_path, seed, crossing=4, longest=3)
-    data = whole.over(np.arange(4))
+    data = full_problem.over(np.arange(4))
     priced = priced_records(data, count // 2 + 4)
     best = optimum(roads, count, 0.8, data.prior, 1)
-    found = solve_street_bound(data, priced, gap=1e-3)
-    proof, bound = prove_over_streets(found, priced, data, data.weighted, 1.1 * best, gap=1e-3, memory_limit=1e9)
+    solution = solve_street_bound(data, priced, gap=1e-3)
+    proof, bound = prove_over_streets(solution, priced, data, data.weighted, 1.1 * best, gap=1e-3, memory_limit=1e9)
     assert bound <= best * (1 + 1e-9)
     assert bound >= 0.6 * best
     rng = np.random.default_rng(seed)
     for _ in range(20):  # whatever multipliers: weak duality
-        kept = rng.random(len(proof.values)) < rng.random()
-        values = np.where(kept, proof.values * rng.uniform(0, 3, len(kept)), 1e-30).astype(np.float64)
-        other = type(proof)(
+        is_kept = rng.random(len(proof.values)) < rng.random()
+        values = np.where(is_kept, proof.values * rng.uniform(0, 3, len(is_kept)), 1e-30).astype(np.float64)
+        changed_proof = type(proof)(
             pairs=proof.pairs, starts=proof.starts, rows=proof.rows, values=values, bound_outputs=priced
         )
-        assert other.bound(data, data.weighted) <= best * (1 + 1e-9)
+        assert changed_proof.bound(data, data.weighted) <= best * (1 + 1e-9)
 
 
-def test_pieces_are_ways_between_priced_records_without_a_crossing():
+def test_pieces_join_priced_records_without_crossing():
     half = Fraction(1, 2)
     roads = [(0, 1, half), (1, 2, Fraction(1)), (2, 3, half), (2, 4, half), (4, 5, half), (5, 6, half), (6, 4, half)]
     places = np.arange(7)
-    inside = pieces_of(roads, 7, places, np.array([0, 2, 3, 4]))
-    assert inside.tail.tolist() == [-1, 0, -1, -1, -1, 3, 3]
-    assert inside.head.tolist() == [-1, 1, -1, -1, -1, 3, 3]  # 5 and 6 lie on a round trip from 4
-    assert inside.share[[1, 5, 6]] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
+    pieces = pieces_of(roads, 7, places, np.array([0, 2, 3, 4]))
+    assert pieces.tail.tolist() == [-1, 0, -1, -1, -1, 3, 3]
+    assert pieces.head.tolist() == [-1, 1, -1, -1, -1, 3, 3]  # 5 and 6 lie on a round trip from 4
+    assert pieces.share[[1, 5, 6]] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
     assert crossings(roads, 7, places, 10.0).tolist() == [0, 2, 3, 4]
     assert crossings(roads, 7, places, 0.9).tolist() == [0, 1, 2, 3, 4, 6]
     for priced in ([0, 2, 3], [0, 3, 4], [1, 2, 3, 4]):  # a crossing, or an end, is not priced
@@ -107,7 +107,7 @@ def test_pieces_are_ways_between_priced_records_without_a_crossing():
             pieces_of(roads, 7, places, np.array(priced))
 
 
-def test_a_crossing_that_is_no_record_ends_no_piece():
+def test_crossing_without_record_ends_no_piece():
     roads = [(0, 1, Fraction(1)), (1, 2, Fraction(1)), (2, 3, Fraction(1)), (2, 4, Fraction(1))]
     with pytest.raises(CertificationError, match="record 1"):
         pieces_of(roads, 5, np.array([0, 1, 3, 4]), np.array([0, 2, 3]))
@@ -122,7 +122,7 @@ def streets_dir(tmp_path_factory):
     return folder / "out"
 
 
-def test_a_bound_over_all_streets_is_stated_verified_and_checked(streets_dir):
+def test_street_bound_is_stated_and_verified(streets_dir):
     objective = json.loads((streets_dir / "result.json").read_text())["objective"]
     assert objective["bound_over"] == "all"
     assert verify(streets_dir).verdict == "proved"
@@ -130,7 +130,7 @@ def test_a_bound_over_all_streets_is_stated_verified_and_checked(streets_dir):
     assert checker.check(streets_dir, lines.append) == 0, lines
 
 
-def test_proofs_that_were_changed_are_refused(streets_dir, tmp_path):
+def test_refuses_changed_proofs(streets_dir, tmp_path):
     with np.load(streets_dir / "proof.npz") as archive:
         priced, values = archive["bound_outputs"], archive["values"]
 
@@ -150,9 +150,9 @@ def test_proofs_that_were_changed_are_refused(streets_dir, tmp_path):
     for number, change in enumerate(changes):
         folder = change(shutil.copytree(streets_dir, tmp_path / str(number)))
         try:
-            held = verify(folder).holds
+            holds = verify(folder).holds
         except Exception as error:  # what cannot be read
-            held, said = False, type(error).__name__
-            assert said == "InputError"
-        assert not held, number
+            holds, error_name = False, type(error).__name__
+            assert error_name == "InputError"
+        assert not holds, number
         assert checker.check(folder, [].append) in (1, 2), number

@@ -12,9 +12,8 @@ import privopt as po
 from privopt.declare import load_problem
 from privopt.declare.schema import File
 from privopt_metric_dp.problem.data import MetricInstance
-from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.problem.declared import MetricProblem, Spaces
 from privopt_metric_dp.problem.distance_kinds import Euclidean, Graph, Haversine
-from privopt_metric_dp.problem.kinds import Spaces
 from privopt_metric_dp.problem.loss_kinds import CostMatrix, DistanceLoss
 from privopt_metric_dp.problem.loss_over_region import Spread, expected_cost, spread_evenly
 from privopt_metric_dp.region.region import Plane, Streets
@@ -26,22 +25,22 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 EPSILON = Fraction(3, 2)
 
 
-def among(region, people):
+def spread_people(region, people):
     """Return the spread of people (B, 2) at positions, as likely as each other, drawn as `apply` draws them."""
-    snapped, streets = Snapper.of(region, EPSILON).snap(people), isinstance(region, Streets)
+    snapped_people, streets = Snapper.of(region, EPSILON).snap(people), isinstance(region, Streets)
     return Spread(
-        corners=snapped.corners,
-        shares=snapped.probabilities,
-        linear=snapped.linear,
+        corners=snapped_people.corners,
+        shares=snapped_people.probabilities,
+        linear=snapped_people.linear,
         mass=np.full(len(people), 1.0 / len(people)),
-        streets=snapped.streets,
+        streets=snapped_people.streets,
         places=np.zeros((0, 2)) if streets else people,
     )
 
 
-def square(side=1.0):
+def square(side_km=1.0):
     """Two triangles."""
-    km = np.array([[0, 0], [side, 0], [side, side], [0, side]])
+    km = np.array([[0, 0], [side_km, 0], [side_km, side_km], [0, side_km]])
     region = Plane(size=4, simplices=[[0, 1, 2], [0, 2, 3]], vertices=np.rint(km * 1e6))
     return region, Space(ids=tuple("abcd"), coordinates=km, kind="planar")
 
@@ -54,7 +53,7 @@ def cost_of(region, records, spread, outputs=None, kind=Euclidean):
     return expected_cost(spread, region, DistanceLoss(), distance, spaces, spaces.metric.to_outputs())
 
 
-def test_a_segment_costs_a_sixth():
+def test_segment_costs_a_sixth():
     """Check z = 1 - x and the cost x: 1/6, and not the 0 that weights at the ends would give."""
     region = Streets(size=2, simplices=[[0, 1]], km=[1.0], steps=0)
     records = Space(ids=("a", "b"))
@@ -72,7 +71,7 @@ def test_a_segment_costs_a_sixth():
     assert np.allclose(spread.vertex_masses(2), 0.5)
 
 
-def test_a_square_costs_what_integrals_say():
+def test_square_costs_match_integrals():
     """The mean distance to a corner is (sqrt 2 + log(1 + sqrt 2)) / 3, to the middle half of that."""
     region, records = square()
     spread = spread_evenly(region, EPSILON, records)
@@ -94,9 +93,9 @@ def test_other_losses_are_linear_between_vertices(tmp_path):
     assert np.allclose(cost, (np.ones((3, 3)) + np.eye(3)) / 12, atol=1e-14)
 
 
-def twice_areas(corners):
-    one, other = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
-    return one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+def double_areas(corners):
+    first_side, second_side = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    return first_side[:, 0] * second_side[:, 1] - first_side[:, 1] * second_side[:, 0]
 
 
 def mesh(seed):
@@ -105,52 +104,52 @@ def mesh(seed):
     rng = np.random.default_rng(seed)
     vertices = rng.integers(0, 5_000_000, (12, 2))
     simplices = Delaunay(vertices).simplices.astype(np.int64)
-    turned = twice_areas(vertices[simplices]) < 0
-    simplices[turned] = simplices[turned][:, [0, 2, 1]]
+    is_reversed = double_areas(vertices[simplices]) < 0
+    simplices[is_reversed] = simplices[is_reversed][:, [0, 2, 1]]
     return vertices, simplices, rng
 
 
-def test_people_drawn_over_a_plane_cost_the_same():
+def test_drawn_people_cost_the_same_on_a_plane():
     vertices, simplices, rng = mesh(1)
     region = Plane(size=12, simplices=simplices, vertices=vertices)
     records = Space(ids=tuple(map(str, range(12))), coordinates=vertices / 1e6, kind="planar")
     even = spread_evenly(region, EPSILON, records)
     corners = vertices[simplices].astype(float)
-    area = twice_areas(corners)
-    chosen = rng.choice(len(simplices), 40_000, p=area / area.sum())
-    people = np.einsum("bv,bvc->bc", rng.dirichlet([1, 1, 1], 40_000), corners[chosen]) / 1e6
-    some = among(region, people)
-    a, b = (cost_of(region, records, spread) for spread in (even, some))
+    area = double_areas(corners)
+    simplex_numbers = rng.choice(len(simplices), 40_000, p=area / area.sum())
+    people = np.einsum("bv,bvc->bc", rng.dirichlet([1, 1, 1], 40_000), corners[simplex_numbers]) / 1e6
+    people_spread = spread_people(region, people)
+    a, b = (cost_of(region, records, spread) for spread in (even, people_spread))
     assert np.allclose(a, b, atol=6 * 5 / math.sqrt(40_000) * 0.1)
     assert np.isclose(a.sum(), b.sum(), rtol=0.01)
 
 
-def test_people_drawn_along_streets_cost_the_same():
+def test_drawn_people_cost_the_same_on_streets():
     """S-shaped shares, ways that turn in the middle of a street, a crossing without a junction."""
     rng = np.random.default_rng(2)
     places = np.array([[0, 0], [1, 0], [1, 1], [0, 1], [0.5, 2]], dtype=float)
-    ends = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [2, 4], [0, 2]])
-    km = np.hypot(*(places[ends[:, 0]] - places[ends[:, 1]]).T)
-    region = Streets(size=5, simplices=ends, km=km, steps=8, positions=places)
+    street_ends = np.array([[0, 1], [1, 2], [2, 3], [3, 0], [2, 4], [0, 2]])
+    km = np.hypot(*(places[street_ends[:, 0]] - places[street_ends[:, 1]]).T)
+    region = Streets(size=5, simplices=street_ends, km=km, steps=8, positions=places)
     records = Space(ids=tuple(map(str, range(5))), coordinates=places, kind="planar")
-    rows = [f"{a},{b},{length!r}" for (a, b), length in zip(ends.tolist(), km.tolist(), strict=True)]
+    rows = [f"{a},{b},{length!r}" for (a, b), length in zip(street_ends.tolist(), km.tolist(), strict=True)]
     roads = File(name="roads.csv", path=None, kept="\n".join(["from,to,km", *rows, ""]).encode(), in_memory={})
     street = rng.choice(6, 40_000, p=km / km.sum())
     part = rng.random((40_000, 1))
-    people = places[ends[street, 0]] * (1 - part) + places[ends[street, 1]] * part
-    some = among(region, people)
+    people = places[street_ends[street, 0]] * (1 - part) + places[street_ends[street, 1]] * part
+    people_spread = spread_people(region, people)
     even = spread_evenly(region, EPSILON, records)
     distance = Graph(edges=roads)
     spaces = Spaces(records=records, outputs=records, own=True, metric=distance.metric(records, None))
     a, b = (
         expected_cost(spread, region, DistanceLoss(), distance, spaces, spaces.metric.to_outputs())
-        for spread in (even, some)
+        for spread in (even, people_spread)
     )
     assert np.allclose(a, b, atol=0.01)
-    assert np.allclose(even.vertex_masses(5), some.vertex_masses(5), atol=0.01)
+    assert np.allclose(even.vertex_masses(5), people_spread.vertex_masses(5), atol=0.01)
 
 
-def test_the_earths_squares_weigh_by_their_area():
+def test_squares_on_the_earth_weigh_by_area():
     """Two equal cells of degrees, one farther north: people are fewer there, as cos(latitude)."""
     degrees = np.array([[50, 10], [50, 11], [54, 10], [54, 11], [58, 10], [58, 11]], dtype=float)
     projection = Projection.of(degrees, "records")
@@ -179,26 +178,26 @@ def loss_of(folder, utility, name="p.toml", privacy="everywhere = true\n"):
         return po.solve("exponential", folder / name)
 
 
-def test_the_loss_of_a_release_is_what_people_lose(tmp_path):
+def test_loss_of_release_is_what_people_lose(tmp_path):
     """Positions drawn, protected and measured one by one: the objective of result.json is their mean."""
     even = loss_of(tmp_path, "")
     square = np.random.default_rng(5).random((80_000, 2)) * 2.0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        away = np.hypot(*(even.apply(square) - square).T)
-    assert even.loss == pytest.approx(away.mean(), abs=6 * away.std() / math.sqrt(len(away)))
+        distances = np.hypot(*(even.apply(square) - square).T)
+    assert even.loss == pytest.approx(distances.mean(), abs=6 * distances.std() / math.sqrt(len(distances)))
 
 
-def test_a_prior_means_that_people_stand_on_records(tmp_path):
+def test_prior_means_people_on_records(tmp_path):
     ids = [f"r{r}c{c}" for r in range(3) for c in range(3)]
     pl.DataFrame({"id": ids, "p": [1.0] + [0.0] * 8}).write_csv(tmp_path / "prior.csv")
     release = loss_of(tmp_path, "prior = 'prior.csv'\n")
     matrix = release.opened.release
-    at = release.opened.problem.data.records.coordinates
-    assert release.loss == pytest.approx(float(matrix.probabilities[0] @ np.hypot(*at.T)))
+    coordinates = release.opened.problem.data.records.coordinates
+    assert release.loss == pytest.approx(float(matrix.probabilities[0] @ np.hypot(*coordinates.T)))
 
 
-def test_targets_left_out_are_the_problems_records(tmp_path):
+def test_default_targets_are_the_records(tmp_path):
     """Not the vertices that divide streets."""
     (tmp_path / "points.csv").write_text("id\na\nb\n")
     (tmp_path / "targets.csv").write_text("id,weight\na,2\nb,2\n")
@@ -210,7 +209,7 @@ def test_targets_left_out_are_the_problems_records(tmp_path):
     costs = []
     for name, targets in (("one", ""), ("other", "targets = 'targets.csv'\n")):
         (tmp_path / f"{name}.toml").write_text(text + targets)
-        declared = load_problem(MetricProblem, tmp_path / f"{name}.toml")
-        costs.append(MetricInstance.of(declared, name).data.cost)
+        problem = load_problem(MetricProblem, tmp_path / f"{name}.toml")
+        costs.append(MetricInstance.of(problem, name).data.cost)
     assert len(costs[0]) > 3
     assert np.allclose(*costs)

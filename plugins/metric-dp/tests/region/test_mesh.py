@@ -44,7 +44,7 @@ def check_conforming(vertices, triangles):
 
 
 @given(st.integers(0, 10**6), st.floats(0.05, 3.0), st.integers(3, 25))
-def test_a_lattice_is_the_triangles_that_meet_a_region(seed, side_km, corners):
+def test_lattice_covers_the_region(seed, side_km, corners):
     chance = np.random.default_rng(seed)
     angles = np.sort(chance.uniform(0, 2 * np.pi, corners))
     ring = np.column_stack([np.cos(angles), np.sin(angles)]) * chance.uniform(0.3, 1, corners)[:, None] * 3e6
@@ -54,9 +54,9 @@ def test_a_lattice_is_the_triangles_that_meet_a_region(seed, side_km, corners):
         return
     vertices, triangles = lattice([rings], side_km * 1e6)
     check_conforming(vertices, triangles)
-    every = shapely.polygons(vertices[triangles].astype(float))
-    assert shape.difference(shapely.union_all(every).buffer(3)).area == 0
-    assert shapely.intersects(every, shape.buffer(3)).all()
+    triangle_shapes = shapely.polygons(vertices[triangles].astype(float))
+    assert shape.difference(shapely.union_all(triangle_shapes).buffer(3)).area == 0
+    assert shapely.intersects(triangle_shapes, shape.buffer(3)).all()
     lengths = np.linalg.norm(vertices[triangles] - vertices[triangles[:, [1, 2, 0]]], axis=2)
     assert np.abs(lengths - side_km * 1e6).max() <= 2
 
@@ -84,14 +84,14 @@ def test_holes_and_several_parts():
     assert list(space.ids[:2]) == ["0", "1"]
 
 
-def test_a_region_on_the_earth_is_projected():
+def test_region_on_the_earth_is_projected():
     region = file_of(polygon([(12.4, 41.8), (12.6, 41.8), (12.6, 41.95), (12.4, 41.95)]))
     space = mesh_over(region, 1.0, planar=False, file="p.toml", key="k")
     assert space.kind == "planar"
-    there = space.projection.to_earth(np.rint(space.coordinates * 1e6).astype(np.int64))
-    assert np.abs(there.mean(axis=0) - [41.875, 12.5]).max() < 0.02
-    back = space.projection.to_plane(degrees_in_units(there))
-    assert np.abs(back - space.coordinates * 1e6).max() <= 7
+    earth_points = space.projection.to_earth(np.rint(space.coordinates * 1e6).astype(np.int64))
+    assert np.abs(earth_points.mean(axis=0) - [41.875, 12.5]).max() < 0.02
+    plane_points = space.projection.to_plane(degrees_in_units(earth_points))
+    assert np.abs(plane_points - space.coordinates * 1e6).max() <= 7
 
 
 @given(st.integers(0, 10**6), st.floats(-75, 75), st.floats(-180, 180), st.floats(0.01, 6))
@@ -130,7 +130,7 @@ def test_no_triangle_of_a_mesh_is_stretched(seed, lat, lon, side_km, tall):
     assert space.projection.covers(vertices)
 
 
-def test_a_mesh_reaches_north_of_its_polygon():
+def test_mesh_reaches_north_of_its_polygon():
     """83.9 degrees north with sides of 60 km: most of what is kept lies beyond the ring."""
     ring = [(10, 83.9), (30, 83.9), (30, 83.9001), (10, 83.9001)]
     space = mesh_over(file_of(polygon(ring)), 60, planar=False, file="p.toml", key="k")
@@ -146,7 +146,7 @@ def test_a_mesh_reaches_north_of_its_polygon():
         plane_of(evolve(space, projection=rim))
 
 
-def test_the_poles_are_refused():
+def test_refuses_the_poles():
     with pytest.raises(InputError, match="poles"):
         Projection.of(np.array([[86.0, 0.0], [86.0, 40.0]]), "places")
 
@@ -156,21 +156,21 @@ def places(*points):
 
 
 @pytest.mark.parametrize(
-    ("points", "what"),
+    ("points", "keywords"),
     [
         ([(0, 0), (1, 1)], "2 places"),
         ([(0, 0), (1, 1), (2, 2), (3, 3)], "in one line"),
-        ([(0, 0), (1, 0), (0, 1), (1e-8, 0)], "the place of 'p0'"),
+        ([(0, 0), (1, 0), (0, 1), (1e-8, 0)], "of 'p0'"),
         ([(0, 0), (1, 0), (5e6, 1)], "at most 4,000,000 km"),
         ([(0, 0), (1, 0), (5000, 1)], "1,000 km across"),
     ],
 )
-def test_places_that_span_no_plane_are_refused(points, what):
-    with pytest.raises(InputError, match=what):
+def test_refuses_places_that_span_no_plane(points, keywords):
+    with pytest.raises(InputError, match=keywords):
         plane_of(places(*points))
 
 
-def test_a_grid_of_one_row_is_refused():
+def test_refuses_grid_of_one_row():
     with pytest.raises(InputError, match="2 rows and 2 columns"):
         plane_of(grid_points(1, 5, 1.0))
 
@@ -189,60 +189,60 @@ def test_all_points_stay_corners(seed, count):
     check_conforming(finer.vertices, finer.simplices)
     assert (finer.vertices[: plane.size] == plane.vertices).all()
     assert len(added) == finer.size - plane.size
-    ends = finer.vertices[finer.edges]
-    assert np.linalg.norm(ends[:, 0] - ends[:, 1], axis=1).max() <= 5e6
+    edge_points = finer.vertices[finer.edges]
+    assert np.linalg.norm(edge_points[:, 0] - edge_points[:, 1], axis=1).max() <= 5e6
 
 
-def test_refined_places_have_ids_of_their_own():
+def test_refined_places_have_new_ids():
     grid = grid_points(2, 2, 1.0)
     finer, plane = refined_places(grid, 0.8)
     assert finer.ids[:5] == ("r0c0", "r0c1", "r1c0", "r1c1", "r0c0~r0c1~1")
     assert len(finer) == plane.size == 9
-    again, same = refined_places(grid, 2.0)
-    assert again.ids == grid.ids
-    assert same.size == 4
+    refined, place_space = refined_places(grid, 2.0)
+    assert refined.ids == grid.ids
+    assert place_space.size == 4
 
 
 @pytest.mark.parametrize(
-    ("document", "what"),
+    ("document", "keywords"),
     [
         ({"type": "Point", "coordinates": [0, 0]}, "'Point'"),
         ([1, 2], "no GeoJSON object"),
-        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1]]]}, "a ring of 3 positions"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [0, 1]]]}, "3 positions"),
         ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 1]]]}, "whose ends differ"),
-        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, "x"], [0, 0]]]}, "not a list of positions"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, "x"], [0, 0]]]}, "list of positions"),
         ({"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 91], [0, 0]]]}, "planar = true"),
         ({"type": "FeatureCollection", "features": []}, "no polygon"),
-        ({"type": "Polygon", "coordinates": []}, "Polygon: expected an outer ring, and holes, got no ring"),
-        ({"type": "MultiPolygon", "coordinates": [[]]}, "MultiPolygon: expected an outer ring, and holes, got no ring"),
-        ({"type": "Polygon", "coordinates": [[[0, 0], [10**400, 0], [0, 1], [0, 0]]]}, "not a list of positions"),
+        ({"type": "Polygon", "coordinates": []}, "Polygon: .*no ring"),
+        ({"type": "MultiPolygon", "coordinates": [[]]}, "MultiPolygon: .*no ring"),
+        ({"type": "Polygon", "coordinates": [[[0, 0], [10**400, 0], [0, 1], [0, 0]]]}, "list of positions"),
         ({"type": "FeatureCollection", "features": [{"type": "Feature", "geometry": None}]}, "features"),
     ],
 )
-def test_regions_that_are_none_are_refused(document, what):
-    with pytest.raises(InputError, match=what):
+def test_refuses_invalid_regions(document, keywords):
+    with pytest.raises(InputError, match=keywords):
         polygons_of(file_of(document))
 
 
 @pytest.mark.parametrize("side_km", [1e300, 1_001.0, 1e-4])
 @pytest.mark.parametrize("planar", [True, False])
-def test_sides_that_make_no_mesh_are_refused(side_km, planar):
+def test_refuses_sides_that_make_no_mesh(side_km, planar):
     region = file_of(polygon(SQUARE))
     with pytest.raises(InputError, match=r"records\.mesh\.side_km"):
         mesh_over(region, side_km, planar=planar, file="p.toml", key="records.mesh.side_km")
 
 
-def test_too_many_triangles_are_refused():
+def test_refuses_too_many_triangles():
     region = file_of(polygon([(0, 0), (900, 0), (900, 900), (0, 900)]))
     with pytest.raises(InputError, match="fewer than 1,000,000"):
         mesh_over(region, 0.01, planar=True, file="p.toml", key="records.mesh.side_km")
     assert math.isclose(len(mesh_over(region, 100.0, planar=True, file="p.toml", key="k")), 120, rel_tol=0.3)
 
 
-def test_places_that_are_added_bring_no_rests_of_others():
+def test_added_places_hold_no_leftovers():
     """Compiled distances once read what coordinates leave out beyond the end of an array."""
-    given = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]])
-    places = Space(ids="abc", coordinates=given, kind="planar", off=1e-17, rests=np.full((3, 2), 1e-18))
+    coordinates = np.array([[0.0, 0.0], [1.0, 0.0], [0.4, 0.9]])
+    places = Space(ids="abc", coordinates=coordinates, kind="planar", off=1e-17, rests=np.full((3, 2), 1e-18))
     assert refined_places(places, 0.2)[0].rests is None
     with pytest.raises(UsageError, match="rests have shape"):
         evolve(places, ids="abcd", coordinates=np.zeros((4, 2)) + np.arange(4)[:, None])

@@ -11,14 +11,15 @@ import pytest
 from helpers.examples import EXAMPLES
 from helpers.grids import first_alone, often
 from helpers.mended_sums import edit
+from helpers.mentions import assert_mentions
 
 from privopt.interfaces import Guarantee
 from privopt.report import svg, theme
 from privopt.report.promise_text import claim
 from privopt.report.theme import INK, NAMES
 from privopt.report.write_report import write_figures, write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import load_release
 from privopt_metric_dp.report import figures
 
@@ -122,7 +123,7 @@ DAILY = (
 
 
 @often("case", CASES, DAILY)
-def test_a_report_of_every_kind(case, tmp_path):
+def test_report_of_every_kind(case, tmp_path):
     mechanism, text, files, options = CASES[case]
     (tmp_path / "p.toml").write_text(text)
     for name, content in files.items():
@@ -132,24 +133,24 @@ def test_a_report_of_every_kind(case, tmp_path):
             np.save(tmp_path / name, content)
     if case == "album, greedy":
         options = {"method": "greedy"}
-    chosen = Options(allow_unsafe=True, solver="highs", **options)
-    solved = solve(mechanism, tmp_path / "p.toml", tmp_path / "out", chosen)
-    page = write_report(solved.folder).read_text("utf-8")
+    solve_options = Options(allow_unsafe=True, solver="highs", **options)
+    release = solve(mechanism, tmp_path / "p.toml", tmp_path / "out", solve_options)
+    page = write_report(release.folder).read_text("utf-8")
     assert page.count("<section") == page.count("</section>") >= 4
     assert "mathdefault" not in page
     assert "nan" not in re.sub(r"<(script|style).*?</\1>", "", page, flags=re.DOTALL).lower().split()
-    if (solved.folder / "private" / "truth.json").exists():
-        assert "keep it in private/" in write_report(solved.folder, truth=True).read_text("utf-8")
-    unsafe = solved.result.guarantee.kind == "none"
+    if (release.folder / "private" / "truth.json").exists():
+        assert "in private/" in write_report(release.folder, truth=True).read_text("utf-8")
+    unsafe = release.result.guarantee.kind == "none"
     assert unsafe == ("no privacy guarantee" in page) == ("promises no privacy" in page)
 
 
-def result(epsilon=1.0, scope="all-pairs", **stated):
+def result(epsilon=1.0, scope="all-pairs", **stated_claims):
     exact = None if epsilon is None else Fraction(float(epsilon))
-    return SimpleNamespace(guarantee=Guarantee(epsilon=exact, unit="per km", scope=scope, **stated))
+    return SimpleNamespace(guarantee=Guarantee(epsilon=exact, unit="per km", scope=scope, **stated_claims))
 
 
-def test_the_claim_never_says_more_than_the_guarantee():
+def test_claim_never_exceeds_the_guarantee():
     for epsilon in (0.01, 0.3, 1.0, np.log(2), 2.0, 17.0):
         words = claim(result(kind="metric-dp", epsilon=epsilon))
         distance = float(re.search(r"at ([\d.e-]+) km", words).group(1))
@@ -157,24 +158,24 @@ def test_the_claim_never_says_more_than_the_guarantee():
         assert np.exp(epsilon * distance * 1.2) > 2  # nor much less
         for kind in ("local-dp", "pure-dp"):
             words = claim(result(kind=kind, epsilon=epsilon, scope="one thing"))
-            told = float(re.search(r"([\d.]+) times", words).group(1))
-            assert np.exp(epsilon) <= told <= np.exp(epsilon) + 0.1 * np.expm1(epsilon)
+            stated_factor = float(re.search(r"([\d.]+) times", words).group(1))
+            assert np.exp(epsilon) <= stated_factor <= np.exp(epsilon) + 0.1 * np.expm1(epsilon)
             assert "one thing" in words
-    near = claim(result(kind="metric-dp", epsilon=0.1, extra={"neighbours_within": 2.0}))
-    assert "at 2 km a release is at most 1.23 times" in near
+    near_claim = claim(result(kind="metric-dp", epsilon=0.1, extra={"neighbours_within": 2.0}))
+    assert_mentions(near_claim, "at 2 km", "at most 1.23 times")
     assert "up to 2 km" in claim(result(kind="metric-dp", epsilon=1.0, extra={"neighbours_within": 2.0}))
 
 
-def test_what_is_not_private_is_said_first():
+def test_claim_names_what_is_not_private():
     assert "promises no privacy" in claim(result(kind="none", epsilon=None))
     assert "not private" in claim(result(kind="local-dp", seeded=True))
-    own = claim(result(kind="metric-dp", scope="own-matrix"))
-    assert "between different users, and towards the server, nothing of the kind" in own
+    own_claim = claim(result(kind="metric-dp", scope="own-matrix"))
+    assert_mentions(own_claim, "between different users", "the server")
 
 
 @first_alone("name", ["hierarchical-dp", "fl-linear"])
 @pytest.mark.usefixtures("undrawn")
-def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
+def test_slow_start_omits_no_figure(name, example, tmp_path):
     """The first release on a new machine may take seconds to load what it needs."""
     pages = []
     for seconds in (1e-3, 60.0):
@@ -185,7 +186,7 @@ def test_a_slow_start_leaves_no_figure_out(name, example, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["words", "fl-linear"])
-def test_the_parts_that_every_report_has(name, report):
+def test_every_report_has_common_parts(name, report):
     page = report(name).read_text("utf-8")
     for part in ('class="claim"', "In full.", ">Certificate<", ">Checked<", "not covered<", ">Provenance<", "SHA-256"):
         assert part in page
@@ -196,48 +197,48 @@ def test_the_parts_that_every_report_has(name, report):
 def test_figures_are_functions_of_a_release(example):
     from matplotlib.figure import Figure
 
-    opened = load_release(example("optimal-lp"))
-    problem, release = opened.problem, opened.release
-    made = [
+    release_folder = load_release(example("optimal-lp"))
+    problem, release = release_folder.problem, release_folder.release
+    drawn_figures = [
         figures.loss_map(release, problem.data),
         figures.privacy_map(release, problem.data),
         figures.spent_by_distance(release, problem.data),
         figures.spread_from(release, problem.data, "r3c3"),
     ]
-    assert all(isinstance(figure, Figure) for figure in made)
+    assert all(isinstance(figure, Figure) for figure in drawn_figures)
     with pytest.raises(ValueError, match="nowhere"):
         figures.spread_from(release, problem.data, "nowhere")
 
 
-def test_no_figure_shows_more_privacy_spent_than_there_is(example):
-    opened = load_release(example("optimal-lp"))
-    problem, release = opened.problem, opened.release
-    spent = figures.spent_of_records(release, float(problem.data.epsilon))
-    assert spent.max() <= 1 + 1e-9
-    assert spent.max() > 0.999  # the optimum spends all of it somewhere
-    chosen = figures.nearest_pairs(release)
-    assert len(chosen) == len(release.pairs)
+def test_figures_show_no_excess_epsilon(example):
+    release_folder = load_release(example("optimal-lp"))
+    problem, release = release_folder.problem, release_folder.release
+    spent_epsilon = figures.spent_of_records(release, float(problem.data.epsilon))
+    assert spent_epsilon.max() <= 1 + 1e-9
+    assert spent_epsilon.max() > 0.999  # the optimum spends all of it somewhere
+    pairs_chosen = figures.nearest_pairs(release)
+    assert len(pairs_chosen) == len(release.pairs)
 
 
-def test_the_nearest_pairs_stand_for_all_where_there_are_too_many(example, monkeypatch):
-    opened = load_release(example("words"))
-    problem, release = opened.problem, opened.release
-    every = figures.spent_of_records(release, float(problem.data.epsilon))
+def test_nearest_pairs_represent_many(example, monkeypatch):
+    release_folder = load_release(example("words"))
+    problem, release = release_folder.problem, release_folder.release
+    all_spent = figures.spent_of_records(release, float(problem.data.epsilon))
     monkeypatch.setattr(figures, "MOST_RATIOS", 36 * 36 * 4)
-    few = figures.nearest_pairs(release)
-    assert len(few) < len(release.pairs) / 2
-    ends = np.concatenate([release.pairs[few, 0], release.pairs[few, 1]])
-    assert (np.bincount(ends, minlength=36) > 0).all()
-    assert (figures.spent_of_records(release, float(problem.data.epsilon)) <= every).all()
+    nearest_pairs = figures.nearest_pairs(release)
+    assert len(nearest_pairs) < len(release.pairs) / 2
+    pair_ends = np.concatenate([release.pairs[nearest_pairs, 0], release.pairs[nearest_pairs, 1]])
+    assert (np.bincount(pair_ends, minlength=36) > 0).all()
+    assert (figures.spent_of_records(release, float(problem.data.epsilon)) <= all_spent).all()
 
 
 @pytest.mark.slow
-def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_path):
-    opened = load_release(example("optimal-lp"))
-    problem, release = opened.problem, opened.release
+def test_pictures_use_page_or_own_colours(example, tmp_path):
+    release_folder = load_release(example("optimal-lp"))
+    problem, release = release_folder.problem, release_folder.release
     inline = svg(figures.spent_by_distance(release, problem.data), "A title & more")
     assert f"var(--ink,{INK})" in inline
-    assert 'aria-label="A title &amp; more"' in inline
+    assert 'aria-label="A title &amp;' in inline
     rules = Path(theme.__file__).with_name("report.css").read_text("utf-8")
     for colour, name in NAMES.items():
         assert f"--{name}:{colour}" in rules.replace("#fff;", "#ffffff;")
@@ -248,9 +249,9 @@ def test_pictures_in_the_page_take_its_colours_and_files_their_own(example, tmp_
 
 
 @pytest.mark.parametrize("count", [500, 5_000])
-def test_a_map_of_many_places_stays_small(count):
+def test_map_of_many_places_stays_small(count):
     chance = np.random.default_rng(1)
-    where = figures.Layout(places=chance.random((count, 2)), axes=("x (km)", "y (km)"), unit="km")
-    drawn = svg(figures.themed(figures._draw_map)(where, chance.random(count), "loss"), "loss")
-    assert len(drawn) < 1_000_000
-    assert (drawn.count("<use") < 100) == (count > 4_000)  # ticks alone, the places are a picture
+    layout = figures.Layout(places=chance.random((count, 2)), axes=("x (km)", "y (km)"), unit="km")
+    picture = svg(figures.use_theme(figures._draw_map)(layout, chance.random(count), "loss"), "loss")
+    assert len(picture) < 1_000_000
+    assert (picture.count("<use") < 100) == (count > 4_000)  # ticks alone, the places are a picture

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 from helpers.command import run
 from helpers.examples import EXAMPLES
-from helpers.mended_sums import mend, refused
+from helpers.mended_sums import is_refused, mend
+from helpers.mentions import assert_mentions
 from helpers.toys import grid_text
 
 import privopt as po
 from privopt import checker
+from privopt.declare.notebook import format_digits
 from privopt.declare.schema import File, ProblemHeading
 from privopt.declare.toml import load_problem, read_heading
 from privopt.errors import InputError
@@ -32,7 +34,7 @@ PER_KM = 'per_km = { cost = 0.8, unit = "<i>minutes" }\n'
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def titled_release(tmp_path_factory):
     """Solve a problem with all three keys."""
     folder = tmp_path_factory.mktemp("told")
     (folder / "p.toml").write_text(HEAD + grid_text(2, 2) + PER_KM, "utf-8")
@@ -40,21 +42,19 @@ def told(tmp_path_factory):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_begins_with_the_title_and_the_purpose_and_says_the_loss_in_the_readers_unit(told):
-    page = write_report(told.folder).read_text("utf-8")
-    shown = "Vans of &lt;b&gt;two&lt;/b&gt; towns"
-    assert f"<title>{shown}</title>" in page
-    assert f"<h1>{shown} <span" in page
+def test_report_shows_title_purpose_and_unit(titled_release):
+    page = write_report(titled_release.folder).read_text("utf-8")
+    escaped_title = "Vans of &lt;b&gt;two&lt;/b&gt; towns"
+    assert f"<title>{escaped_title}</title>" in page
+    assert f"<h1>{escaped_title}</h1>" in page
     purpose = "<p>Where vans stop, for the \u00e9tat &amp; its offices.</p>"
     assert page.index("<h1>") < page.index(purpose) < page.index(">exponential: p.toml</p>")
-    loss = told.result.objective.value
+    loss = titled_release.result.objective.value
     sentence = f"It costs {loss:.4g} km on average: {0.8 * loss:.4g} <i>minutes."
-    assert told.meaning[-1] == sentence
+    assert titled_release.meaning[-1] == sentence
     assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
-    assert (
-        f"<dt>loss</dt><dd>{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {loss:.6g} <small>km</small></small></dd>" in page
-    )
-    assert '<th scope="col" class=n>loss (&lt;i&gt;minutes)</th>' in page
+    assert_mentions(page, f"{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {format_digits(loss)} <small>km")
+    assert "loss (&lt;i&gt;minutes)</th>" in page
 
 
 COMMAND = re.compile(r"<pre[^>]*>privopt (apply DIR [^\n]+)\nprivopt (budget LEDGER)</pre>")
@@ -69,41 +69,41 @@ COMMAND = re.compile(r"<pre[^>]*>privopt (apply DIR [^\n]+)\nprivopt (budget LED
     ],
 )
 @pytest.mark.usefixtures("undrawn")
-def test_a_report_says_that_it_is_of_no_table_and_its_command_protects_one(name, table, told, example, tmp_path):
-    folder = shutil.copytree(told.folder if name == "told" else example(name), tmp_path / "out")
+def test_report_is_of_no_table_and_names_the_command(name, table, titled_release, example, tmp_path):
+    folder = shutil.copytree(titled_release.folder if name == "told" else example(name), tmp_path / "out")
     page = write_report(folder).read_text("utf-8")
-    assert "This page describes the release, not a table of yours" in page
+    assert "not a table" in page
     (tmp_path / "TABLE.csv").write_text(table)
     files = {"DIR": folder, **{name: tmp_path / name for name in ("TABLE.csv", "PROTECTED.csv", "LEDGER")}}
     for command in COMMAND.search(page).groups():
-        done = run(*(str(files.get(word, word)) for word in command.split()))
-        assert done.exit_code == 0, done.output
-    assert "ann" in done.output  # whose budget it was
+        completed = run(*(str(files.get(word, word)) for word in command.split()))
+        assert completed.exit_code == 0, completed.output
+    assert "ann" in completed.output  # whose budget it was
 
 
 @pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp", "photo-censor"])
-def test_noise_that_was_drawn_has_its_price_in_the_report(name, report):
+def test_report_states_the_price_of_noise(name, report):
     page = report(name).read_text("utf-8")
-    assert ('<h2 id="s0">Budget</h2>' in page) == (name != "photo-censor")
+    assert (">Budget</h2>" in page) == (name != "photo-censor")
     epsilon = {"fl-linear": "epsilon 0.1 once", "hierarchical-dp": "epsilon 0.002 once"}.get(name, "<h1>")
     assert epsilon in page
-    assert "This page describes the release" not in page
+    assert "describes the release" not in page
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_no_figure_changes_and_both_programs_hold(told, tmp_path):
+def test_heading_changes_no_figure(titled_release, tmp_path):
     (tmp_path / "p.toml").write_text(grid_text(2, 2))
     bare = solve("exponential", tmp_path / "p.toml", tmp_path / "out")
-    assert bare.result.objective == told.result.objective
-    assert verify(told.folder).verdict == "proved"
-    assert checker.check(told.folder, str) == 0
+    assert bare.result.objective == titled_release.result.objective
+    assert verify(titled_release.folder).verdict == "proved"
+    assert checker.check(titled_release.folder, str) == 0
     page = write_report(bare.folder).read_text("utf-8")
     assert "<title>exponential: p.toml</title>" in page
     assert page.count("exponential: p.toml") == 2
 
 
 @pytest.mark.parametrize("name", ["words", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor"])
-def test_every_mechanisms_problem_may_have_a_heading(name, tmp_path):
+def test_every_mechanism_accepts_a_heading(name, tmp_path):
     example = EXAMPLES[name]
     path = example.write(tmp_path / "problem")
     path.write_text(HEAD + path.read_text("utf-8"), "utf-8")
@@ -112,11 +112,11 @@ def test_every_mechanisms_problem_may_have_a_heading(name, tmp_path):
     assert read_heading(mechanism.problem_class, File.read(path)) == ProblemHeading(title=TITLE, purpose=PURPOSE)
 
 
-def test_a_problem_in_memory_has_the_same_keys(tmp_path):
+def test_problem_in_memory_accepts_a_heading(tmp_path):
     tables = tomllib.loads(grid_text(2, 2) + PER_KM)
-    made = po.problem(title=TITLE, purpose=PURPOSE, **tables)
-    assert read_heading(MetricProblem, made.source) == ProblemHeading(title=TITLE, purpose=PURPOSE)
-    assert load_problem(MetricProblem, made.source).utility.per_km.cost == 0.8
+    memory_problem = po.problem(title=TITLE, purpose=PURPOSE, **tables)
+    assert read_heading(MetricProblem, memory_problem.source) == ProblemHeading(title=TITLE, purpose=PURPOSE)
+    assert load_problem(MetricProblem, memory_problem.source).utility.per_km.cost == 0.8
 
 
 FAULTS = {
@@ -132,26 +132,26 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("where", "given"), [(where, given) for where, all_ in FAULTS.items() for given in all_])
-def test_what_will_not_do_is_named_by_file_and_key_and_refused_by_both_programs(where, given, told, tmp_path):
-    inside = where.startswith("utility")
-    text = grid_text(2, 2) + f"per_km = {given}\n" if inside else f"{given}\n" + grid_text(2, 2)
+@pytest.mark.parametrize(("key", "value"), [(key, value) for key, values in FAULTS.items() for value in values])
+def test_names_wrong_heading_by_file_and_key(key, value, titled_release, tmp_path):
+    is_utility = key.startswith("utility")
+    text = grid_text(2, 2) + f"per_km = {value}\n" if is_utility else f"{value}\n" + grid_text(2, 2)
     (tmp_path / "p.toml").write_text(text, "utf-8")
     with pytest.raises(InputError) as refusal:
         load_problem(MetricProblem, tmp_path / "p.toml")
-    assert [(fault.file, fault.where) for fault in refusal.value.faults] == [("p.toml", where)]
-    forged = shutil.copytree(told.folder, tmp_path / "forged")
-    (forged / "problem" / "p.toml").write_text(text, "utf-8")
-    result = json.loads((forged / "result.json").read_text("utf-8"))
+    assert [(fault.file, fault.where) for fault in refusal.value.faults] == [("p.toml", key)]
+    forged_folder = shutil.copytree(titled_release.folder, tmp_path / "forged")
+    (forged_folder / "problem" / "p.toml").write_text(text, "utf-8")
+    result = json.loads((forged_folder / "result.json").read_text("utf-8"))
     result["problem"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
-    (forged / "result.json").write_text(json.dumps(result, indent=2) + "\n", "utf-8")
-    assert refused(mend(forged))
-    assert checker.check(forged, str) == 2
+    (forged_folder / "result.json").write_text(json.dumps(result, indent=2) + "\n", "utf-8")
+    assert is_refused(mend(forged_folder))
+    assert checker.check(forged_folder, str) == 2
 
 
-def test_a_loss_that_is_not_in_km_has_no_price_for_one(tmp_path):
+def test_loss_not_in_km_has_no_price(tmp_path):
     text = '[records]\ncount = 2\n[distance]\nkind = "matrix"\nmatrix = "d.npy"\n[privacy]\nepsilon = 1\n'
     np.save(tmp_path / "d.npy", 1.0 - np.eye(2))
     (tmp_path / "p.toml").write_text(text + '[utility]\nkind = "distance"\n' + PER_KM)
-    with pytest.raises(InputError, match=r"utility.per_km: expected a loss in km.*, got a loss in units of distance"):
+    with pytest.raises(InputError, match=r"utility.per_km: .*units of distance"):
         MetricInstance.of(load_problem(MetricProblem, tmp_path / "p.toml"), "p.toml")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from privopt import checker
-from privopt.interfaces.reporting import position_text
+from privopt.numbers.distances import position_text
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import verify
@@ -43,11 +43,11 @@ def streets(request, tmp_path):
         ]
         (tmp_path / "points.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
 
-    def solved(columns):
+    def solve_with_columns(columns):
         (tmp_path / "p.toml").write_text(TEXT.format(file=f"points.{request.param}", columns=columns))
         return solve("exponential", tmp_path / "p.toml", tmp_path / f"out{len(columns)}").folder
 
-    return solved
+    return solve_with_columns
 
 
 def data_of(page):
@@ -55,37 +55,37 @@ def data_of(page):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_names_stand_beside_ids_and_are_published_where_the_problem_asks_for_them(streets):
+def test_publishes_names_if_the_problem_asks(streets):
     folder = streets('columns = { name = "street" }\n')
     page = write_report(folder).read_text("utf-8")
     assert data_of(page)["descriptions"] == [*NAMES[:2], "41.9009\u00b0 N, 12.4833\u00b0 E", "Trevi"]
-    assert "<td>246150584 (Piazza Navona)</td>" in page
+    assert ">246150584 (Piazza Navona)</td>" in page
     assert "246150585 (&lt;/script&gt;&lt;b&gt;Pantheon)" in page
     assert "<b>Pantheon" not in page
     assert verify(folder).verdict == "proved"
     assert checker.check(folder, str) == 0
-    kept = b"".join(path.read_bytes() for path in (folder / "problem").iterdir())
-    assert b"Navona" in kept
+    published_bytes = b"".join(path.read_bytes() for path in (folder / "problem").iterdir())
+    assert b"Navona" in published_bytes
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_column_that_no_problem_names_is_neither_shown_nor_published(streets):
+def test_unnamed_column_is_neither_shown_nor_published(streets):
     folder = streets("")
     page = write_report(folder).read_text("utf-8")
     assert "Navona" not in page
     assert data_of(page)["descriptions"][0] == "41.8992\u00b0 N, 12.4731\u00b0 E"
-    assert "<td>246150584 (41.8992\u00b0 N, 12.4731\u00b0 E)</td>" in page
+    assert ">246150584 (41.8992\u00b0 N, 12.4731\u00b0 E)</td>" in page
     assert b"Navona" not in b"".join(path.read_bytes() for path in (folder / "problem").iterdir())
 
 
-def test_positions_are_those_of_a_map():
+def test_positions_match_a_map():
     assert position_text(-0.00004, -33.85, "geographic") == "33.8500\u00b0 S, 0.0000\u00b0 W"
     assert position_text(350.5, 0.0, "geographic") == "0.0000\u00b0 N, 9.5000\u00b0 W"
     assert position_text(-0.00004, 123456.78901, "planar") == "x 0 km, y 123456.789 km"
 
 
-def test_some_places_keep_their_names_and_words_need_none():
+def test_selected_places_keep_their_names():
     space = Space(ids="abc", coordinates=np.eye(3)[:, :2], kind="planar", names=("one", "", "three"))
-    some = space.some(np.array([2, 1]))
-    assert [some.label(place) for place in (0, 1)] == ["c (three)", "b (x 0 km, y 1 km)"]
+    selected = space.select(np.array([2, 1]))
+    assert [selected.label(number) for number in (0, 1)] == ["c (three)", "b (x 0 km, y 1 km)"]
     assert Space(ids="ab", coordinates=np.eye(2), kind="vector").label(1) == "b"

@@ -9,13 +9,13 @@ from helpers.whole_program import optimum
 from privopt_metric_dp.solvers import Instance
 
 
-def grid(side: int, other: int | None = None) -> np.ndarray:
-    x, y = np.meshgrid(np.arange(side), np.arange(other or side), indexing="ij")
+def grid(cols: int, rows: int | None = None) -> np.ndarray:
+    x, y = np.meshgrid(np.arange(cols), np.arange(rows or cols), indexing="ij")
     return np.stack([x.ravel(), y.ravel()], axis=1).astype(float)
 
 
-def _instance(side: int, pairs: str, epsilon: float, *, other: int | None = None, located: bool = True) -> Instance:
-    points = grid(side, other)
+def _instance(cols: int, pairs: str, epsilon: float, *, rows: int | None = None, located: bool = True) -> Instance:
+    points = grid(cols, rows)
     distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
     reach = 1.5 if pairs == "8nb" else np.inf
     i, j = np.nonzero(np.triu(distance < reach, 1))

@@ -9,12 +9,13 @@ import subprocess
 import sys
 
 import pytest
+from helpers.mentions import assert_mentions
 
 from privopt.errors import SolverError
 from privopt.files.release_folder import read_document
 from privopt.registry import registry
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 
 METHODS = [
@@ -76,55 +77,55 @@ def street_map(folder, rows, cols):
     return folder / "problem.toml"
 
 
-def within_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
-    problem, out = street_map(tmp_path / "map", rows, cols), tmp_path / "out"
-    command = [sys.executable, "-c", COMMAND, "solve", mechanism, str(problem), "--out", str(out), "--quiet"]
+def check_limits(tmp_path, mechanism, method, rows, cols, memory, seconds):
+    problem, output_folder = street_map(tmp_path / "map", rows, cols), tmp_path / "out"
+    command = [sys.executable, "-c", COMMAND, "solve", mechanism, str(problem), "--out", str(output_folder), "--quiet"]
     command += ["--method", method, "--memory", str(memory), "--time-limit", str(seconds)]
     command = [sys.executable, "-c", WATCHED, *command]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100.0 * (seconds + 5.0))
-    assert done.returncode in (0, 4), done.stderr
-    taken, peak = map(float, done.stdout.splitlines()[-1].split())
-    assert taken <= 1.1 * seconds + 5.0  # starting, certifying and writing included
+    completed = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100.0 * (seconds + 5.0))
+    assert completed.returncode in (0, 4), completed.stderr
+    seconds_used, peak = map(float, completed.stdout.splitlines()[-1].split())
+    assert seconds_used <= 1.1 * seconds + 5.0  # starting, certifying and writing included
     assert peak * 1024 <= memory * 1e9
-    document = read_document(out)
+    document = read_document(output_folder)
     assert document["method"] == method
-    assert verify(out).verdict == "proved"
-    plain = solve("exponential", problem, tmp_path / "plain", Options()).result.objective.value
-    assert document["objective"]["value"] <= plain * (1 + 1e-9)
+    assert verify(output_folder).verdict == "proved"
+    exponential_loss = solve("exponential", problem, tmp_path / "plain", Options()).result.objective.value
+    assert document["objective"]["value"] <= exponential_loss * (1 + 1e-9)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", METHODS)
-def test_a_small_map(tmp_path, asked):
-    within_limits(tmp_path, *asked, 10, 10, 0.6, 2.0)
+@pytest.mark.parametrize("settings", METHODS)
+def test_small_map(tmp_path, settings):
+    check_limits(tmp_path, *settings, 10, 10, 0.6, 2.0)
 
 
-def test_a_solver_that_fails_hands_over_to_the_next(tmp_path, monkeypatch):
+def test_failed_solver_is_followed_by_the_next(tmp_path, monkeypatch):
     """CBC's vector for 3 x 3 cells at epsilon 7 and radius 2 misses a row by 1."""
 
     def fails(*_given, **_options):
         raise SolverError("cbc: its vector misses a row")
 
     monkeypatch.setattr(registry().kind("solver", "cbc").load(), "solve", fails)
-    done = solve("const-opt", street_map(tmp_path / "map", 3, 3), tmp_path / "out")
-    assert not done.stopped
-    assert done.result.solver["path"] == "full (cbc: its vector misses a row), highs"
-    assert done.result.solver["name"] == "highs"
-    assert done.result.asked.solver == "cbc"
+    release = solve("const-opt", street_map(tmp_path / "map", 3, 3), tmp_path / "out")
+    assert not release.stopped
+    assert_mentions(release.result.solver["path"], "full (cbc", "misses a row), highs")
+    assert release.result.solver["name"] == "highs"
+    assert release.result.asked.solver == "cbc"
 
 
-def test_the_largest_share_of_epsilon_uses_nearly_all_of_it(tmp_path):
+def test_largest_epsilon_share_is_nearly_all(tmp_path):
     problem = street_map(tmp_path / "map", 4, 4)
     half = solve("exponential", problem, tmp_path / "half").result
-    most = solve("exponential", problem, tmp_path / "most", Options(method="calibrated")).result
+    calibrated = solve("exponential", problem, tmp_path / "most", Options(method="calibrated")).result
     assert half.certificate.worst < 0.99 * half.certificate.allowed
-    assert 0.999 * most.certificate.allowed <= most.certificate.worst <= most.certificate.allowed
-    assert most.objective.value < half.objective.value
+    assert 0.999 * calibrated.certificate.allowed <= calibrated.certificate.worst <= calibrated.certificate.allowed
+    assert calibrated.objective.value < half.objective.value
     assert verify(tmp_path / "most").verdict == "proved"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("rows", "cols"), [(20, 20), (25, 40), (40, 50)])
 @pytest.mark.parametrize(("mechanism", "method"), METHODS)
-def test_a_large_map(tmp_path, mechanism, method, rows, cols):
-    within_limits(tmp_path, mechanism, method, rows, cols, 1.5, 20.0)
+def test_large_map(tmp_path, mechanism, method, rows, cols):
+    check_limits(tmp_path, mechanism, method, rows, cols, 1.5, 20.0)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from privopt.execution.clock import limit
 from privopt.search.incumbent import Incumbent
 from privopt.search.offers import Offers, evaluate
-from privopt_metric_dp.proof.lagrangian_bound import lower_bound
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers, lower_bound
 from privopt_metric_dp.solvers import Instance, dual_bound, solve
 from privopt_metric_dp.solvers.auto import InDoubles
 from privopt_metric_dp.solvers.few_outputs import FewOutputs, sample_outputs
@@ -35,10 +34,10 @@ def points(size: int, outputs: int, seed: int, epsilon: float, neighbours: int |
     rng = np.random.default_rng(seed)
     places = rng.random((size, 2)) * np.sqrt(size)
     table = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
-    near = np.ones_like(table, dtype=bool)
+    is_near = np.ones_like(table, dtype=bool)
     if neighbours is not None:
-        near = table <= np.sort(table, axis=1)[:, [neighbours]]
-    i, j = np.nonzero(np.triu(near | near.T, 1))
+        is_near = table <= np.sort(table, axis=1)[:, [neighbours]]
+    i, j = np.nonzero(np.triu(is_near | is_near.T, 1))
     return Instance(
         cost=rng.dirichlet(np.full(size, 2.0))[:, None] * table[:, rng.permutation(size)[:outputs]],
         pairs=np.stack([i, j], axis=1),
@@ -48,7 +47,7 @@ def points(size: int, outputs: int, seed: int, epsilon: float, neighbours: int |
     )
 
 
-def over_few_pairs(part, room):
+def over_few_pairs(part, memory):
     """Spanners, and all pairs for what they leave."""
     yield from (FewPairs(InteriorPoint()), InteriorPoint())
 
@@ -58,15 +57,13 @@ def check(instance, answer, excess, optimum):
     assert answer.objective == pytest.approx(instance.loss(answer.z))
     assert answer.lower_bound <= optimum * (1 + 1e-7) + 1e-12
     assert answer.objective >= optimum * (1 - 1e-7) - 1e-12
-    proved, _ = dual_bound(instance, answer.multipliers)
-    assert proved == pytest.approx(answer.lower_bound, rel=1e-7, abs=1e-10)
+    proved_bound, _ = dual_bound(instance, answer.multipliers)
+    assert proved_bound == pytest.approx(answer.lower_bound, rel=1e-7, abs=1e-10)
 
 
 @settings(max_examples=12)
 @given(**maps, gap=st.sampled_from([1e-1, 1e-2, 1e-4]))
-def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
-    full_optimum, excess, size, outputs, seed, epsilon, neighbours, gap
-):
+def test_spanner_bounds_the_optimum(full_optimum, excess, size, outputs, seed, epsilon, neighbours, gap):
     instance = points(size, outputs, seed, epsilon, neighbours)
     optimum = full_optimum(instance)
     answer = solve(instance, method=over_few_pairs, gap=gap)
@@ -76,9 +73,7 @@ def test_a_spanner_bounds_the_optimum_and_its_mended_mechanism_keeps_every_pair(
 
 @settings(max_examples=25)
 @given(**maps, count=st.integers(1, 5))
-def test_few_outputs_are_a_mechanism_for_all_records(
-    full_optimum, excess, size, outputs, seed, epsilon, neighbours, count
-):
+def test_few_outputs_serve_all_records(full_optimum, excess, size, outputs, seed, epsilon, neighbours, count):
     instance = points(size, outputs, seed, epsilon, neighbours)
     offers = Offers(1e-3)
     FewOutputs(count, InteriorPoint()).solve(Part(instance), offers)
@@ -89,83 +84,83 @@ def test_few_outputs_are_a_mechanism_for_all_records(
     assert instance.loss(z) >= full_optimum(instance) * (1 - 1e-7) - 1e-12
 
 
-def test_sampled_outputs_are_far_from_one_another(grid_instance):
+def test_sampled_outputs_are_far_apart(grid_instance):
     instance = grid_instance(6, "8nb", 1.0)
-    chosen = sample_outputs(instance, 4)
-    apart = np.linalg.norm(instance.coordinates[chosen][:, None] - instance.coordinates[chosen], axis=2)
-    assert len(chosen) == 4
-    assert apart[np.triu_indices(4, 1)].min() >= 3.0
+    sampled = sample_outputs(instance, 4)
+    distances = np.linalg.norm(instance.coordinates[sampled][:, None] - instance.coordinates[sampled], axis=2)
+    assert len(sampled) == 4
+    assert distances[np.triu_indices(4, 1)].min() >= 3.0
     assert sample_outputs(instance, 99).tolist() == list(range(36))
 
 
-def test_a_spanner_of_scattered_points_holds_few_pairs_and_its_gap_is_small(excess):
+def test_spanner_of_scattered_points_is_sparse(excess):
     instance = points(60, 60, 0, 0.5, None)
-    less, kept = make_spanner(instance, 0.1)
-    assert kept.mean() < 0.3
-    assert less.epsilon == instance.epsilon
+    sparse_instance, is_kept = make_spanner(instance, 0.1)
+    assert is_kept.mean() < 0.3
+    assert sparse_instance.epsilon == instance.epsilon
     answer = solve(instance, method=FewPairs(InteriorPoint()), gap=3e-2)
     assert answer.details["spanner_pairs"] < 0.5 * answer.details["pairs"]
     assert answer.gap < 3e-2
     assert excess(instance, answer.z) < 1e-9
 
 
-def test_memory_is_less_than_that_of_the_whole_program():
+def test_needs_less_memory_than_the_full_program():
     part, inner = Part(points(80, 80, 0, 0.5, None)), InteriorPoint()
-    whole = inner.peak_bytes(part)
-    assert inner.peak_bytes(Part(make_spanner(part.instance, 0.1)[0])) < 0.7 * whole
-    assert FewOutputs(20, inner).peak_bytes(part) < 0.6 * whole
+    full_bytes = inner.peak_bytes(part)
+    assert inner.peak_bytes(Part(make_spanner(part.instance, 0.1)[0])) < 0.7 * full_bytes
+    assert FewOutputs(20, inner).peak_bytes(part) < 0.6 * full_bytes
 
 
 SCATTERED = {"size": 110, "outputs": 12, "seed": 5, "epsilon": 0.5, "neighbours": None}
 
 
-def test_spanners_under_a_limit_come_from_coarse_to_fine_and_only_those_that_fit(monkeypatch, excess):
-    part, begun, own = Part(points(**SCATTERED)), [], InteriorPoint.solve
+def test_limited_spanners_get_finer_and_fit(monkeypatch, excess):
+    part, pair_counts, original_solve = Part(points(**SCATTERED)), [], InteriorPoint.solve
 
-    def counted(self, part, offers):
-        begun.append(len(part.instance.pairs))
-        own(self, part, offers)
+    def count_and_solve(self, part, offers):
+        pair_counts.append(len(part.instance.pairs))
+        original_solve(self, part, offers)
 
-    monkeypatch.setattr(InteriorPoint, "solve", counted)
+    monkeypatch.setattr(InteriorPoint, "solve", count_and_solve)
     with limit(1e6):
         offers = Incumbent(InDoubles(part.instance), 1e-2)
         FewPairs(InteriorPoint()).solve(part, offers)
     assert offers.confirm()
-    assert begun == sorted(begun)
-    assert len(begun) > 1
-    begun.clear()
+    assert pair_counts == sorted(pair_counts)
+    assert len(pair_counts) > 1
+    pair_counts.clear()
     monkeypatch.setattr(
         "privopt_metric_dp.solvers.spanner.TIME_FACTOR", 1e12
     )  # whatever comes next would not end in time
     with limit(1e6):
-        few = Incumbent(InDoubles(part.instance), 1e-2)
-        FewPairs(InteriorPoint()).solve(part, few)
-    while few.certify() or few.prove():
+        incumbent = Incumbent(InDoubles(part.instance), 1e-2)
+        FewPairs(InteriorPoint()).solve(part, incumbent)
+    while incumbent.certify() or incumbent.prove():
         pass
-    assert len(begun) == 1
-    assert excess(part.instance, few.best_certified.release) < 1e-8
-    assert 0.0 < few.best_proved.bound <= offers.best_certified.value <= few.best_certified.value
+    assert len(pair_counts) == 1
+    assert excess(part.instance, incumbent.best_certified.release) < 1e-8
+    assert 0.0 < incumbent.best_proved.bound <= offers.best_certified.value <= incumbent.best_certified.value
 
 
 @given(**maps, part=st.integers(0, 99))
 @settings(max_examples=40)
-def test_multipliers_of_some_pairs_prove_what_zeros_for_the_others_do(size, outputs, seed, epsilon, neighbours, part):
+def test_sparse_multipliers_prove_like_zeros(size, outputs, seed, epsilon, neighbours, part):
     instance = points(size, min(size, outputs), seed, epsilon, neighbours)
     rng, total, width = np.random.default_rng(part), len(instance.pairs), instance.outputs
     rows = np.flatnonzero(rng.random(total) < 0.5)
-    both = rng.random((2, len(rows), width)) * (rng.random((2, len(rows), width)) < 0.6) / 10
+    values = rng.random((2, len(rows), width)) * (rng.random((2, len(rows), width)) < 0.6) / 10
     dense = np.zeros((2, total, width))
-    dense[:, rows] = both
-    wanted, prices = dual_bound(instance, Multipliers.whole(dense[0], dense[1]))
-    made = Multipliers.whole(both[0], both[1]).among(rows)
+    dense[:, rows] = values
+    dense_bound, prices = dual_bound(instance, Multipliers.from_arrays(dense[0], dense[1]))
+    sparse = Multipliers.from_arrays(values[0], values[1]).among(rows)
     net = dense - np.minimum(dense[0], dense[1])
-    assert (np.stack(made.arrays(total, width)) == net).all()
-    bound, found = dual_bound(instance, made)
-    assert bound == pytest.approx(wanted, rel=1e-12, abs=1e-14)
-    assert found == pytest.approx(prices, rel=1e-9, abs=1e-12)
-    less = made.freer(np.full(total, 0.1))
-    assert np.stack(less.arrays(total, width)) == pytest.approx(net * np.exp(-0.1), rel=1e-15)
+    assert (np.stack(sparse.arrays(total, width)) == net).all()
+    bound, sparse_prices = dual_bound(instance, sparse)
+    assert bound == pytest.approx(dense_bound, rel=1e-12, abs=1e-14)
+    assert sparse_prices == pytest.approx(prices, rel=1e-9, abs=1e-12)
+    reduced = sparse.freer(np.full(total, 0.1))
+    assert np.stack(reduced.arrays(total, width)) == pytest.approx(net * np.exp(-0.1), rel=1e-15)
     exact = Fraction(instance.epsilon)
-    whole = lower_bound(instance.cost, instance.pairs, instance.distances, exact, Multipliers.whole(*dense))
-    again = lower_bound(instance.cost, instance.pairs, instance.distances, exact, made)
-    assert again == pytest.approx(whole, rel=1e-12)
+    dense_exact = lower_bound(instance.cost, instance.pairs, instance.distances, exact, Multipliers.from_arrays(*dense))
+    exact_bound = lower_bound(instance.cost, instance.pairs, instance.distances, exact, sparse)
+    assert exact_bound == pytest.approx(dense_exact, rel=1e-12)

@@ -11,11 +11,11 @@ from privopt.declare import load_problem
 from privopt.errors import StoppedError
 from privopt.execution.clock import Clock, clock, limit
 from privopt.interfaces import SolveContext
-from privopt.run.options import Options
 from privopt.run.solve import solve as solve_problem
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
-from privopt_metric_dp.mechanisms.registered import OptimalLP
+from privopt_metric_dp.mechanisms.optimal_lp import OptimalLP
 from privopt_metric_dp.problem import metric_data as data_module
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
@@ -23,7 +23,7 @@ from privopt_metric_dp.solvers import Instance, auto, dual_bound, interior_point
 from privopt_metric_dp.solvers import components as reduce
 from privopt_metric_dp.solvers import exponential as exponential_module
 from privopt_metric_dp.solvers.exponential import exponential
-from privopt_metric_dp.solvers.path_graph import make_graph
+from privopt_metric_dp.solvers.solver import make_graph
 from privopt_metric_dp.solvers.star import make_star
 from privopt_metric_dp.solvers.symmetry import find_symmetry
 from privopt_metric_dp.solvers.tree_pricing import price_all
@@ -34,14 +34,14 @@ GRID = grid_text(9, 9, 0.5, 0.9)
 
 
 @pytest.fixture(scope="module")
-def scattered():
+def scattered_instance():
     """Points whose star has negative weights."""
     points = np.random.default_rng(3).random((40, 2)) * 3
     distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
     i, j = np.triu_indices(len(points), 1)
-    made = Instance(cost=distance / 40, pairs=np.stack([i, j], axis=1), distances=distance[i, j], epsilon=1.0)
-    assert not make_star(made, find_symmetry(made), make_graph(made)).feasible
-    return made
+    instance = Instance(cost=distance / 40, pairs=np.stack([i, j], axis=1), distances=distance[i, j], epsilon=1.0)
+    assert not make_star(instance, find_symmetry(instance), make_graph(instance)).feasible
+    return instance
 
 
 @pytest.fixture
@@ -56,27 +56,28 @@ def interrupt(*_arguments, **_options):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_a_bound_at_a_limit_is_no_less_than_every_records_cheapest_output(scattered, excess, method, seconds):
-    shifted = evolve(scattered, cost=scattered.cost + 0.25 / 40)  # the cheapest outputs cost something
-    found = solve(shifted, method=method, search_time=Clock(seconds, clock()), gap=1e-12)
-    assert excess(shifted, found.z) < 1e-8
-    assert found.lower_bound >= 0.25 * (1 - 1e-9)
-    proved, _ = dual_bound(shifted, found.multipliers)
-    assert proved == pytest.approx(found.lower_bound, rel=1e-9)
-    assert found.lower_bound <= found.objective
+def test_limited_bound_is_at_least_the_cheapest(scattered_instance, excess, method, seconds):
+    # the cheapest outputs cost something
+    shifted = evolve(scattered_instance, cost=scattered_instance.cost + 0.25 / 40)
+    answer = solve(shifted, method=method, search_time=Clock(seconds, clock()), gap=1e-12)
+    assert excess(shifted, answer.z) < 1e-8
+    assert answer.lower_bound >= 0.25 * (1 - 1e-9)
+    proved_bound, _ = dual_bound(shifted, answer.multipliers)
+    assert proved_bound == pytest.approx(answer.lower_bound, rel=1e-9)
+    assert answer.lower_bound <= answer.objective
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("seconds", [0.0, 0.05])
-def test_a_limit_never_leaves_more_loss_than_the_exponential_mechanism(problem, method, seconds):
+def test_limit_keeps_the_exponential_loss(problem, method, seconds):
     data = problem.data
     z = exponential(data.to_outputs, float(data.epsilon))
     context = SolveContext(method=method, gap=1e-12, search_time=Clock(seconds, clock()))
-    found = OptimalLP().solve(problem, context)
-    assert found.stopped
-    assert ExpectedLoss.of(data).evaluate(found.release) <= float((data.weighted * z).sum()) * (1 + 1e-6)
-    assert found.lower_bound is not None
-    assert found.solver["path"]
+    outcome = OptimalLP().solve(problem, context)
+    assert outcome.stopped
+    assert ExpectedLoss.of(data).evaluate(outcome.release) <= float((data.weighted * z).sum()) * (1 + 1e-6)
+    assert outcome.lower_bound is not None
+    assert outcome.solver["path"]
 
 
 class Composed:
@@ -94,111 +95,113 @@ class OptimalUnderAnotherNotion(OptimalLP):
         return Composed(super().privacy(problem, method))
 
 
-def test_multipliers_under_another_notion_prove_nothing_and_are_no_early_stop(tmp_path):
+def test_other_notion_proves_nothing_and_is_no_stop(tmp_path):
     (tmp_path / "problem.toml").write_text(grid_text(3, 3, 0.5, 0.9))
     problem = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml"))
-    found = OptimalUnderAnotherNotion().solve(problem, SolveContext(method="full", solver="highs", gap=1e-6))
-    assert not found.stopped
-    assert found.proof is None
+    outcome = OptimalUnderAnotherNotion().solve(problem, SolveContext(method="full", solver="highs", gap=1e-6))
+    assert not outcome.stopped
+    assert outcome.proof is None
 
 
-def test_pricing_looks_at_the_clock(scattered):
-    graph, anchors = make_graph(scattered), scattered.cost.argmin(axis=0)
+def test_pricing_checks_the_clock(scattered_instance):
+    graph, anchors = make_graph(scattered_instance), scattered_instance.cost.argmin(axis=0)
     trees = star.star_trees(graph, anchors)
     with limit(0.0) as scope:
-        price_all(graph, scattered, scattered.cost.min(axis=1), trees)
+        price_all(graph, scattered_instance, scattered_instance.cost.min(axis=1), trees)
     assert scope.expired
 
 
-def test_an_interrupt_without_a_limit_leaves_what_was_found(scattered):
-    seen = []
+def test_interrupt_keeps_what_was_found(scattered_instance):
+    phases = []
 
     def stop(phase, iteration, lower, upper):
-        seen.append(phase)
-        if seen.count("interior-point") == 5:
+        phases.append(phase)
+        if phases.count("interior-point") == 5:
             raise KeyboardInterrupt
 
-    found = solve(scattered, gap=1e-12, progress=stop)
-    assert (found.status, found.method) == ("stopped", "interior-point")
-    assert found.lower_bound > 0.0
-    assert "interrupted" in found.details["path"]
+    answer = solve(scattered_instance, gap=1e-12, progress=stop)
+    assert (answer.status, answer.method) == ("stopped", "interior-point")
+    assert answer.lower_bound > 0.0
+    assert "interrupted" in answer.details["path"]
 
 
-def test_an_interrupt_holds_for_the_parts_after_it(scattered, monkeypatch):
-    begun = []
-    monkeypatch.setattr(interior_point, "_iterate", lambda *_: begun.append(1) or interrupt())
-    size = scattered.records  # twice, far from one another: the second is no longer begun
-    twice = Instance(
-        cost=np.concatenate([scattered.cost, scattered.cost]) / 2,
-        pairs=np.concatenate([scattered.pairs, scattered.pairs + size]),
-        distances=np.tile(scattered.distances, 2),
-        epsilon=scattered.epsilon,
+def test_interrupt_covers_later_parts(scattered_instance, monkeypatch):
+    solve_count = []
+    monkeypatch.setattr(interior_point, "_iterate", lambda *_: solve_count.append(1) or interrupt())
+    size = scattered_instance.records  # twice, far from one another: the second is no longer begun
+    doubled = Instance(
+        cost=np.concatenate([scattered_instance.cost, scattered_instance.cost]) / 2,
+        pairs=np.concatenate([scattered_instance.pairs, scattered_instance.pairs + size]),
+        distances=np.tile(scattered_instance.distances, 2),
+        epsilon=scattered_instance.epsilon,
     )
-    assert solve(twice, gap=1e-12).status == "stopped"
-    assert len(begun) == 1
+    assert solve(doubled, gap=1e-12).status == "stopped"
+    assert len(solve_count) == 1
 
 
 @pytest.mark.parametrize("method", ["auto", "full"])
-def test_an_interrupt_leaves_a_certified_release(tmp_path, problem, monkeypatch, method):
+def test_interrupt_leaves_a_certified_release(tmp_path, problem, monkeypatch, method):
     monkeypatch.setattr(auto, "search", interrupt)
     monkeypatch.setattr("privopt_metric_dp.mechanisms.optimal_lp.optimal_model", interrupt)
-    solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12))
-    assert solved.stopped
+    release = solve_problem(
+        "optimal-lp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12)
+    )
+    assert release.stopped
     assert verify(tmp_path / "out").verdict == "proved"
 
 
-def test_the_pairs_of_many_are_reduced_no_longer_than_a_limit(monkeypatch):
-    place = np.random.default_rng(5).random((40, 2))
-    i, j = np.triu_indices(len(place), 1)
-    pairs, lengths = np.stack([i, j], axis=1), np.hypot(*(place[i] - place[j]).T)
-    whole = pairs_module.reduce_pairs(pairs, lengths)
+def test_limit_covers_the_reduction_of_pairs(monkeypatch):
+    points = np.random.default_rng(5).random((40, 2))
+    i, j = np.triu_indices(len(points), 1)
+    pairs, lengths = np.stack([i, j], axis=1), np.hypot(*(points[i] - points[j]).T)
+    reduced = pairs_module.reduce_pairs(pairs, lengths)
     monkeypatch.setattr(pairs_module, "_PAIRS_PER_CHECK", 50)
-    assert (pairs_module.reduce_pairs(pairs, lengths) == whole).all()
+    assert (pairs_module.reduce_pairs(pairs, lengths) == reduced).all()
     with limit(0.0) as scope:
         pairs_module.reduce_pairs(pairs, lengths)
     assert scope.expired
-    made = Instance(
-        cost=np.hypot(*(place[:, None] - place[None]).transpose(2, 0, 1)), pairs=pairs, distances=lengths, epsilon=1.0
+    instance = Instance(
+        cost=np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1)), pairs=pairs, distances=lengths, epsilon=1.0
     )
-    late = solve(made, search_time=Clock(0.0, clock()))
-    assert (late.method, late.status) == ("constant", "stopped")
+    late_answer = solve(instance, search_time=Clock(0.0, clock()))
+    assert (late_answer.method, late_answer.status) == ("constant", "stopped")
 
 
 @pytest.mark.parametrize(
     ("mechanism", "method"),
-    [("optimal-lp", each) for each in ("auto", "column-generation", "interior-point", "star", "full")]
-    + [("bd-mdp", each) for each in ("benders", "full", "auto")]
+    [("optimal-lp", solver_method) for solver_method in ("auto", "column-generation", "interior-point", "star", "full")]
+    + [("bd-mdp", solver_method) for solver_method in ("benders", "full", "auto")]
     + [("exponential", "calibrated")],
 )
-def test_the_plain_exponential_is_kept_before_pairs_and_shares_are_looked_for(tmp_path, monkeypatch, mechanism, method):
+def test_exponential_is_kept_before_reductions(tmp_path, monkeypatch, mechanism, method):
     (tmp_path / "problem.toml").write_text(GRID)
-    late = StoppedError("late")
+    late_error = StoppedError("late")
 
     def stop(*_arguments, **_options):
-        raise late
+        raise late_error
 
     monkeypatch.setattr(reduce, "reduce_pairs", stop)
     monkeypatch.setattr(data_module, "needed_pairs", stop)
     monkeypatch.setattr(data_module, "MAX_REDUCED_PAIRS", 0)
     monkeypatch.setattr(exponential_module, "_differences", stop)
-    solved = solve_problem(
+    release = solve_problem(
         mechanism, tmp_path / "problem.toml", tmp_path / "out", Options(method=method, gap=1e-12, time_limit=600.0)
     )
-    assert solved.stopped
+    assert release.stopped
     monkeypatch.undo()
     assert verify(tmp_path / "out").verdict == "proved"
 
 
 @pytest.mark.parametrize("method", ["auto", "star"])
-def test_a_stop_before_any_method_states_more_than_nothing(tmp_path, problem, monkeypatch, method):
+def test_early_stop_states_a_bound(tmp_path, problem, monkeypatch, method):
     """At a limit of 20 s 2,000 vectors had a bound of 0: what trees prove is there before a method begins."""
 
-    def late(*given, **named):
+    def raise_stop(*arguments, **options):
         raise StoppedError("the time limit came")
 
-    monkeypatch.setattr(auto, "_run_solver", late)
-    asked = Options(method=method, time_limit=600.0)
-    solved = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", asked)
-    assert solved.stopped
-    assert 0.5 < solved.result.objective.lower_bound < solved.result.objective.value
+    monkeypatch.setattr(auto, "_run_solver", raise_stop)
+    solve_options = Options(method=method, time_limit=600.0)
+    release = solve_problem("optimal-lp", tmp_path / "problem.toml", tmp_path / "out", solve_options)
+    assert release.stopped
+    assert 0.5 < release.result.objective.lower_bound < release.result.objective.value
     assert verify(tmp_path / "out").verdict == "proved"

@@ -17,33 +17,33 @@ PUBLISHED = [
 ]
 
 
-@pytest.mark.parametrize(("side", "pairs", "epsilon", "optimum"), PUBLISHED)
-def test_auto_reaches_the_published_optimum(grid_instance, excess, side, pairs, epsilon, optimum):
-    instance = grid_instance(side, pairs, epsilon)
+@pytest.mark.parametrize(("size", "pairs", "epsilon", "optimum"), PUBLISHED)
+def test_auto_reaches_the_published_optimum(grid_instance, excess, size, pairs, epsilon, optimum):
+    instance = grid_instance(size, pairs, epsilon)
     answer = solve(instance, gap=1e-6)
     assert answer.status == "optimal"
     assert answer.objective == pytest.approx(optimum, rel=1e-6)
     assert answer.lower_bound <= optimum * (1 + 1e-9)
     assert excess(instance, answer.z) < 1e-8
-    proved, _ = dual_bound(instance, answer.multipliers)
-    assert answer.objective - proved <= 1e-6 * answer.objective
-    assert proved <= optimum * (1 + 1e-9)
+    proved_bound, _ = dual_bound(instance, answer.multipliers)
+    assert answer.objective - proved_bound <= 1e-6 * answer.objective
+    assert proved_bound <= optimum * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("method", ["interior-point", "column-generation"])
-@pytest.mark.parametrize(("side", "pairs", "epsilon"), [(10, "8nb", 0.7), (10, "all", 0.7), (10, "8nb", 0.2)])
-def test_each_method_reaches_the_published_optimum(grid_instance, method, side, pairs, epsilon):
+@pytest.mark.parametrize(("size", "pairs", "epsilon"), [(10, "8nb", 0.7), (10, "all", 0.7), (10, "8nb", 0.2)])
+def test_each_method_reaches_the_published_optimum(grid_instance, method, size, pairs, epsilon):
     optimum = {("8nb", 0.7): 1.965991160, ("all", 0.7): 2.037466459, ("8nb", 0.2): 3.431344454}[pairs, epsilon]
-    answer = solve(grid_instance(side, pairs, epsilon), method=method, gap=1e-6)
+    answer = solve(grid_instance(size, pairs, epsilon), method=method, gap=1e-6)
     assert answer.objective == pytest.approx(optimum, rel=1.1e-6)
     assert answer.lower_bound <= optimum * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(
-    ("side", "pairs", "epsilon"), [(5, "8nb", 0.7), (5, "all", 0.5), (6, "8nb", 0.2), (4, "all", 2)]
+    ("size", "pairs", "epsilon"), [(5, "8nb", 0.7), (5, "all", 0.5), (6, "8nb", 0.2), (4, "all", 2)]
 )
-def test_optimum_equals_the_whole_lp(grid_instance, full_optimum, side, pairs, epsilon):
-    instance = grid_instance(side, pairs, epsilon)
+def test_optimum_matches_the_full_lp(grid_instance, full_optimum, size, pairs, epsilon):
+    instance = grid_instance(size, pairs, epsilon)
     reference = full_optimum(instance)
     for method in ("interior-point", "column-generation"):
         answer = solve(instance, method=method, gap=1e-9)
@@ -66,33 +66,33 @@ def test_symmetry_changes_nothing(grid_instance):
     assert find_symmetry(instance).order == 8
     with_it, without = (solve(instance, method=InteriorPoint(symmetry=s), gap=1e-9) for s in (True, False))
     assert with_it.objective == pytest.approx(without.objective, rel=3e-9)
-    assert find_symmetry(grid_instance(6, "8nb", 0.5, other=5)).order == 4
+    assert find_symmetry(grid_instance(6, "8nb", 0.5, rows=5)).order == 4
 
 
 @pytest.mark.parametrize(("count", "order"), [(5, 10), (6, 12), (40, 1)])
-def test_point_sets_have_the_symmetries_of_their_polygon(excess, count, order):
+def test_point_sets_have_polygon_symmetries(excess, count, order):
     """Turned by an odd angle, with more than the order that is looked for, and a line of points."""
     from privopt_metric_dp.solvers.symmetry import find_symmetry
 
     angle = 0.3 + 2 * np.pi * np.arange(count) / count
-    for points, wanted in (
+    for points, expected_order in (
         (np.stack([np.cos(angle), np.sin(angle)], axis=1), order),
         (np.stack([np.arange(count), 2.0 * np.arange(count)], axis=1), 2),
     ):
         distance = np.hypot(*(points[:, None] - points[None]).transpose(2, 0, 1))
         i, j = np.triu_indices(count, 1)
-        made = Instance(
+        instance = Instance(
             cost=distance / count,
             pairs=np.stack([i, j], axis=1),
             distances=distance[i, j],
             epsilon=0.7,
             coordinates=points + 5.0,
         )
-        assert find_symmetry(made).order == wanted
-        assert excess(made, solve(made).z) < 1e-8
+        assert find_symmetry(instance).order == expected_order
+        assert excess(instance, solve(instance).z) < 1e-8
 
 
-def test_an_uneven_prior_breaks_the_symmetry(grid_instance):
+def test_uneven_prior_breaks_the_symmetry(grid_instance):
     from attrs import evolve
 
     from privopt_metric_dp.solvers.symmetry import find_symmetry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound
 from privopt_metric_dp.solvers.symmetry import find_symmetry
 from privopt_metric_dp.space.metrics import EuclideanMetric
@@ -13,7 +13,7 @@ from privopt_metric_dp.space.pairs import required_pairs
 from privopt_metric_dp.space.places import grid_points
 
 
-def test_lifted_multipliers_are_moved_by_each_symmetry():
+def test_symmetries_move_lifted_multipliers():
     grid = grid_points(5, 5, 1.0)
     metric = EuclideanMetric(grid)
     pairs, distances = required_pairs(metric, 1.5)
@@ -21,22 +21,24 @@ def test_lifted_multipliers_are_moved_by_each_symmetry():
         cost=metric.table() / 25, pairs=pairs, distances=distances, epsilon=1.0, coordinates=grid.coordinates
     )
     symmetry, rng = find_symmetry(instance), np.random.default_rng(0)
-    known = len(symmetry.representatives)
-    assert (symmetry.order, known) == (8, 6)
-    both = np.where(rng.random((2, len(pairs), known)) < 0.2, rng.random((2, len(pairs), known)), 0.0)
-    columns = Multipliers.whole(both[0], both[1])
+    column_count = len(symmetry.representatives)
+    assert (symmetry.order, column_count) == (8, 6)
+    multiplier_arrays = np.where(
+        rng.random((2, len(pairs), column_count)) < 0.2, rng.random((2, len(pairs), column_count)), 0.0
+    )
+    columns = Multipliers.from_arrays(multiplier_arrays[0], multiplier_arrays[1])
     lifted = symmetry.lift_multipliers(instance, columns)
 
     def table(multipliers, outputs):  # i, j, k: of the row z_ik <= exp(eps d) z_jk
-        found, (forward, backward) = np.zeros((25, 25, outputs)), multipliers.arrays(len(pairs), outputs)
-        found[pairs[:, 0], pairs[:, 1]], found[pairs[:, 1], pairs[:, 0]] = forward, backward
-        return found
+        net_values, (forward, backward) = np.zeros((25, 25, outputs)), multipliers.arrays(len(pairs), outputs)
+        net_values[pairs[:, 0], pairs[:, 1]], net_values[pairs[:, 1], pairs[:, 0]] = forward, backward
+        return net_values
 
-    before, after = table(columns, known), table(lifted, 25)
-    place, member = symmetry.origin()
+    column_table, lifted_table = table(columns, column_count), table(lifted, 25)
+    representative, member = symmetry.origin()
     for k in range(25):
         to = symmetry.records[member[k]]
-        assert (after[np.ix_(to, to, [k])][:, :, 0] == before[:, :, place[k]]).all()
-        assert after[:, :, k].any()
+        assert (lifted_table[np.ix_(to, to, [k])][:, :, 0] == column_table[:, :, representative[k]]).all()
+        assert lifted_table[:, :, k].any()
     assert dual_bound(instance, lifted)[0] >= instance.cost.min(axis=1).sum()
     assert symmetry.lift_multipliers(instance, Multipliers.zero()).arrays(len(pairs), 25)[0].sum() == pytest.approx(0.0)

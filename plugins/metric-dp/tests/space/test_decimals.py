@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import mpmath
@@ -13,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.declare import File
-from privopt.declare.exact_text import StatedFraction
+from privopt.declare.toml_text import StatedFraction
 from privopt.numbers.distances import distances_of_block, distances_of_pairs, euclidean, upper_distances
 from privopt_metric_dp.problem.read_points import read_points
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric
@@ -28,7 +29,7 @@ def file(text: str) -> File:
     return File(name="table.csv", path=None, kept=text.encode())
 
 
-def written(points, names: str):
+def read_written_points(points, names: str):
     text = "id," + names + "\n" + "".join(f"p{i},{a},{b}\n" for i, (a, b) in enumerate(points))
     return read_points(file(text), None, ids_alone=False)
 
@@ -36,61 +37,91 @@ def written(points, names: str):
 @settings(max_examples=25)
 @given(st.lists(st.tuples(planar, planar), min_size=2, max_size=5))
 def test_planar_points(points) -> None:
-    metric = EuclideanMetric(written(points, "x,y"))
+    metric = EuclideanMetric(read_written_points(points, "x,y"))
     table = metric.table()
     for i, a in enumerate(points):
         for j, b in enumerate(points):
-            square = sum(((Fraction(one) - Fraction(two)) ** 2 for one, two in zip(a, b, strict=True)), Fraction(0))
-            found = float(table[i, j])
-            assert found == float(metric.between(i, j)) == float(table[j, i])
-            assert Fraction(found) ** 2 <= square
-            assert (Fraction(float(metric.upper_distances(np.array(found)))) ** 2 >= square) or i == j
-            assert math.sqrt(square) - found <= 1e-12
+            square = sum(
+                ((Fraction(first) - Fraction(second)) ** 2 for first, second in zip(a, b, strict=True)), Fraction(0)
+            )
+            distance = float(table[i, j])
+            assert distance == float(metric.between(i, j)) == float(table[j, i])
+            assert Fraction(distance) ** 2 <= square
+            assert (Fraction(float(metric.upper_distances(np.array(distance)))) ** 2 >= square) or i == j
+            assert math.sqrt(square) - distance <= 1e-12
 
 
-def on_the_sphere(one, two) -> mpmath.mpf:
+def sphere_distance(start, end) -> mpmath.mpf:
     with mpmath.workdps(60):
         lat_a, lon_a, lat_b, lon_b = (
-            mpmath.mpf(f.numerator) / f.denominator * mpmath.pi / 180 for f in map(Fraction, (*one, *two))
+            mpmath.mpf(f.numerator) / f.denominator * mpmath.pi / 180 for f in map(Fraction, (*start, *end))
         )
         h = mpmath.sin((lat_a - lat_b) / 2) ** 2
         h += mpmath.cos(lat_a) * mpmath.cos(lat_b) * mpmath.sin((lon_a - lon_b) / 2) ** 2
         return 2 * 6371 * mpmath.asin(mpmath.sqrt(min(h, 1)))
 
 
-near = st.tuples(st.decimals(41, 42, places=6), st.decimals(12, 13, places=15))
+near_point = st.tuples(st.decimals(41, 42, places=6), st.decimals(12, 13, places=15))
 
 
-@given(st.lists(near, min_size=2, max_size=4, unique=True))
+@given(st.lists(near_point, min_size=2, max_size=4, unique=True))
 def test_points_on_the_sphere(points) -> None:
-    metric = HaversineMetric(written(points, "lat,lon"))
+    metric = HaversineMetric(read_written_points(points, "lat,lon"))
     table = metric.table()
     for i in range(len(points)):
         for j in range(i):
-            exact = on_the_sphere(points[i], points[j])
+            exact = sphere_distance(points[i], points[j])
             assert table[i, j] <= exact <= metric.upper_distances(table[i, j : j + 1])[0]
             assert exact - table[i, j] <= 1e-10
 
 
+@given(
+    st.tuples(st.decimals(-1000, 1000, places=9), st.decimals(-1000, 1000, places=9)),
+    st.tuples(st.integers(-999, 999), st.integers(1, 999)),
+    st.integers(3, 18),
+)
+def test_planar_places_near_one_another_keep_their_distance(place, offset, places) -> None:
+    """``verify`` allows a stored distance to be short by 1e-9 of it, however wide the map is."""
+    near = tuple(Fraction(x) + Fraction(dx, 10**places) for x, dx in zip(place, offset, strict=True))
+    far = (place[0] + 5000, place[1])
+    points = [(f"{a:f}", f"{b:f}") for a, b in (place, far)]
+    with localcontext(prec=60):
+        points.insert(1, tuple(f"{Decimal(x.numerator) / x.denominator:f}" for x in near))
+    distance = Fraction(float(EuclideanMetric(read_written_points(points, "x,y")).table()[0, 1]))
+    square = sum((Fraction(a) - Fraction(b)) ** 2 for a, b in zip(points[0], points[1], strict=True))
+    assert distance**2 <= square
+    assert square * (1 - Fraction(1, 10**9)) ** 2 <= (distance + Fraction(1, 10**24)) ** 2
+
+
+@given(st.decimals("-89.998", "89.998", places=9), st.integers(1, 999), st.integers(0, 999), st.integers(4, 14))
+def test_places_near_one_another_keep_their_distance_up_to_the_poles(latitude, north, east, places) -> None:
+    with localcontext(prec=40):
+        near = (latitude + Decimal(north).scaleb(-places), Decimal("12.5") + Decimal(east).scaleb(-places))
+    points = [(f"{a:f}", f"{b:f}") for a, b in ((latitude, Decimal("12.5")), near, (Decimal(-latitude), Decimal(3)))]
+    distance = HaversineMetric(read_written_points(points, "lat,lon")).table()[0, 1]
+    exact = sphere_distance(*points[:2])
+    assert exact * (1 - mpmath.mpf("1e-9")) - mpmath.mpf("1e-24") <= distance <= exact
+
+
 @pytest.mark.parametrize("cell", ["0.1", "0.3", "0.7", "1", "0.5", "1e-3"])
-def test_planar_grids_mean_the_decimal_of_their_cells(cell) -> None:
-    side = StatedFraction(cell)
-    metric = EuclideanMetric(grid_points(1, 40, side))
+def test_planar_grids_mean_the_written_decimal(cell) -> None:
+    cell_side = StatedFraction(cell)
+    metric = EuclideanMetric(grid_points(1, 40, cell_side))
     for step in range(1, 40):
-        found = Fraction(float(metric.between(0, step)))
-        assert found <= side * step <= Fraction(float(metric.upper_distances(metric.between(0, step))))
-        if Fraction(float(side)) == side:
-            assert found == side * step  # nothing is taken off where doubles hold all
+        distance = Fraction(float(metric.between(0, step)))
+        assert distance <= cell_side * step <= Fraction(float(metric.upper_distances(metric.between(0, step))))
+        if Fraction(float(cell_side)) == cell_side:
+            assert distance == cell_side * step  # nothing is taken off where doubles hold all
 
 
 @pytest.mark.parametrize("corner", [(41.66, 12.24), (0.0, 0.0), (-89.9, 179.0), (67.123456789, -180.0)])
-def test_grids_on_the_sphere_are_the_formula_s(corner) -> None:
-    side, rows, cols = StatedFraction("0.3"), 3, 4
-    metric = HaversineMetric(grid_points(rows, cols, side, corner))
+def test_grids_on_the_sphere_match_the_formula(corner) -> None:
+    cell_side, rows, cols = StatedFraction("0.3"), 3, 4
+    metric = HaversineMetric(grid_points(rows, cols, cell_side, corner))
     with mpmath.workdps(60):
         degrees = 180 / (mpmath.pi * 6371)
         lat0, lon0 = (mpmath.mpf(Fraction(c).numerator) / Fraction(c).denominator for c in corner)
-        step = mpmath.mpf(side.numerator) / side.denominator * degrees
+        step = mpmath.mpf(cell_side.numerator) / cell_side.denominator * degrees
         places = [
             (lat0 + r * step, lon0 + c * step / mpmath.cos(lat0 * mpmath.pi / 180))
             for r in range(rows)
@@ -101,8 +132,8 @@ def test_grids_on_the_sphere_are_the_formula_s(corner) -> None:
                 a, b, east = (x * mpmath.pi / 180 for x in (lat_a, lat_b, lon_a - lon_b))
                 h = mpmath.sin((a - b) / 2) ** 2 + mpmath.cos(a) * mpmath.cos(b) * mpmath.sin(east / 2) ** 2
                 exact = 2 * 6371 * mpmath.asin(mpmath.sqrt(h))
-                found = metric.between(i, j)
-                assert found <= exact <= metric.upper_distances(found)
+                distance = metric.between(i, j)
+                assert distance <= exact <= metric.upper_distances(distance)
 
 
 @given(st.lists(st.decimals("0.001", 20, places=4), min_size=1, max_size=8))
@@ -113,9 +144,9 @@ def test_roads_are_the_sums_of_their_decimals(lengths) -> None:
     for i in range(len(lengths) + 1):
         for j in range(i + 1, len(lengths) + 1):
             exact = sum(map(Fraction, lengths[i:j]), Fraction(0))
-            found = metric.between(i, j)
-            assert Fraction(float(found)) <= exact <= Fraction(float(metric.upper_distances(found)))
-            assert float(found) == pytest.approx(float(exact), rel=1e-9)
+            distance = metric.between(i, j)
+            assert Fraction(float(distance)) <= exact <= Fraction(float(metric.upper_distances(distance)))
+            assert float(distance) == pytest.approx(float(exact), rel=1e-9)
 
 
 def square(points: np.ndarray) -> np.ndarray:
@@ -127,7 +158,7 @@ def square(points: np.ndarray) -> np.ndarray:
 @often("dim", [15, 16, 17, 300, 1024, 1025], [15, 16, 17, 300, 1025])
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1e-160, 1e-70, 1.0, 1e6, 1e150]), st.sampled_from([0.0, 1e3]))
 @settings(max_examples=5)
-def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):
+def test_no_distance_exceeds_the_exact_one(dim, seed, scale, away):
     rng = np.random.default_rng(seed)
     points = rng.normal(size=(70, dim)) * scale + away * scale  # far from the origin digits cancel
     points[1] = points[0]
@@ -137,18 +168,18 @@ def test_no_distance_is_above_the_exact_one(dim, seed, scale, away):
     assert (np.diag(table) == 0).all()
     assert table[0, 1] == 0
     i, j = rng.integers(70, size=(2, 5))
-    one = np.empty(5)
-    distances_of_pairs(points, points, np.zeros((0, dim)), np.zeros((0, dim)), i, j, one)
-    assert (one == table[i, j]).all()
-    assert (one == euclidean(points[i], points[j])).all()
+    distances = np.empty(5)
+    distances_of_pairs(points, points, np.zeros((0, dim)), np.zeros((0, dim)), i, j, distances)
+    assert (distances == table[i, j]).all()
+    assert (distances == euclidean(points[i], points[j])).all()
     i, j = np.append(i, [0, 2]), np.append(j, [2, 3])
-    above = upper_distances(table[i, j])
-    for a, b, low, high in zip(i, j, table[i, j], above, strict=True):
+    upper = upper_distances(table[i, j])
+    for a, b, low, high in zip(i, j, table[i, j], upper, strict=True):
         exact = sum((Fraction(x) - Fraction(y)) ** 2 for x, y in zip(points[a], points[b], strict=True))
         assert Fraction(float(low)) ** 2 <= exact <= Fraction(float(high)) ** 2
 
 
-def test_orders_of_rows_and_blocks_change_nothing():
+def test_orders_and_blocks_change_nothing():
     points = np.random.default_rng(0).normal(size=(200, 50))
-    turned = np.random.default_rng(1).permutation(200)
-    assert (square(points)[np.ix_(turned, turned)] == square(points[turned])).all()
+    permutation = np.random.default_rng(1).permutation(200)
+    assert (square(points)[np.ix_(permutation, permutation)] == square(points[permutation])).all()

@@ -20,8 +20,8 @@ from privopt import checker
 from privopt.arrays import no_doubles
 from privopt.checker.exact import ONE
 from privopt.errors import InputError, UsageError
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_metric_dp.checkers.matrix import TOTAL, Matrix
 from privopt_metric_dp.space.distance_table import MatrixMetric
@@ -41,26 +41,26 @@ epsilon = {epsilon}
 SQUARE = {"points.csv": "id,x,y\na,0,0\nb,0.5,0.1\nc,1.1,0\nd,.1,.7\n"}
 
 
-def solved(
+def solve_files(
     tmp: Path,
     files: dict,
     *,
     records: str = 'points = "points.csv"',
     distance: str = 'kind = "euclidean"',
     epsilon: float = 1.0,
-    within: str | None = None,
+    limit: str | None = None,
     utility: str = 'kind = "distance"',
     **options,
 ) -> Path:
     source = tmp / "in"
     source.mkdir(parents=True)
-    for name, held in files.items():
-        np.save(source / name, held) if isinstance(held, np.ndarray) else (source / name).write_text(held)
-    near = "" if within is None else f"neighbours_within = {within}"
-    text = TEXT.format(records=records, distance=distance, epsilon=repr(epsilon), within=near, utility=utility)
+    for name, contents in files.items():
+        np.save(source / name, contents) if isinstance(contents, np.ndarray) else (source / name).write_text(contents)
+    limit_line = "" if limit is None else f"neighbours_within = {limit}"
+    text = TEXT.format(records=records, distance=distance, epsilon=repr(epsilon), within=limit_line, utility=utility)
     (source / "problem.toml").write_text(text)
-    asked = Options(**{"method": "full", "solver": "highs", **options})
-    return solve("optimal-lp", source / "problem.toml", tmp / "out", asked).folder
+    solve_options = Options(**{"method": "full", "solver": "highs", **options})
+    return solve("optimal-lp", source / "problem.toml", tmp / "out", solve_options).folder
 
 
 def hold(folder: Path) -> dict:
@@ -72,25 +72,25 @@ def hold(folder: Path) -> dict:
 
 
 @pytest.mark.parametrize("base", ["town", "twins", "roads", "table", "grid"])
-def test_stored_distances_hold_up_to_the_exact_ones(tmp_path, base):
+def test_stored_distances_may_reach_the_exact_ones(tmp_path, base):
     """And no bit beyond: the corpus of forgeries has that of each pair."""
     folder = make(base, tmp_path)
     exact = np.array(exact_distances(folder))
     hold(rewrite(folder, distances=lambda d: exact))
 
 
-def test_stored_distances_at_the_exact_ones_imply_what_rounded_ones_do(tmp_path):
+def test_exact_distances_imply_like_rounded_ones(tmp_path):
     """Two steps at their exact lengths are longer than the way over both, rounded down."""
     files = {"points.csv": "id\na\nb\nc\n", "roads.csv": "from,to,km\na,b,0.31\nb,c,0.42\n"}
-    folder = solved(tmp_path, files, distance=ROADS)
+    folder = solve_files(tmp_path, files, distance=ROADS)
     exact = np.array(exact_distances(folder))
     assert (np.load(folder / "mechanism.npz")["distances"] < exact).all()
     hold(rewrite(folder, distances=lambda d: exact))
 
 
 def test_whole_numbers_that_are_no_doubles():
-    whole = np.array([[2**53 + 1, 2**60 + 2**8, 2**64 - 1], [0, 1, 2**53]], dtype=np.uint64)
-    assert no_doubles(whole).tolist() == [[True, False, True], [False] * 3]
+    numbers = np.array([[2**53 + 1, 2**60 + 2**8, 2**64 - 1], [0, 1, 2**53]], dtype=np.uint64)
+    assert no_doubles(numbers).tolist() == [[True, False, True], [False] * 3]
     assert no_doubles(np.array([-(2**53) - 1, -(2**63), 2**63 - 1])).tolist() == [True, False, True]
     assert not no_doubles(np.array([np.inf, np.nan, 1e300])).any()
 
@@ -102,16 +102,16 @@ WHOLE = {
 }
 
 
-@by_pairs("what, number", WHOLE, [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
-def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, number):
-    name, records, distance, utility = WHOLE[what]
-    ones = np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)
-    files = dict.fromkeys(("d.npy", name), ones)
-    asked = {"records": records, "distance": distance, "utility": utility}
-    folder = solved(tmp_path / "small", files, **asked)
-    with pytest.raises(InputError, match=rf"row 0, column 1 \(from 0\): expected .*2\^53.*, got {number}"):
-        solved(tmp_path / "large", {**files, name: ones * np.uint64(number)}, epsilon=1e-16, **asked)
-    np.save(folder / "problem" / name, ones * np.uint64(number))
+@by_pairs("name_of_table, number", WHOLE, [2**53 + 1, 2**60 + 2**8 - 1, 2**62 - 1])
+def test_both_programs_refuse_inexact_numbers(tmp_path, name_of_table, number):
+    name, records, distance, utility = WHOLE[name_of_table]
+    unit_table = np.ones((3, 3), dtype=np.uint64) - np.eye(3, dtype=np.uint64)
+    files = dict.fromkeys(("d.npy", name), unit_table)
+    settings = {"records": records, "distance": distance, "utility": utility}
+    folder = solve_files(tmp_path / "small", files, **settings)
+    with pytest.raises(InputError, match=rf"row 0, column 1 \(from 0\): .*2\^53.*{number}"):
+        solve_files(tmp_path / "large", {**files, name: unit_table * np.uint64(number)}, epsilon=1e-16, **settings)
+    np.save(folder / "problem" / name, unit_table * np.uint64(number))
     mend(folder)
     with pytest.raises(InputError, match=r"2\^53"):
         verify(folder)
@@ -119,13 +119,13 @@ def test_whole_numbers_that_are_no_doubles_are_refused_by_both(tmp_path, what, n
     assert (checker.check(folder, lines.append), lines[-1][:17]) == (2, "cannot be checked")
 
 
-def test_large_whole_numbers_that_are_doubles_hold(tmp_path):
+def test_large_numbers_that_are_doubles_hold(tmp_path):
     table = (1 - np.eye(3)).astype(np.int64) * 2**60
     matrix = 'kind = "matrix"\nmatrix = "d.npy"'
-    hold(solved(tmp_path, {"d.npy": table}, records="count = 3", distance=matrix, epsilon=1e-18))
+    hold(solve_files(tmp_path, {"d.npy": table}, records="count = 3", distance=matrix, epsilon=1e-18))
 
 
-def test_arrays_of_whole_numbers_that_are_no_doubles_are_refused_in_memory():
+def test_refuses_inexact_numbers_in_memory():
     large = np.array([[0, 2**53 + 1], [2**53 + 1, 0]])
     with pytest.raises(UsageError, match=r"2\^53"):
         Space(ids=("a", "b"), coordinates=large, kind="planar")
@@ -156,30 +156,30 @@ TWINS = {
 }
 
 
-@by_pairs("kind, within", TWINS, [None, 1.5])
-def test_records_at_distance_0_hold_of_both(tmp_path, kind, within):
-    files, asked = TWINS[kind]
-    hold(solved(tmp_path, files, within=within, **asked))
+@by_pairs("kind, limit", TWINS, [None, 1.5])
+def test_records_at_distance_0_hold(tmp_path, kind, limit):
+    files, settings = TWINS[kind]
+    hold(solve_files(tmp_path, files, limit=limit, **settings))
 
 
-def test_tables_of_longer_floats_are_refused(tmp_path):
+def test_refuses_tables_of_longer_floats(tmp_path):
     table = (1 - np.eye(3)).astype(np.longdouble)
     if table.dtype.itemsize == 8:
         pytest.skip("no longer floats here")
     with pytest.raises(InputError, match="type"):
-        solved(tmp_path, {"d.npy": table}, records="count = 3", distance='kind = "matrix"\nmatrix = "d.npy"')
+        solve_files(tmp_path, {"d.npy": table}, records="count = 3", distance='kind = "matrix"\nmatrix = "d.npy"')
 
 
 @pytest.mark.parametrize("gap", ["1", "1.5", "1e9", "inf", "nan", "0"])
-def test_a_gap_that_calls_anything_optimal_is_refused(tmp_path, gap):
-    done = run("solve", "optimal-lp", "none.toml", "--out", str(tmp_path / "out"), "--gap", gap)
-    assert done.exit_code == 2
-    assert "below 1" in done.output
+def test_refuses_gap_that_accepts_anything(tmp_path, gap):
+    completed = run("solve", "optimal-lp", "none.toml", "--out", str(tmp_path / "out"), "--gap", gap)
+    assert completed.exit_code == 2
+    assert "below 1" in completed.output
     with pytest.raises(UsageError, match="gap"):
-        solved(tmp_path, SQUARE, gap=float(gap))
+        solve_files(tmp_path, SQUARE, gap=float(gap))
 
 
-def least(folder: Path) -> Fraction:
+def exact_loss(folder: Path) -> Fraction:
     """Return the exact loss of this very release, rounded up, by the checker's arithmetic."""
     names = [str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()]
     result = json.loads((folder / "result.json").read_text())
@@ -188,16 +188,16 @@ def least(folder: Path) -> Fraction:
     losses, total = matrix.losses, 0
     for k in range(matrix.width):
         columns = zip(losses.column(k), losses.prior, (row[k] for row in matrix.rows), strict=True)
-        total += sum(cost * share * weight for cost, share, weight in columns)
+        total += sum(cost * weight_part * weight for cost, weight_part, weight in columns)
     return Fraction(total, losses.whole * TOTAL * ONE) + Fraction(1, 2**70)
 
 
-def far_target(seed: int, far: str, side: float, digits: int) -> dict:
+def far_target(seed: int, far_km: str, side_km: float, digits: int) -> dict:
     rng, names = random.Random(seed), "abcdefgh"
-    rows = [f"{a},{b},{rng.random() * side:.{digits}f}" for a, b in itertools.pairwise(names)]
+    rows = [f"{a},{b},{rng.random() * side_km:.{digits}f}" for a, b in itertools.pairwise(names)]
     return {
         "points.csv": "id\n" + "\n".join(names) + "\n",
-        "roads.csv": "\n".join(["from,to,km", *rows, f"h,z,{far}", ""]),
+        "roads.csv": "\n".join(["from,to,km", *rows, f"h,z,{far_km}", ""]),
         "t.csv": "id,weight\nz,1\n",
     }
 
@@ -210,23 +210,28 @@ FAR = [("100.7", 1e-2, 6), ("12000.3", 1e-3, 6), ("12000.3", 1e-4, 8), ("1000000
 
 
 @by_pairs("seed, roads", [1, 0], FAR)
-def test_travel_to_a_far_target_is_bounded_by_what_it_costs(tmp_path, seed, roads):
-    far, side, digits = roads
-    folder = solved(
-        tmp_path, far_target(seed, far, side, digits), distance=ROADS, epsilon=2 / side, utility=TARGET, gap=1e-12
+def test_travel_to_a_far_target_is_bounded(tmp_path, seed, roads):
+    far_km, side_km, digits = roads
+    folder = solve_files(
+        tmp_path,
+        far_target(seed, far_km, side_km, digits),
+        distance=ROADS,
+        epsilon=2 / side_km,
+        utility=TARGET,
+        gap=1e-12,
     )
     objective = hold(folder)
     assert objective["gap"] < 1e-6
-    assert Fraction(objective["lower_bound"]) <= least(folder)
+    assert Fraction(objective["lower_bound"]) <= exact_loss(folder)
 
 
 @first_alone("seed", [0, 1])
-def test_travel_over_roads_without_a_unit_is_bounded_too(tmp_path, seed):
+def test_travel_without_a_unit_is_bounded(tmp_path, seed):
     files = far_target(seed, "1000000000", 1e-4, 9)  # 10^18 units of 10^-9 km: no doubles
-    folder = solved(tmp_path, files, distance=ROADS, epsilon=1e4, utility=TARGET)
+    folder = solve_files(tmp_path, files, distance=ROADS, epsilon=1e4, utility=TARGET)
     objective = json.loads((folder / "result.json").read_text())["objective"]
     assert verify(folder).complaints == ()
-    assert Fraction(objective["lower_bound"]) <= least(folder)
+    assert Fraction(objective["lower_bound"]) <= exact_loss(folder)
 
 
 LIMITS = [  # the last double below the root of 13, the root itself as a double, decimals that are reached exactly
@@ -240,27 +245,29 @@ LIMITS = [  # the last double below the root of 13, the root itself as a double,
 
 
 @pytest.mark.parametrize(("points", "limit"), LIMITS)
-def test_a_limit_that_distances_reach_is_read_alike(tmp_path, points, limit):
-    assert hold(solved(tmp_path, {"points.csv": points}, within=limit))["gap"] < 1e-6
+def test_limit_equal_to_distances_is_read_equally(tmp_path, points, limit):
+    assert hold(solve_files(tmp_path, {"points.csv": points}, limit=limit))["gap"] < 1e-6
 
 
 @often("seed", range(6), range(2, 5))
-def test_limits_at_some_distance_of_whole_points(tmp_path, seed):
+def test_limits_at_distances_of_whole_points(tmp_path, seed):
     rng = random.Random(seed)
     points = list(dict.fromkeys((rng.randint(0, 9), rng.randint(0, 9)) for _ in range(5)))
     ways = sorted({float(np.hypot(a[0] - b[0], a[1] - b[1])) for a in points for b in points if a != b})
     text = "id,x,y\n" + "".join(f"p{i},{x},{y}\n" for i, (x, y) in enumerate(points))
-    assert hold(solved(tmp_path, {"points.csv": text}, epsilon=0.3, within=repr(ways[len(ways) // 2])))["gap"] < 1e-6
+    assert (
+        hold(solve_files(tmp_path, {"points.csv": text}, epsilon=0.3, limit=repr(ways[len(ways) // 2])))["gap"] < 1e-6
+    )
 
 
 def test_limits_along_roads_are_decimals(tmp_path):
     files = {"points.csv": "id\na\nb\nc\nd\n", "roads.csv": "from,to,km\na,b,0.1\nb,c,0.2\nc,d,0.3\n"}
-    assert hold(solved(tmp_path, files, distance=ROADS, within="0.3"))["gap"] < 1e-6
+    assert hold(solve_files(tmp_path, files, distance=ROADS, limit="0.3"))["gap"] < 1e-6
 
 
-def scattered(seed: int, corner: tuple[float, float], side: float, digits: int, names: str) -> dict:
+def scatter_files(seed: int, corner: tuple[float, float], side_length: float, digits: int, names: str) -> dict:
     rng = random.Random(seed)
-    rows = [f"p{i}," + ",".join(f"{at + rng.random() * side:.{digits}f}" for at in corner) for i in range(6)]
+    rows = [f"p{i}," + ",".join(f"{base + rng.random() * side_length:.{digits}f}" for base in corner) for i in range(6)]
     return {"points.csv": "\n".join([f"id,{names}", *rows, ""])}
 
 
@@ -274,16 +281,16 @@ SMALL = [
 
 
 @by_pairs("seed, places", [0, 1], SMALL)
-def test_small_places_far_from_the_origin_are_as_far_apart_as_written(tmp_path, seed, places):
-    kind, corner, side, per_km = places
+def test_distant_small_places_keep_their_distances(tmp_path, seed, places):
+    kind, corner, side_length, per_km = places
     names = "x,y" if kind == "euclidean" else "lat,lon"
-    files = scattered(seed, corner, side, 10, names)
-    folder = solved(tmp_path, files, distance=f'kind = "{kind}"', epsilon=3 / (side * per_km), gap=1e-12)
+    files = scatter_files(seed, corner, side_length, 10, names)
+    folder = solve_files(tmp_path, files, distance=f'kind = "{kind}"', epsilon=3 / (side_length * per_km), gap=1e-12)
     objective = hold(folder)
     assert objective["gap"] < 1e-6
-    assert Fraction(objective["lower_bound"]) <= least(folder)
+    assert Fraction(objective["lower_bound"]) <= exact_loss(folder)
 
 
-def test_steps_of_a_millimetre_a_thousand_million_kilometres_away(tmp_path):
+def test_millimetre_steps_at_huge_distances(tmp_path):
     text = "id,x,y\na,1000000000,0\nb,1000000000.000001,0\nc,1000000000,0.000001\n"
-    hold(solved(tmp_path, {"points.csv": text}, epsilon=1e6))
+    hold(solve_files(tmp_path, {"points.csv": text}, epsilon=1e6))

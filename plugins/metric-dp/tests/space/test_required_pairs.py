@@ -48,57 +48,57 @@ def test_every_pair_in_order(kind: str) -> None:
     assert pairs.dtype == np.int64
 
 
-def test_all_pairs_are_there_once_while_somebody_holds_them() -> None:
-    held, _ = required_pairs(metric_of("3"))
-    again, _ = required_pairs(metric_of("matrix"))
-    assert again is held
-    assert not held.flags.writeable
+def test_all_pairs_are_shared() -> None:
+    first_pairs, _ = required_pairs(metric_of("3"))
+    second_pairs, _ = required_pairs(metric_of("matrix"))
+    assert second_pairs is first_pairs
+    assert not first_pairs.flags.writeable
     assert len(required_pairs(metric_of("3", 61))[0]) == 61 * 30
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("share", [0.0, 0.02, 0.3, 0.9, 1.0])
-def test_pairs_within_a_distance_are_decided_on_the_doubles(kind: str, share: float) -> None:
+@pytest.mark.parametrize("quantile", [0.0, 0.02, 0.3, 0.9, 1.0])
+def test_limits_compare_doubles(kind: str, quantile: float) -> None:
     metric = metric_of(kind)
     table = metric.table()
     i, j = np.triu_indices(metric.size, 1)
-    within = float(np.quantile(table[i, j], share, method="lower"))  # a distance that occurs
-    for limit in (within, float(np.nextafter(within, 0)), float(np.nextafter(within, np.inf))):
+    limit_km = float(np.quantile(table[i, j], quantile, method="lower"))  # a distance that occurs
+    for limit in (limit_km, float(np.nextafter(limit_km, 0)), float(np.nextafter(limit_km, np.inf))):
         pairs, distances = required_pairs(metric, limit)
-        near = table[i, j] <= limit
-        assert (pairs == np.column_stack([i, j])[near]).all()
-        assert (distances == table[i, j][near]).all()
+        is_near = table[i, j] <= limit
+        assert (pairs == np.column_stack([i, j])[is_near]).all()
+        assert (distances == table[i, j][is_near]).all()
 
 
-def test_no_pair_near_enough() -> None:
+def test_no_pair_is_near_enough() -> None:
     pairs, distances = required_pairs(metric_of("grid"), 0.1)
     assert pairs.shape == (0, 2)
     assert distances.shape == (0,)
     assert reduce_pairs(pairs, distances).shape == (0,)
 
 
-@pytest.mark.parametrize("within", [-1.0, float("nan")])
-def test_a_limit_that_is_none(within: float) -> None:
+@pytest.mark.parametrize("limit", [-1.0, float("nan")])
+def test_refuses_invalid_limit(limit: float) -> None:
     with pytest.raises(InputError, match="neighbours_within"):
-        required_pairs(metric_of("grid"), within)
+        required_pairs(metric_of("grid"), limit)
 
 
 def closure(n: int, pairs: np.ndarray, distances: np.ndarray) -> list[list[Fraction | None]]:
     """Floyd and Warshall in fractions."""
     table: list[list[Fraction | None]] = [[Fraction(0) if a == b else None for b in range(n)] for a in range(n)]
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
-        found = table[i][j]
-        if found is None or Fraction(d) < found:
+        known_length = table[i][j]
+        if known_length is None or Fraction(d) < known_length:
             table[i][j] = table[j][i] = Fraction(d)
     for via in range(n):
         for a in range(n):
-            one = table[a][via]
-            if one is None:
+            first_part = table[a][via]
+            if first_part is None:
                 continue
             for b in range(n):
-                two, known = table[via][b], table[a][b]
-                if two is not None and (known is None or one + two < known):
-                    table[a][b] = one + two
+                second_part, direct = table[via][b], table[a][b]
+                if second_part is not None and (direct is None or first_part + second_part < direct):
+                    table[a][b] = first_part + second_part
     return table
 
 
@@ -111,61 +111,59 @@ weight = st.one_of(
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[int, np.ndarray, np.ndarray]:
     n = draw(st.integers(2, 8))
-    every = [(a, b) for a in range(n) for b in range(a + 1, n)]
-    pairs = draw(st.lists(st.sampled_from(every), min_size=1, max_size=len(every), unique=True))
+    all_pairs = [(a, b) for a in range(n) for b in range(a + 1, n)]
+    pairs = draw(st.lists(st.sampled_from(all_pairs), min_size=1, max_size=len(all_pairs), unique=True))
     distances = draw(st.lists(weight, min_size=len(pairs), max_size=len(pairs)))
     return n, np.array(sorted(pairs)), np.array(distances)
 
 
 @settings(max_examples=50)
 @given(graphs())
-def test_the_pairs_kept_imply_all_and_none_of_them_the_others(graph: tuple[int, np.ndarray, np.ndarray]) -> None:
+def test_kept_pairs_imply_all_and_are_minimal(graph: tuple[int, np.ndarray, np.ndarray]) -> None:
     n, pairs, distances = graph
-    keep = reduce_pairs(pairs, distances)
-    assert closure(n, pairs, distances) == closure(n, pairs[keep], distances[keep])
-    assert len(not_implied(pairs[keep], distances[keep], pairs, distances)) == 0
-    for row in np.flatnonzero(keep):
-        others = keep.copy()
-        others[row] = False
-        table = closure(n, pairs[others], distances[others])
+    is_kept = reduce_pairs(pairs, distances)
+    assert closure(n, pairs, distances) == closure(n, pairs[is_kept], distances[is_kept])
+    assert len(not_implied(pairs[is_kept], distances[is_kept], pairs, distances)) == 0
+    for row in np.flatnonzero(is_kept):
+        other_pairs = is_kept.copy()
+        other_pairs[row] = False
+        table = closure(n, pairs[other_pairs], distances[other_pairs])
         i, j = pairs[row]
-        left = table[i][j]
-        assert left is None or left > Fraction(float(distances[row]))
-        assert row in not_implied(pairs[others], distances[others], pairs, distances)
+        path_length = table[i][j]
+        assert path_length is None or path_length > Fraction(float(distances[row]))
+        assert row in not_implied(pairs[other_pairs], distances[other_pairs], pairs, distances)
 
 
 @settings(max_examples=40)
 @given(graphs(), st.data())
-def test_what_is_not_implied_is_decided_in_fractions(
-    graph: tuple[int, np.ndarray, np.ndarray], data: st.DataObject
-) -> None:
+def test_implication_is_decided_in_fractions(graph: tuple[int, np.ndarray, np.ndarray], data: st.DataObject) -> None:
     n, pairs, distances = graph
-    chosen = np.array(data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs))))
+    is_given = np.array(data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs))))
     slack = data.draw(st.sampled_from([0.0, 1e-9, 0.25]))
-    table = closure(n, pairs[chosen], distances[chosen])
-    found = set(not_implied(pairs[chosen], distances[chosen], pairs, distances, slack=slack).tolist())
+    table = closure(n, pairs[is_given], distances[is_given])
+    missing = set(not_implied(pairs[is_given], distances[is_given], pairs, distances, slack=slack).tolist())
     for row, (i, j) in enumerate(pairs.tolist()):
-        way, bound = table[i][j], Fraction(float(distances[row]))
-        if way is None or way > bound * (1 + Fraction(slack)):
-            assert row in found
-        elif way <= bound * (1 + Fraction(slack) - Fraction(1, 2**48)) or way <= bound:
-            assert row not in found
+        path_length, bound = table[i][j], Fraction(float(distances[row]))
+        if path_length is None or path_length > bound * (1 + Fraction(slack)):
+            assert row in missing
+        elif path_length <= bound * (1 + Fraction(slack) - Fraction(1, 2**48)) or path_length <= bound:
+            assert row not in missing
 
 
 @settings(max_examples=40)
 @given(graphs(), st.sampled_from([1e-12, 1e-3, 0.3]))
 def test_slack_keeps_fewer_and_bounds_the_detour(graph: tuple[int, np.ndarray, np.ndarray], slack: float) -> None:
     n, pairs, distances = graph
-    keep = reduce_pairs(pairs, distances, slack=slack)
-    before, after = closure(n, pairs, distances), closure(n, pairs[keep], distances[keep])
+    is_kept = reduce_pairs(pairs, distances, slack=slack)
+    full_table, kept_table = closure(n, pairs, distances), closure(n, pairs[is_kept], distances[is_kept])
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
-        way = after[i][j]
-        assert way is not None
-        assert way <= Fraction(d) * (1 + Fraction(slack))
-        assert before[i][j] is not None
+        path_length = kept_table[i][j]
+        assert path_length is not None
+        assert path_length <= Fraction(d) * (1 + Fraction(slack))
+        assert full_table[i][j] is not None
 
 
-def test_collinear_distances_of_a_grid_are_dropped_only_where_exact() -> None:
+def test_collinear_grid_pairs_are_dropped_exactly() -> None:
     pairs, distances = required_pairs(EuclideanMetric(grid_points(12, 12, 1)))
     exact, loose = reduce_pairs(pairs, distances), reduce_pairs(pairs, distances, slack=1e-12)
     lattice = [np.gcd(abs(a // 12 - b // 12), abs(a % 12 - b % 12)) == 1 for a, b in pairs.tolist()]
@@ -174,26 +172,26 @@ def test_collinear_distances_of_a_grid_are_dropped_only_where_exact() -> None:
     assert (exact | ~loose).all()
 
 
-def test_records_at_one_place_keep_one_way_out() -> None:
+def test_records_at_one_place_keep_one_path() -> None:
     points = np.array([[0, 0], [0, 0], [0, 0], [1, 0], [1, 0], [5, 5]], dtype=float)
     metric = EuclideanMetric(Space(ids=list("abcdef"), coordinates=points, kind="planar"))
     pairs, distances = required_pairs(metric)
-    keep = reduce_pairs(pairs, distances)
-    assert (distances[keep] == 0).sum() == 3
-    assert keep.sum() == 3 + 3
-    assert len(not_implied(pairs[keep], distances[keep], pairs, distances)) == 0
+    is_kept = reduce_pairs(pairs, distances)
+    assert (distances[is_kept] == 0).sum() == 3
+    assert is_kept.sum() == 3 + 3
+    assert len(not_implied(pairs[is_kept], distances[is_kept], pairs, distances)) == 0
 
 
 def test_needed_pairs_are_the_reduced_ones() -> None:
     metric = metric_of("grid")
     pairs, distances = required_pairs(metric, 0.9)
-    kept = reduce_pairs(pairs, distances)
-    needed, lengths = needed_pairs(metric, lambda: (pairs, distances), within=0.9)
-    assert (needed == pairs[kept]).all()
-    assert (lengths == distances[kept]).all()
+    reduced = reduce_pairs(pairs, distances)
+    needed_rows, lengths = needed_pairs(metric, lambda: (pairs, distances), within=0.9)
+    assert (needed_rows == pairs[reduced]).all()
+    assert (lengths == distances[reduced]).all()
 
 
-def test_infinite_distances_ask_for_nothing() -> None:
+def test_infinite_distances_require_nothing() -> None:
     pairs, distances = np.array([[0, 1], [1, 2]]), np.array([1.0, np.inf])
     assert reduce_pairs(pairs, distances).tolist() == [True, False]
     assert not_implied(pairs[:1], distances[:1], pairs, distances).tolist() == []
@@ -202,27 +200,27 @@ def test_infinite_distances_ask_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("pairs", "distances"), [([[0, 1]], [-1.0]), ([[0, 1]], [float("nan")]), ([[0, 1]], [1.0, 2.0]), ([[-1, 1]], [1.0])]
 )
-def test_pairs_that_are_none(pairs: list[list[int]], distances: list[float]) -> None:
+def test_refuses_invalid_pairs(pairs: list[list[int]], distances: list[float]) -> None:
     with pytest.raises(InputError, match="pairs"):
         reduce_pairs(np.array(pairs), np.array(distances))
 
 
 @settings(max_examples=40)
 @given(st.integers(1, 12), st.data())
-def test_components_are_those_of_the_graph(n: int, data: st.DataObject) -> None:
+def test_components_match_networkx(n: int, data: st.DataObject) -> None:
     node = st.integers(0, n - 1)
     pairs = data.draw(st.lists(st.tuples(node, node), max_size=12))
     labels = components(n, np.array(pairs, dtype=np.int64).reshape(-1, 2))
     graph = nx.Graph(pairs)
     graph.add_nodes_from(range(n))
-    wanted = {frozenset(part) for part in nx.connected_components(graph)}
-    assert {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())} == wanted
-    assert list(dict.fromkeys(labels.tolist())) == list(range(len(wanted)))
+    expected = {frozenset(part) for part in nx.connected_components(graph)}
+    assert {frozenset(np.flatnonzero(labels == label).tolist()) for label in set(labels.tolist())} == expected
+    assert list(dict.fromkeys(labels.tolist())) == list(range(len(expected)))
 
 
-def test_four_thousand_neighbours_take_seconds() -> None:
+def test_reduces_four_thousand_neighbours() -> None:
     metric = EuclideanMetric(grid_points(63, 63, 0.3))
     pairs, distances = required_pairs(metric, 0.3 * 4.5)
-    keep = reduce_pairs(pairs, distances)
+    is_kept = reduce_pairs(pairs, distances)
     assert len(pairs) > 120_000
-    assert len(not_implied(pairs[keep], distances[keep], pairs, distances)) == 0
+    assert len(not_implied(pairs[is_kept], distances[is_kept], pairs, distances)) == 0

@@ -23,13 +23,13 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 from privopt_metric_dp.space.roads import Roads
 
 
-def plain(ids: Any) -> Space:
+def plain_space(ids: Any) -> Space:
     return Space(ids=ids)
 
 
 def scipy_table(roads: Roads, tails: list[str], heads: list[str], km: np.ndarray, *, directed: bool) -> np.ndarray:
     """All shortest paths by scipy from the edges as they are in the file."""
-    number = {name: at for at, name in enumerate(roads.nodes)}
+    number = {name: index for index, name in enumerate(roads.nodes)}
     best: dict[tuple[int, int], float] = {}
     for a, b, length in zip(tails, heads, km.tolist(), strict=True):
         for edge in [(number[a], number[b])] + ([] if directed else [(number[b], number[a])]):
@@ -53,34 +53,34 @@ def rome99() -> tuple[list[str], list[str], np.ndarray]:
     return [r[1] for r in rows], [r[2] for r in rows], np.array([float(r[3]) for r in rows])
 
 
-def test_rome_cells_equal_scipy(cells: tuple[list[str], list[str], np.ndarray]) -> None:
+def test_rome_cells_match_scipy(cells: tuple[list[str], list[str], np.ndarray]) -> None:
     roads = Roads(*cells)
-    metric = RoadMetric(roads, plain(roads.nodes))
+    metric = RoadMetric(roads, plain_space(roads.nodes))
     table = metric.table()
     assert roads.exact
     assert (table == table.T).all()
     np.testing.assert_allclose(table, scipy_table(roads, *cells, directed=False), rtol=1e-13)
     pairs, distances = required_pairs(metric)
     assert (distances == table[pairs[:, 0], pairs[:, 1]]).all()
-    needed, lengths = needed_pairs(metric, lambda: (pairs, distances))
-    assert len(needed) == 4764  # each published edge is the only shortest way between its ends
-    assert len(not_implied(needed, lengths, pairs, distances)) == 0
+    needed_rows, lengths = needed_pairs(metric, lambda: (pairs, distances))
+    assert len(needed_rows) == 4764  # each published edge is the only shortest way between its ends
+    assert len(not_implied(needed_rows, lengths, pairs, distances)) == 0
 
 
-def test_one_way_travel_is_the_same_however_many_ask() -> None:
+def test_one_way_travel_is_independent_of_batch() -> None:
     """Sums of doubles depend on the end that a search starts from, and a record's own cost must be 0 exactly."""
     rng = np.random.default_rng(3)
     tails, heads = rng.integers(60, size=(2, 400))
-    apart = tails != heads
-    names = [f"n{place}" for place in range(60)]
+    is_distinct = tails != heads
+    names = [f"n{number}" for number in range(60)]
     around = np.arange(60), (np.arange(60) + 1) % 60
-    tails, heads = np.concatenate([around[0], tails[apart]]), np.concatenate([around[1], heads[apart]])
+    tails, heads = np.concatenate([around[0], tails[is_distinct]]), np.concatenate([around[1], heads[is_distinct]])
     roads = Roads([names[t] for t in tails], [names[h] for h in heads], rng.uniform(0.1, 3, len(tails)), directed=True)
     targets = names[:20]
     assert (roads.travel(names, targets)[:7] == roads.travel(names[:7], targets)).all()
 
 
-def test_rome_cells_travel_cost_equals_its_definition(cells: tuple[list[str], list[str], np.ndarray]) -> None:
+def test_travel_cost_of_rome_matches_definition(cells: tuple[list[str], list[str], np.ndarray]) -> None:
     roads = Roads(*cells)
     rng = np.random.default_rng(0)
     records, targets = rng.permutation(len(roads))[:60], rng.permutation(len(roads))[:200]
@@ -90,46 +90,46 @@ def test_rome_cells_travel_cost_equals_its_definition(cells: tuple[list[str], li
     table = scipy_table(roads, *cells, directed=False)
     np.testing.assert_allclose(travel, table[records][:, targets], rtol=1e-13)
     cost = travel_cost(travel, None, weights)
-    apart = np.abs(table[records][:, None, targets] - table[records][None][:, :, targets])
-    np.testing.assert_allclose(cost, (apart * weights).sum(axis=2) / weights.sum(), rtol=1e-12, atol=1e-12)
+    differences = np.abs(table[records][:, None, targets] - table[records][None][:, :, targets])
+    np.testing.assert_allclose(cost, (differences * weights).sum(axis=2) / weights.sum(), rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("directed", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_rome99_equals_scipy_to_the_bit(rome99: tuple[list[str], list[str], np.ndarray], directed: bool) -> None:
+def test_rome99_matches_scipy_to_the_bit(rome99: tuple[list[str], list[str], np.ndarray], directed: bool) -> None:
     roads = Roads(*rome99, directed=directed)
     table = scipy_table(roads, *rome99, directed=directed)
-    some = np.array(roads.nodes)[np.random.default_rng(1).permutation(len(roads))[:300]]
-    places = roads.positions(some)
-    assert (roads.travel(some, some) == table[np.ix_(places, places)]).all()
-    assert (roads.travel(some[:20], some) == table[np.ix_(places[:20], places)]).all()
+    node_names = np.array(roads.nodes)[np.random.default_rng(1).permutation(len(roads))[:300]]
+    places = roads.positions(node_names)
+    assert (roads.travel(node_names, node_names) == table[np.ix_(places, places)]).all()
+    assert (roads.travel(node_names[:20], node_names) == table[np.ix_(places[:20], places)]).all()
     if not directed:
-        metric = RoadMetric(roads, plain(some))
+        metric = RoadMetric(roads, plain_space(node_names))
         assert (metric.table() == table[np.ix_(places, places)]).all()
-        i, j = np.triu_indices(len(some), 1)
+        i, j = np.triu_indices(len(node_names), 1)
         assert (metric.between(j, i) == table[places[i], places[j]]).all()
-        within = float(np.median(metric.between(i, j)))
-        pairs, distances = required_pairs(metric, within)
-        near = table[places[i], places[j]] <= within
-        assert (pairs == np.column_stack([i, j])[near]).all()
-        assert (distances == table[places[i], places[j]][near]).all()
+        limit = float(np.median(metric.between(i, j)))
+        pairs, distances = required_pairs(metric, limit)
+        is_near = table[places[i], places[j]] <= limit
+        assert (pairs == np.column_stack([i, j])[is_near]).all()
+        assert (distances == table[places[i], places[j]][is_near]).all()
 
 
-def test_one_way_streets_of_rome_equal_scipy() -> None:
+def test_one_way_streets_of_rome_match_scipy() -> None:
     with data_path("lrgeo_rome", "roma_edges.csv").open() as file:
         rows = list(csv.DictReader(file))
     tails, heads = [r["u"] for r in rows], [r["v"] for r in rows]
     km = np.array([float(r["length"]) / 1000 for r in rows])
-    back = [n for n, r in enumerate(rows) if r["oneway"] == "False"]
-    tails, heads = tails + [heads[n] for n in back], heads + [tails[n] for n in back]
-    km = np.concatenate([km, km[back]])
+    two_way_rows = [n for n, r in enumerate(rows) if r["oneway"] == "False"]
+    tails, heads = tails + [heads[n] for n in two_way_rows], heads + [tails[n] for n in two_way_rows]
+    km = np.concatenate([km, km[two_way_rows]])
     roads = Roads(tails, heads, km, directed=True)
     table = scipy_table(roads, tails, heads, km, directed=True)
-    some = np.random.default_rng(2).permutation(len(roads))[:150]
-    names = np.array(roads.nodes)[some]
-    found, wanted = roads.travel(names, names), table[np.ix_(some, some)]
-    np.testing.assert_allclose(found, wanted, rtol=1e-12)
-    assert np.isinf(wanted).any()
-    assert (wanted != wanted.T).any()
+    node_numbers = np.random.default_rng(2).permutation(len(roads))[:150]
+    names = np.array(roads.nodes)[node_numbers]
+    lengths, expected = roads.travel(names, names), table[np.ix_(node_numbers, node_numbers)]
+    np.testing.assert_allclose(lengths, expected, rtol=1e-12)
+    assert np.isinf(expected).any()
+    assert (expected != expected.T).any()
 
 
 # decimals of metres: sums in doubles depend on their order
@@ -146,9 +146,7 @@ def networks(draw: st.DrawFn) -> tuple[list[str], list[str], np.ndarray]:
 
 @settings(max_examples=60)
 @given(networks(), st.data())
-def test_small_networks_equal_networkx_and_imply_by_few_pairs(
-    edges: tuple[list[str], list[str], np.ndarray], data: st.DataObject
-) -> None:
+def test_small_networks_match_networkx(edges: tuple[list[str], list[str], np.ndarray], data: st.DataObject) -> None:
     roads = Roads(*edges)
     graph = nx.Graph()
     graph.add_nodes_from(roads.nodes)
@@ -156,56 +154,57 @@ def test_small_networks_equal_networkx_and_imply_by_few_pairs(
         if not graph.has_edge(a, b) or graph[a][b]["weight"] > km:
             graph.add_edge(a, b, weight=float(km))
     ways = dict(nx.all_pairs_dijkstra_path_length(graph))
-    chosen = data.draw(st.lists(st.sampled_from(roads.nodes), min_size=1, unique=True))
-    metric = RoadMetric(roads, plain(chosen))
+    chosen_nodes = data.draw(st.lists(st.sampled_from(roads.nodes), min_size=1, unique=True))
+    metric = RoadMetric(roads, plain_space(chosen_nodes))
     table = metric.table()
-    wanted = np.array([[ways[a].get(b, np.inf) for b in chosen] for a in chosen])
-    assert table == pytest.approx(wanted, rel=1e-12, abs=1e-12)
+    expected = np.array([[ways[a].get(b, np.inf) for b in chosen_nodes] for a in chosen_nodes])
+    assert table == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert (table == table.T).all()
     assert (table[:, :, None] + table[None] >= table[:, None]).all()  # the triangle inequality, to the bit
     pairs, distances = required_pairs(metric)
     assert np.isfinite(distances).all()
-    within = data.draw(st.one_of(st.none(), st.sampled_from([0.0, 1.0, *distances.tolist()])))
-    pairs, distances = required_pairs(metric, within)
-    needed, lengths = needed_pairs(metric, lambda: (pairs, distances), within=within)
-    assert (lengths == metric.between(*needed.T)).all()
-    assert len(not_implied(needed, lengths, pairs, distances)) == 0
+    limit = data.draw(st.one_of(st.none(), st.sampled_from([0.0, 1.0, *distances.tolist()])))
+    pairs, distances = required_pairs(metric, limit)
+    needed_rows, lengths = needed_pairs(metric, lambda: (pairs, distances), within=limit)
+    assert (lengths == metric.between(*needed_rows.T)).all()
+    assert len(not_implied(needed_rows, lengths, pairs, distances)) == 0
     if (distances > 0).all():
-        assert (needed == pairs[reduce_pairs(pairs, distances)]).all()
+        assert (needed_rows == pairs[reduce_pairs(pairs, distances)]).all()
 
 
-def test_lengths_too_different_for_exact_sums_are_left_as_they_are() -> None:
+def test_keeps_lengths_too_different_for_sums() -> None:
     roads = Roads(["a", "b", "c"], ["b", "c", "d"], [1e-9, 0.3, 1e6 + 0.1])
-    metric = RoadMetric(roads, plain(["d", "a", "c", "b"]))
+    metric = RoadMetric(roads, plain_space(["d", "a", "c", "b"]))
     assert not roads.exact
     assert metric.implying() is None
     table = metric.table()
     assert (table == table.T).all()
     assert metric.to_outputs().tolist() == table.tolist()
     for i, j, km in ((3, 1, [1e-9]), (1, 2, [1e-9, 0.3]), (1, 0, [1e-9, 0.3, 1e6 + 0.1])):
-        exact, found = sum(map(Fraction, km)), metric.between(i, j)
-        assert exact * (1 - Fraction(1, 10**14)) < Fraction(float(found)) < exact  # less what rounding can have added
-        assert Fraction(float(metric.upper_distances(found))) >= exact
+        exact, pair_lengths = sum(map(Fraction, km)), metric.between(i, j)
+        # less what rounding can have added
+        assert exact * (1 - Fraction(1, 10**14)) < Fraction(float(pair_lengths)) < exact
+        assert Fraction(float(metric.upper_distances(pair_lengths))) >= exact
     pairs, distances = required_pairs(metric, 1.0)
     assert (distances == table[pairs[:, 0], pairs[:, 1]]).all()
-    kept = reduce_pairs(pairs, distances)
-    assert (needed_pairs(metric, lambda: (pairs, distances), within=1.0)[0] == pairs[kept]).all()
+    is_kept = reduce_pairs(pairs, distances)
+    assert (needed_pairs(metric, lambda: (pairs, distances), within=1.0)[0] == pairs[is_kept]).all()
 
 
-def test_lengths_cut_to_the_grid_are_never_above_the_roads() -> None:
+def test_lengths_on_the_grid_are_never_above() -> None:
     km = [0.1, 0.2, 0.7, 1 / 3]
-    metric = RoadMetric(Roads(["a", "b", "c", "d"], ["b", "c", "d", "e"], km), plain(["a", "b", "c", "d", "e"]))
+    metric = RoadMetric(Roads(["a", "b", "c", "d"], ["b", "c", "d", "e"], km), plain_space(["a", "b", "c", "d", "e"]))
     assert metric.roads.exact
-    found = metric.table()[0]
-    for place in range(5):
-        exact = sum(map(Fraction, km[:place]), Fraction(0))
-        assert exact * (1 - Fraction(1, 10**9)) <= Fraction(float(found[place])) <= exact
-        assert Fraction(float(metric.upper_distances(found)[place])) >= exact
+    distances = metric.table()[0]
+    for number in range(5):
+        exact = sum(map(Fraction, km[:number]), Fraction(0))
+        assert exact * (1 - Fraction(1, 10**9)) <= Fraction(float(distances[number])) <= exact
+        assert Fraction(float(metric.upper_distances(distances)[number])) >= exact
 
 
 def test_parallel_edges_loops_and_unreachable_nodes() -> None:
     roads = Roads(["a", "b", "a", "c", "d"], ["b", "a", "a", "c", "e"], [3.0, 2.0, 1.0, 5.0, 0.0])
-    metric = RoadMetric(roads, plain(["a", "b", "c", "d"]), plain(["b", "e"]))
+    metric = RoadMetric(roads, plain_space(["a", "b", "c", "d"]), plain_space(["b", "e"]))
     assert metric.table().tolist() == [[0, 2, np.inf, np.inf], [2, 0, np.inf, np.inf], [np.inf, np.inf, 0, np.inf],
                                        [np.inf, np.inf, np.inf, 0]]  # fmt: skip
     assert metric.to_outputs().tolist() == [[2, np.inf], [0, np.inf], [np.inf, np.inf], [np.inf, 0]]
@@ -217,14 +216,14 @@ def test_travel_follows_one_way_roads() -> None:
     roads = Roads(["a", "b", "c"], ["b", "c", "a"], [1.0, 2.0, 4.0], directed=True)
     assert roads.travel(["a", "b", "c"], ["a", "c"]).tolist() == [[0, 3], [6, 2], [4, 0]]
     with pytest.raises(InputError, match="one-way"):
-        RoadMetric(roads, plain(["a"]))
+        RoadMetric(roads, plain_space(["a"]))
 
 
 def test_faults_name_rows_and_ids() -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         Roads(["a", "b", "c"], ["b", "c", "a"], [1.0, np.nan, -2.0], source="roads.csv")
-    assert [str(f).split(" expected")[0] for f in caught.value.faults] == [
-        "roads.csv: row 3, column km:", "roads.csv: row 4, column km:"]  # fmt: skip
+    rows = [str(fault).partition(", column km")[0] for fault in excinfo.value.faults]
+    assert rows == ["roads.csv: row 3", "roads.csv: row 4"]
     with pytest.raises(InputError, match="at least one"):
         Roads([], [], [])
     roads = Roads(["a"], ["b"], [1.0], source="roads.csv")

@@ -42,7 +42,7 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("file", "more"),
+    ("file", "columns"),
     [
         ("c.csv", ', lat = "latitude", lon = "lng"'),
         ("c.parquet", ', lat = "latitude", lon = "lng"'),
@@ -50,11 +50,11 @@ def files(tmp_path):
         ("g.geojson", ""),
     ],
 )
-def test_every_format_gives_the_same_places(files, file, more):
-    found = places(files, f'points = "{file}"\ncolumns = {{ id = ["state", "county"]{more} }}')
-    assert list(found.ids) == IDS
-    assert np.array_equal(found.coordinates, np.column_stack([LAT, LON]))
-    assert found.kind == "geographic"
+def test_every_format_gives_the_same_places(files, file, columns):
+    read_places = places(files, f'points = "{file}"\ncolumns = {{ id = ["state", "county"]{columns} }}')
+    assert list(read_places.ids) == IDS
+    assert np.array_equal(read_places.coordinates, np.column_stack([LAT, LON]))
+    assert read_places.kind == "geographic"
 
 
 @pytest.mark.parametrize(
@@ -62,59 +62,59 @@ def test_every_format_gives_the_same_places(files, file, more):
     [
         (
             'points = "c.csv"\ncolumns = { id = "county", lat = "latitude", lon = "lng" }',
-            "row 4, column county: expected ids that differ, got Lee",
+            "row 4, column county",
         ),
         (
             'points = "c.csv"\ncolumns = { id = "fips" }',
-            "expected columns fips, lat,lon or x,y, got no column 'fips'",
+            "no column 'fips'",
         ),
-        ('points = "c.csv"\ncolumns = { id = "county" }', "columns lat,lon or x,y"),
+        ('points = "c.csv"\ncolumns = { id = "county" }', "lat,lon or x,y"),
         (
             'points = "c.parquet"\ncolumns = { id = "other", lat = "latitude", lon = "lng" }',
-            "column other: expected text or numbers, got values",
+            "column other: expected",
         ),
-        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "got a file that is not Parquet"),
+        ('points = "c.csv"\ncolumns = { id = "county", geometry = "g" }', "not Parquet"),
         (
             'points = "c.parquet"\ncolumns = { id = "county", geometry = "g" }',
-            "expected one of state, county, latitude, lng, other, got no column 'g'",
+            "no column 'g'",
         ),
-        ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "expected points in well-known binary"),
-        ('count = 3\ncolumns = { id = "county" }', "columns only beside points"),
+        ('points = "c.parquet"\ncolumns = { id = "county", geometry = "lng" }', "well-known binary"),
+        ('count = 3\ncolumns = { id = "county" }', "columns only"),
         (
             'points = "c.csv"\ncolumns = { label = "county" }',
-            "records.columns.label: expected one of id, lat, lon, x, y, name, geometry, got an unknown key",
+            "records.columns.label: expected",
         ),
-        ('points = "bad.geojson"', "expected a FeatureCollection of points"),
-        ('points = "line.geojson"', "column lat: expected a finite number (degrees), got nothing"),
-        ('points = "bad.parquet"', "bad.parquet: expected a table, got a file that is not Parquet"),
+        ('points = "bad.geojson"', "FeatureCollection of points"),
+        ('points = "line.geojson"', "column lat: expected"),
+        ('points = "bad.parquet"', "bad.parquet: expected"),
     ],
 )
-def test_faults_name_the_files_own_columns(files, records, words):
+def test_faults_name_the_columns_of_the_file(files, records, words):
     (files / "bad.geojson").write_text('{"type": "Feature"}')
     (files / "bad.parquet").write_bytes(b"PAR1 and no more")
     line = {"type": "LineString", "coordinates": [[0, 0], [1, 1]]}
     feature = {"type": "Feature", "id": 7, "properties": {}, "geometry": line}
     (files / "line.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as excinfo:
         places(files, records)
-    assert words in str(caught.value)
+    assert words in str(excinfo.value)
 
 
-def test_features_without_a_property_id_have_their_own(tmp_path):
+def test_features_without_property_id_use_their_own(tmp_path):
     point = {"type": "Point", "coordinates": [12.4, 41.9, 30.0]}
     features = [{"type": "Feature", "id": n, "properties": {}, "geometry": point} for n in ("a", "b")]
     (tmp_path / "f.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    found = places(tmp_path, 'points = "f.geojson"')
-    assert (list(found.ids), found.coordinates.tolist()) == (["a", "b"], [[41.9, 12.4]] * 2)
+    read_places = places(tmp_path, 'points = "f.geojson"')
+    assert (list(read_places.ids), read_places.coordinates.tolist()) == (["a", "b"], [[41.9, 12.4]] * 2)
 
 
-def test_metres_of_a_geoparquet_are_refused(tmp_path):
+def test_refuses_geoparquet_in_metres(tmp_path):
     gpd.GeoDataFrame({"id": ["a"]}, geometry=[shapely.Point(1e6, 5e6)], crs=3857).to_parquet(tmp_path / "m.parquet")
-    with pytest.raises(InputError, match=r"expected EPSG:4326.*, got .*points in EPSG:3857"):
+    with pytest.raises(InputError, match=r"EPSG:4326.*EPSG:3857"):
         places(tmp_path, 'points = "m.parquet"\ncolumns = { geometry = "geometry" }')
 
 
-def test_other_tables_may_be_parquet_too(tmp_path):
+def test_other_tables_may_be_parquet(tmp_path):
     pl.DataFrame({"id": [1, 2], "lat": [41.9, 41.91], "lon": [12.4, 12.4]}).write_parquet(tmp_path / "p.parquet")
     pl.DataFrame({"id": [2, 1], "p": [0.25, 0.75]}).write_parquet(tmp_path / "prior.parquet")
     text = REST + 'prior = "prior.parquet"\n'
@@ -123,24 +123,24 @@ def test_other_tables_may_be_parquet_too(tmp_path):
     assert (list(data.records.ids), data.prior.tolist()) == (["1", "2"], [0.75, 0.25])
 
 
-def test_a_feature_without_an_id_has_none(tmp_path):
+def test_feature_without_id_is_a_fault(tmp_path):
     shape = {"type": "Point", "coordinates": [12.5, 41.9]}
     features = [{"type": "Feature", "properties": {"id": None}, "geometry": shape}]
     (tmp_path / "f.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": features}))
-    with pytest.raises(InputError, match=r"row 2, column id: expected an id.*, got nothing"):
+    with pytest.raises(InputError, match=r"row 2, column id"):
         places(tmp_path, 'points = "f.geojson"')
 
 
 def test_areas_are_no_points(tmp_path):
     squares = [shapely.Point(12.4, 41.9), shapely.box(12, 41, 13, 42)]
     gpd.GeoDataFrame({"id": ["a", "b"]}, geometry=squares, crs=4326).to_parquet(tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=r"row 3, column geometry: expected a point .*centroid"):
+    with pytest.raises(InputError, match=r"row 3, column geometry: .*centroid"):
         places(tmp_path, 'points = "a.parquet"\ncolumns = { geometry = "geometry" }')
 
 
-def test_metadata_of_any_form_are_read_or_refused():
+def test_reads_or_refuses_any_metadata():
     text = json.dumps({"columns": {"g": {"crs": {"id": "EPSG:4326"}}}})
-    with pytest.raises(InputError, match="points in an unnamed system"):
+    with pytest.raises(InputError, match="unnamed system"):
         check_degrees(text, "g", "t")
     for geo in ("[]", "x", '{"columns": 3}', '{"columns": {"g": {"covering": {"bbox": {"xmin": []}}}}}'):
         with pytest.raises(ValueError, match="not GeoParquet's"):

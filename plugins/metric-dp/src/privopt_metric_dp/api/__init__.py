@@ -1,1 +1,1 @@
-"""Python names of metric DP: places, problems, answers about one report."""
+"""Python functions that build metric problems in memory."""

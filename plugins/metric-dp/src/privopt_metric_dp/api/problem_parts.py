@@ -1,4 +1,8 @@
-"""The parts of a metric problem in memory: records, distances, losses, a prior, amounts with units."""
+"""Functions that build a metric problem in memory from records, distances, losses and a prior.
+
+A part (:class:`privopt.declare.problems_in_memory.Part`) consists of keys of a problem file and the files that the keys
+name. :func:`metric_problem` combines parts into a problem.
+"""
 
 from __future__ import annotations
 
@@ -31,16 +35,20 @@ from privopt.declare.tables import csv_bytes, plain_texts
 from privopt.declare.toml import load_problem
 from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, Faults, InputError, UsageError, reason_of
+from privopt.numbers.exp_log_bounds import float_up
 from privopt_metric_dp.problem.data import space_of
-from privopt_metric_dp.problem.declared import Places
-from privopt_metric_dp.problem.kinds import MetricPrivacy
+from privopt_metric_dp.problem.declared import MetricPrivacy, Places
 from privopt_metric_dp.space.wkb import points_in
 
 __all__ = ["cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors"]
 
+# A number, then perhaps "/" or "per", then perhaps a unit, as in "3/km" or "500 m".
 _QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|per\b)?\s*([A-Za-z]*)\s*")
+# Kilometres per unit of length.
 _KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
+# Names that the column of weights of a prior may have.
 _WEIGHTS: Final = ("p", "weight", "count")
+# Keys of places whose distances have no named unit.
 _UNNAMED: Final = frozenset({"vectors", "count"})
 
 
@@ -54,18 +62,18 @@ def records(
     y: str | None = None,
     geometry: str | None = None,
 ) -> Part:
-    """Return records or outputs: the rows of a table.
+    """Return the rows of a table as records or outputs.
 
     Args:
-        table: the table; a dict of columns too.
-        id: column of ids; several, joined by "/", if one is not unique.
-        lat, lon: columns of degrees.
-        x, y: columns of km.
-        geometry: column of points: of a GeoDataFrame, or in well-known binary.
+        table: A data frame, or a dict of columns.
+        id: Column of ids, or several columns whose values are joined with "/".
+        lat, lon: Columns of latitudes and longitudes in degrees.
+        x, y: Columns of coordinates in km.
+        geometry: Column of points, of a GeoDataFrame or in well-known binary.
 
     Raises:
-        InputError: columns that the table does not have.
-        UsageError: no table.
+        InputError: The table lacks a column.
+        UsageError: The object is not a table.
     """
     frame = frame_of(table, "records")
     names = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y}
@@ -74,10 +82,12 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
+        # Values that are no points stay NaN, become empty cells and are reported by row when the table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         sides = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
         text_columns = text_columns.with_columns(sides).fill_nan(None)
+    # Only names that differ from the keys are stated in the problem.
     renamed_columns = {key: name for key, name in names.items() if name and name != key}
     columns: dict[str, object] = {
         key: name if isinstance(name, str) else list(name) for key, name in renamed_columns.items()
@@ -89,12 +99,12 @@ def records(
 
 
 def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float] | None = None) -> Part:
-    """Return records or outputs: even cells, ids "r-c", row 0 in the south.
+    """Return the centres of a regular grid's cells as records or outputs, with ids such as "r0c1".
 
     Args:
-        rows, cols: how many.
-        cell_km: side of a cell.
-        south_west: (lat, lon) of the centre of "r0c0"; a plane by default.
+        rows, cols: Numbers of cells.
+        cell_km: Side of a cell in km.
+        south_west: (lat, lon) in degrees of the centre of "r0c0". By default the grid is planar.
     """
     cells: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     if south_west is not None:
@@ -103,15 +113,15 @@ def grid(rows: int, cols: int, cell_km: float, *, south_west: tuple[float, float
 
 
 def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
-    """Return records or outputs: the corners of equilateral triangles that cover a region.
+    """Return the corners of equilateral triangles that cover a region as records or outputs.
 
     Args:
-        region: GeoJSON as a dict, or what gives it by ``__geo_interface__``: a GeoDataFrame, a polygon of shapely.
-        side_km: of a triangle.
-        planar: whether coordinates are x and y in km; else longitudes and latitudes.
+        region: GeoJSON as a dict, or an object with ``__geo_interface__`` (a GeoDataFrame, a Shapely polygon).
+        side_km: Side of a triangle in km.
+        planar: Whether coordinates are x and y in km instead of longitudes and latitudes.
 
     Raises:
-        UsageError: no region.
+        UsageError: The object is not a region.
     """
     shape = getattr(region, "__geo_interface__", region)
     if not isinstance(shape, Mapping):
@@ -125,14 +135,19 @@ def mesh(region: object, side_km: float, *, planar: bool = False) -> Part:
 
 
 def vectors(array: object, ids: object = None) -> Part:
-    """Return records or outputs: (N, dim) vectors, and their ids (0, 1, ... by default).
+    """Return vectors as records or outputs.
+
+    Args:
+        array: (N, dim) vectors.
+        ids: N ids; 0, 1, ... by default.
 
     Raises:
-        InputError: an id of more lines than one: ids are in a file, one a line.
+        InputError: An id has a line break, which a file of one id per line cannot hold.
     """
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
+        # The file has one id per line, so a line break inside an id would shift all that follow.
         named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
             Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
@@ -147,7 +162,7 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Ids as they are in tables: a double that is whole without a point."""
+    """Convert ids to texts as tables do: a double with an integer value gets no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
@@ -157,16 +172,21 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
     """Return a distance: the shortest path along undirected edges.
 
     Args:
-        table: a table with a row for each edge.
-        start, end: its columns of ids.
-        km: its column of lengths.
+        table: A table with one row per edge.
+        start, end: Columns of the ids of the two ends.
+        km: Column of lengths in km.
     """
     edges = _rename_columns(table, "roads", {"from": start, "to": end, "km": km})
     return Part(values={"kind": "graph", "edges": "roads.csv"}, files={"roads.csv": edges})
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Return a distance: an (N, N) array, symmetric, and for separate outputs also an (N, K) array to these."""
+    """Return a distance that is given by a table.
+
+    Args:
+        array: (N, N) symmetric distances between records.
+        to_outputs: (N, K) distances from records to outputs, if the outputs are not the records.
+    """
     values: dict[str, object] = {"kind": "matrix", "matrix": "distances.npy"}
     files = {"distances.npy": npy_bytes(array)}
     if to_outputs is not None:
@@ -178,13 +198,13 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a loss: the expected error in the travel distance to a random target.
+    """Return a loss: the expected error of the travel distance to a random target.
 
     Args:
-        targets: table of targets with their weights; every record, equally by default.
-        id, weight: its columns.
-        edges: table from, to, km of the roads that count; the distance's own by default.
-        directed: whether those are one-way.
+        targets: Table of targets and their weights. By default all records are targets with equal weights.
+        id, weight: Columns of the table of targets.
+        edges: Table of roads with columns from, to and km. By default the roads of the distance are used.
+        directed: Whether the roads in ``edges`` are one-way.
     """
     values: dict[str, object] = {"kind": "travel-cost"}
     files: dict[str, bytes] = {}
@@ -200,11 +220,21 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a loss: an (N, K) array, the loss of releasing output k for record i."""
+    """Return a loss that is given by an (N, K) array: entry (i, k) is the loss of releasing output k for record i."""
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
 def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> bytes:
+    """Convert some columns of a table to a CSV file, with the column names that problem files expect.
+
+    Args:
+        table: A data frame, or a dict of columns.
+        subject: Name of the argument, for messages.
+        columns: The table's column for each column of the file.
+
+    Raises:
+        InputError: A column is missing.
+    """
     frame = frame_of(table, subject)
     _check_columns(frame, subject, columns.values())
     selection = frame.select([nw.col(name).alias(key) for key, name in columns.items()])
@@ -212,6 +242,11 @@ def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> 
 
 
 def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]) -> None:
+    """Check that a table has all needed columns. Missing columns are reported together.
+
+    Raises:
+        InputError: A column is missing.
+    """
     column_names = ", ".join(map(str, frame.columns))
     lacking = [name for name in needed if name not in frame.columns]
     if lacking:
@@ -235,36 +270,38 @@ def metric_problem(
     notion: str = "metric-dp",
     **tables: object,
 ) -> Problem:
-    """Return a problem of metric DP.
+    """Build a problem of metric DP from its parts.
 
     Args:
-        places: the secrets: :func:`records`, :func:`grid` or :func:`vectors`.
-        distance: name of a kind, ``"euclidean"`` or ``"haversine"`` say; :func:`roads` or :func:`distances`.
-        epsilon: per unit of distance: ``"3/km"``, ``"0.003/m"``, or a plain number where the distance has no named unit
-            or is in km.
-        utility: name of a kind, :func:`travel_cost` or :func:`cost`.
-        prior: how likely each record is: a mapping from ids to weights, a table with columns id and p, weight
-            or count, or an array in the records' order; weights are divided by their sum. Uniform by default, and
-            with ``everywhere`` anywhere in the region, equally.
-        remap: whether each output is replaced by the best guess under the prior, which costs no privacy.
-        outputs: what may be released; the records by default.
-        neighbours_within: greatest distance of a pair that is promised anything: ``"2 km"``, ``"500 m"``; every pair
-            by default.
-        everywhere: whether the promise holds between any two points of the region, not only records.
-        split_km: with it, the length up to which streets and sides of triangles stay whole.
-        notion: of privacy.
-        tables: of single mechanisms: ``lr_geo={"users": "all", ...}``.
+        places: The secret places, from :func:`records`, :func:`grid`, :func:`mesh` or :func:`vectors`.
+        distance: Name of a kind, such as ``"euclidean"`` or ``"haversine"``, or the result of :func:`roads` or
+            :func:`distances`.
+        epsilon: Epsilon per unit of distance: ``"3/km"``, ``"0.003/m"``, or a plain number, which is per km if the
+            distance is in km.
+        utility: Name of a kind of loss, or the result of :func:`travel_cost` or :func:`cost`.
+        prior: Probabilities of the records: a mapping from ids to weights, a table with the columns id and p, weight or
+            count, or an array in the order of the records. Weights are divided by their sum. By default the prior is
+            uniform over the records, or with ``everywhere`` over the region.
+        remap: Whether each output is replaced by the best guess under the prior, which costs no privacy.
+        outputs: Places that may be released; by default the records.
+        neighbours_within: Largest distance of a pair that the guarantee covers, such as ``"2 km"`` or ``"500 m"``. By
+            default the guarantee covers every pair.
+        everywhere: Whether the guarantee holds between any two points of the region, not only between records.
+        split_km: With ``everywhere``, the length beyond which streets and sides of triangles are divided.
+        notion: Name of the notion of privacy.
+        tables: Tables of individual mechanisms, such as ``lr_geo={"users": "all", ...}``.
 
     Raises:
-        UsageError: amounts in a unit that the distance does not have, or values that no problem file can hold; a bare
-            array in place of :func:`distances` or :func:`cost` of it.
-        InputError: a prior that will not do.
+        UsageError: An amount has a unit that the distance does not have, a value cannot be written to a problem file,
+            or an array is not wrapped in :func:`distances` or :func:`cost`.
+        InputError: The prior has errors.
     """
     of_places = "privopt.records of a table, privopt.vectors of an array, or privopt.grid"
     _check_type("places", places, Part, of_places)
     _check_type("outputs", outputs, Part | None, of_places)
     _check_type("distance", distance, str | Part, "the name of a kind, or privopt.distances(D) of an array")
     _check_type("utility", utility, str | Part, "the name of a kind, or privopt.cost(C) of an array")
+    # Vectors, numbered records and tables of distances have no unit of length.
     has_unit = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
@@ -284,6 +321,7 @@ def metric_problem(
     if prior is not None:
         utility_keys["prior"] = keep("prior.csv", _prior_csv(prior, places), files)
     if outputs is not None:
+        # Files of records and outputs have the same default names.
         outputs = _with_folder(outputs, "outputs")
     return problem(
         records=places,
@@ -296,12 +334,23 @@ def metric_problem(
 
 
 def _check_type(name: str, value: object, kinds: type | UnionType, expectation: str) -> None:
+    """Check the type of an argument.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        kinds: The permitted type, or a union of types.
+        expectation: Description of valid values, for the message.
+
+    Raises:
+        UsageError: The value has another type.
+    """
     if not isinstance(value, kinds):
         raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")
 
 
 def _with_folder(part: Part, folder: str) -> Part:
-    """Return the same under names of its own: records and outputs may both be points."""
+    """Add the prefix ``folder`` to the file names of a part, because records and outputs may use the same names."""
     values = {
         key: f"{folder}-{value}" if isinstance(value, str) and value in part.files else value
         for key, value in part.values.items()
@@ -310,11 +359,24 @@ def _with_folder(part: Part, folder: str) -> Part:
 
 
 def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> object:
-    """Return a number in the problem's unit, km or per km; text may name another."""
+    """Convert an amount to the problem's unit.
+
+    Args:
+        value: A number in the problem's unit, or text with a unit.
+        name: Name of the argument, for messages.
+        rate: Whether the amount is per unit of distance.
+        has_unit: Whether the distance is in km, so that text may name another unit of length.
+
+    Returns:
+        A number in the problem's unit. If the conversion rounds, it rounds in the more private direction.
+
+    Raises:
+        UsageError: The value is neither a number nor a text of a number and a unit, or the distance lacks this unit.
+    """
     example = "3/km" if rate else "2 km"
     if not isinstance(value, str):
         if isinstance(value, (np.integer, np.floating)):
-            return _of_numpy(value, rate=rate)
+            return _from_numpy(value, rate=rate)
         if isinstance(value, (bool, type(None))) or not isinstance(value, (int, float, Decimal, Fraction)):
             raise UsageError(f"{name} must be a number or text such as {example!r}, got {value!r}")
         return value
@@ -332,31 +394,42 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
-    if not rate:
-        return float(exact)
-    return _decimal_below(exact)
+    # A smaller epsilon and a larger distance within which people hide are the more private ones.
+    return _decimal_below(exact) if rate else float_up(exact)
 
 
-def _of_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """Return a NumPy number as Python's; of single precision the more private of the number and its shortest text.
+def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
+    """Convert a NumPy number to a Python number.
 
-    ``np.float32(0.2)`` is 0.200000003: as an epsilon it is 0.2, as a distance within which people hide 0.200000003.
+    A number in single precision may mean its exact value or its shortest text. The more private one is returned. For
+    example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2, and as a distance within which people are
+    hidden 0.200000003.
     """
     if isinstance(value, np.integer):
         return int(value)
     if isinstance(value, np.float64) or not np.isfinite(value):
         return float(value)
+    # A user who wrote 0.2 in single precision meant either number; the more private one is right in both cases.
     return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 
 def _decimal_below(exact: Fraction) -> Decimal:
-    """Return the rational as a decimal; where it has none, one below it, which is more private."""
+    """Round a rational down to a decimal of at most 40 digits, because a smaller epsilon is more private."""
     return Context(prec=40, rounding=ROUND_FLOOR).divide(Decimal(exact.numerator), Decimal(exact.denominator))
 
 
 def _prior_csv(prior: object, places: Part) -> bytes:
-    """Return a prior as the problem file wants it: id, p."""
+    """Convert a prior to a CSV file with columns id and p. Weights are divided by their sum.
+
+    Args:
+        prior: A mapping from ids to weights, weights in the order of the records, or a table.
+        places: The records, for weights without ids.
+
+    Raises:
+        InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is wrong.
+    """
     prior = values_of(prior)
+    # A mapping of ids to weights; one whose values are columns is a table.
     if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
         ids, weights = _to_texts(prior), _to_weights(list(prior.values()))
     elif isinstance(prior, (list, tuple, np.ndarray)):
@@ -364,6 +437,8 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
+        # If no column of weights or several are there, the name below is one that no table has, so that the error lists
+        # all.
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
         frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": of}), infer_schema=False)
@@ -378,7 +453,7 @@ def _prior_csv(prior: object, places: Part) -> bytes:
 
 
 def _to_weights(values: object) -> Floats:
-    """Doubles, NaN where something is not a number, for the fault to name its id."""
+    """Convert weights to doubles. A value that is not a number becomes NaN, so that the fault can name its id."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -389,7 +464,8 @@ def _to_weights(values: object) -> Floats:
 
 
 def _ids_of(places: Part) -> list[str]:
-    """Return the ids of records in their order, as mechanisms will read them."""
+    """Return the ids of records in the order in which mechanisms read the records."""
     contents = to_toml(dict(places.values)).encode()
+    # Read as a mechanism would read it, so that the order of the ids is the same.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

@@ -1,6 +1,7 @@
 """Figures for the audit of a matrix: achieved epsilon, violations, and the epsilon that its samples prove.
 
-No claim is trusted. Probabilities are doubles (weights / 2**63), so these are figures, and the certificate decides.
+The audit trusts no claim of the release. Its probabilities are doubles (weights / 2**63), so its figures are
+approximate; only the certificate decides whether the guarantee holds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import UtilityLoss
-from privopt.numbers.sampling import draw
+from privopt.numbers.sampling import draw, make_source
 from privopt.run.attack_channel import attack_two, bayes_error, entropy_bits
 from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -33,16 +34,21 @@ __all__ = [
 PairBlock = tuple[Ints, Floats]
 
 _PAIRS = 1 << 16
+"""Largest number of pairs in a block, unless a single record has more pairs."""
 _CELLS = 1 << 22
+"""Largest number of entries in a block of pairs and outputs."""
 
 EQUAL: Final = 2.0**-49
-"""Log-ratio up to which rows in doubles are equal."""
+"""Largest log-ratio of rows that count as equal. The rounding of probabilities to doubles can cause it."""
 
 RECORD_DRAWS: Final = 100_000
-"""Draws for each of the two records that the statistical attack compares."""
+"""Number of samples for each of the two records that the statistical attack compares."""
+
+_SEEDS: Final = (101, 102)
+"""Seeds of these draws, one for each record."""
 
 MAX_CHOSEN_PAIRS: Final = 20_000
-"""Required pairs that the attack chooses from, at most."""
+"""Largest number of required pairs among which the attack chooses, approximately."""
 
 
 @frozen(kw_only=True)
@@ -50,11 +56,11 @@ class Violations:
     """Geo-Ind violations as the LR-Geo paper counts them (Equations (34) and (35)).
 
     Attributes:
-        ratio: share of violated inequalities; each pair and output counts twice, once in each direction.
-        error: largest ``z_ik - exp(eps d) z_jk`` of the violated inequalities; 0 if there is none.
-        mean_error: mean of the same; 0 if there is none.
-        violated: number of violated inequalities.
-        checked: number of inequalities.
+        ratio: Share of violated inequalities. Each pair and output has two, one for each direction.
+        error: Largest ``z_ik - exp(eps d) z_jk`` of the violated inequalities; 0 if there is none.
+        mean_error: Mean of ``z_ik - exp(eps d) z_jk`` over the violated inequalities; 0 if there is none.
+        violated: Number of violated inequalities.
+        checked: Number of inequalities.
     """
 
     ratio: float
@@ -67,21 +73,23 @@ class Violations:
 def pair_blocks(
     records: int, distance: Callable[[Ints, Ints], ArrayLike], *, block: int = _PAIRS
 ) -> Iterable[PairBlock]:
-    """Yield all pairs i < j of ``records`` in blocks, in lexicographic order.
+    """Yield all pairs i < j of ``records`` in blocks, in lexicographic order, with their distances.
 
     Args:
-        records: N.
-        distance: distances of index arrays, element by element.
-        block: pairs at a time, about.
+        records: N, the number of records.
+        distance: Function of two index arrays that returns the distances of their elements.
+        block: Largest number of pairs in a block, unless a single record has more pairs.
     """
     start = 0
     while start < records - 1:
         stop, count = start, 0
+        # Whole records are added: record `stop` begins records - 1 - stop pairs.
         while stop < records - 1 and (count == 0 or count + records - 1 - stop <= block):
             count += records - 1 - stop
             stop += 1
         lengths = np.arange(records - 1 - start, records - 1 - stop, -1)
         left_rows = np.repeat(np.arange(start, stop), lengths)
+        # Record i is paired with i + 1, i + 2, ...: the position within its run, plus i + 1.
         right_rows = np.arange(count) - np.repeat(np.cumsum(lengths) - lengths, lengths) + left_rows + 1
         pairs = np.stack([left_rows, right_rows], axis=1)
         yield pairs, np.asarray(distance(left_rows, right_rows), dtype=np.float64)
@@ -89,14 +97,13 @@ def pair_blocks(
 
 
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
-    """Return the greatest |log z_ik / z_jk| / d over the pairs of all blocks and all outputs.
+    """Return the largest |log z_ik / z_jk| / d over all pairs and outputs.
 
-    It is infinite if 0 meets a positive probability, or records at distance 0 differ. Pass every pair, also those that
-    no guarantee covers: this is what an attacker sees.
+    The result is infinite if 0 meets a positive probability, or if the rows of records at distance 0 differ.
 
     Args:
-        probabilities: (N, K).
-        blocks: pairs and distances, in any cut.
+        probabilities: (N, K) matrix.
+        blocks: Pairs and distances. Include pairs that no guarantee covers, since an attacker can compare them too.
     """
     greatest = 0.0
     for pairs, distances in blocks:
@@ -110,13 +117,13 @@ def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> floa
 def count_violations(
     probabilities: Floats, blocks: Iterable[PairBlock], epsilon: float, *, tolerance: float = 1e-12
 ) -> Violations:
-    """Return GV ratio and GV error over the given pairs (LR-Geo, Equations (34) and (35)).
+    """Count the violated inequalities z_ik <= exp(eps d) z_jk over the given pairs (LR-Geo, Equations (34) and (35)).
 
     Args:
-        probabilities: (N, K).
-        blocks: pairs and distances that should satisfy the inequality.
-        epsilon: in 1 / unit of distance.
-        tolerance: an excess up to this times z_ik is rounding, not violation.
+        probabilities: (N, K) matrix.
+        blocks: Pairs and distances that should satisfy the inequality.
+        epsilon: Epsilon per unit of distance.
+        tolerance: Largest excess, relative to z_ik, that counts as rounding and not as a violation.
     """
     violated = checked = 0
     max_excess = sum_of_excess = 0.0
@@ -125,8 +132,10 @@ def count_violations(
             growth = np.exp(epsilon * distances)[:, None]
         for columns in slices(probabilities.shape[1], len(pairs), _CELLS):
             left_rows, right_rows = probabilities[pairs[:, 0], columns], probabilities[pairs[:, 1], columns]
+            # Each pair has an inequality in either direction.
             for a, b in ((left_rows, right_rows), (right_rows, left_rows)):
                 with np.errstate(invalid="ignore"):
+                    # An infinite factor times 0 would be NaN, while the bound is 0.
                     excess = a - np.where(b > 0, growth * b, 0.0)
                 violating = excess[excess > tolerance * a]
                 checked += excess.size
@@ -143,11 +152,17 @@ def count_violations(
 
 
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
-    """Return an attacker's gain from a matrix, and its cost by the mechanism's own loss.
+    """Return figures of an attacker's gain from a matrix, and its expected loss.
 
-    ``epsilon.achieved`` is over every pair of records, also those that are not required, per unit of
-    distance; GV ratio and error (LR-Geo, Equations (34) and (35)) are over the required pairs. With a region it is over
-    any two of its points, as positions are snapped, and the others are over the edges between its vertices.
+    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. GV ratio and error, which
+    measure the violations of Geo-Ind as the LR-Geo paper counts them (Equations (34) and (35)), are over the required
+    pairs. With a region, ``epsilon.achieved`` is over any two of its points, snapped at random, and GV ratio and error
+    are over the edges between its vertices.
+
+    Args:
+        release: The release, with a row for every record.
+        data: The problem's data.
+        loss: The loss that is evaluated.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
@@ -156,7 +171,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        few = data.metric.implying()  # along a way log ratios add up as its lengths do
+        # Log-ratios add up along a path as its lengths do, so pairs that imply all others reach the same maximum.
+        few = data.metric.implying()
         blocks = pair_blocks(len(release.records), data.metric.between) if few is None else [few]
         achieved = achieved_epsilon(z, blocks)
     found = count_violations(z, [(release.pairs, release.distances)], float(data.epsilon))
@@ -171,15 +187,22 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
-    """Return a lower bound on epsilon from samples of the pair whose rows differ most relative to its distance."""
+    """Return a lower bound on epsilon from samples of two records' reports; None if all pairs are at distance 0.
+
+    The two records are the pair whose rows differ most, relative to the distance.
+    """
     separate_pairs = np.flatnonzero(release.distances > 0)
     if not separate_pairs.size:
         return None
     z = release.probabilities
+    # Evenly spaced pairs of the list, so that about `MAX_CHOSEN_PAIRS` of them are compared.
     candidates = separate_pairs[:: max(1, separate_pairs.size // MAX_CHOSEN_PAIRS)]
     i, j = release.pairs[candidates].T
     differences = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[candidates]
+    # The pair is chosen by the weights, not by the samples, so the confidence of its bound needs no correction.
     worst_pair = candidates[int(differences.argmax())]
     i, j = release.pairs[worst_pair].tolist()
-    samples = [draw(release.weights[end], RECORD_DRAWS) for end in (i, j)]
+    # Seeded, so that audit, the page and the papers state the same bound.
+    ends = zip((i, j), _SEEDS, strict=True)
+    samples = [draw(release.weights[end], RECORD_DRAWS, source=make_source(seed)) for end, seed in ends]
     return attack_two(samples, [str(release.records[end]) for end in (i, j)], float(release.distances[worst_pair]))

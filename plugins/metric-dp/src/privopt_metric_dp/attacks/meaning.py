@@ -1,8 +1,8 @@
-"""Explain a metric DP guarantee in figures: it may be valid and yet hide nothing.
+"""Explain a metric DP guarantee in figures: it may be valid and yet protect nothing in practice.
 
 Epsilon is per unit of distance: whether exp(epsilon d) between neighbours is 1.2 or 20,000 depends on how far apart the
-records are. So the promise is stated at the distance to the nearest neighbour, next to what an attacker's best guess
-gets from one report.
+records are. So the guarantee is stated at the distance to the nearest neighbour, together with the share of cases in
+which an attacker's best guess from one report is right.
 """
 
 from __future__ import annotations
@@ -15,28 +15,43 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.interfaces.claims import Objective
+from privopt.declare.notebook import format_digits
 from privopt.interfaces.notions import USELESS_FACTOR
+from privopt.interfaces.result import Objective
 from privopt.run.attack_channel import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.space.places import Space, plural_unit
 
-__all__ = ["Interpretation", "costs_in_words", "in_readers_unit", "interpret_guarantee"]
+__all__ = [
+    "Interpretation",
+    "costs_in_words",
+    "describe_error",
+    "describe_guess",
+    "guess_rates",
+    "in_readers_unit",
+    "interpret_guarantee",
+    "noun_of",
+]
 
 NEARLY_CERTAIN: Final = 0.9
-"""A best guess that is right more often than this is as good as knowing."""
+"""If a best guess is right more often than this, the attacker nearly knows the record."""
+
+MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
+"""If a best guess after one report is right at least this often, and at least twice as often as without a report, a
+warning is given."""
 
 RECORDS_NAMED: Final = 3
-"""Records that a sentence names."""
+"""Largest number of records that a sentence names."""
 
 
 @frozen(kw_only=True)
 class Interpretation:
-    """What a guarantee means for people, as sentences.
+    """The meaning of a guarantee for people, in sentences.
 
     Attributes:
-        sentences: the figures of the guarantee.
-        warnings: reasons why the guarantee is useless in practice; empty if there are none.
+        sentences: The figures of the guarantee.
+        warnings: Reasons why the guarantee is useless in practice; empty if there are none.
     """
 
     sentences: tuple[str, ...]
@@ -46,26 +61,32 @@ class Interpretation:
 def interpret_guarantee(
     release: MatrixRelease, data: MetricData, *, by_distance: bool = True, rows_of: Ints | None = None
 ) -> Interpretation:
-    """Derive the sentences and warnings from a release. Cost: one pass over the required pairs and one over the matrix.
+    """Return sentences and warnings on what the guarantee of a release means for people.
 
     Args:
-        release: rows of all records, or of those in ``rows_of``.
-        data: the problem's.
-        by_distance: whether the notion bounds odds by exp(epsilon d); if not, no distance is stated.
-        rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
+        release: Rows of all records, or of those in ``rows_of``.
+        data: The problem's data.
+        by_distance: Whether the notion bounds odds by exp(epsilon d); if not, no distance is stated.
+        rows_of: (M,) record of each row; each row is one of M equally likely senders. None if there is a row for each
+            record, under the prior.
+
+    Notes:
+        Takes one pass over the required pairs and one over the matrix.
     """
     noun, plural = ("record", "records") if data.region is None else ("vertex", "vertices")
-    implying_pairs = data.metric.implying(
-        data.within
-    )  # the nearest record is no farther than the next one along a road
+    # These pairs include each record's nearest neighbour, as a path to a farther record passes nearer ones first.
+    implying_pairs = data.metric.implying(data.within)
     pairs, distances = data.required if implying_pairs is None or data.region is not None else implying_pairs
-    if data.region is not None:  # rows are held to more than the length of the way
+    if data.region is not None:
+        # The rows satisfy stricter inequalities than those of the real distances, at which people read the promise.
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     sentences, warnings = [], list(_warn_of_isolated_records(data, pairs))
+    # Infinite for records at one place, so that they are nobody's nearest neighbour here.
     separations = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
         np.minimum.at(nearest, ends, separations)
+    # Records that share their place with another: no distance, and equal rows.
     coincident = np.unique(pairs[distances == 0]) if by_distance else np.zeros(0, dtype=np.int64)
     finite_distances, epsilon = nearest[np.isfinite(nearest)], float(data.epsilon)
     if finite_distances.size:
@@ -75,34 +96,86 @@ def interpret_guarantee(
         sentences.append(
             f"One report changes the odds between a {noun} and its nearest neighbour{elsewhere} by a factor of at most "
             f"{_format_factor(epsilon * median)} at the median distance of {median:.4g} "
-            f"{data.unit.replace('unit of', 'units of')}; between the two closest {plural}{which}, {first_label} and "
-            f"{second_label}, by at most {_format_factor(epsilon * float(distances[closest_pair]))}."
+            f"{data.unit if median == 1 else plural_unit(data.unit)}; between the two closest {plural}{which}, "
+            f"{first_label} and {second_label}, by at most {_format_factor(epsilon * float(distances[closest_pair]))}."
         )
-        if coincident.size:
-            sentences.append(
-                f"{coincident.size:,} of {len(data.records):,} {plural} coincide with another: no report distinguishes "
-                "those at one place."
-            )
         if epsilon * median > math.log(USELESS_FACTOR):
             warnings.append(
                 f"the promise hides next to nothing: one report may change the odds between nearest neighbours by a "
                 f"factor of {_format_factor(epsilon * median)} at the median, and {USELESS_FACTOR:g} leaves hardly a "
                 "doubt; a smaller epsilon hides more"
             )
-    rows, prior = _average_by_record(release, data, rows_of)
-    guess_rate, prior_rate = 1.0 - bayes_error(rows, prior), float(prior.max())
+    if coincident.size:
+        sentences.append(
+            f"{coincident.size:,} of {len(data.records):,} {plural} coincide with another: no report distinguishes "
+            "those at one place."
+        )
+    guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
     sentences.append(f"The{guess_sentence[3:]}; without any report in {_format_percent(prior_rate)}.")
+    # If the prior alone is nearly certain, a good guess is no fault of the release: reports must at least halve the
+    # error.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
             f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to "
             "nothing from who knows the prior"
         )
+    elif guess_rate >= MORE_OFTEN_RIGHT_THAN_WRONG and guess_rate >= 2.0 * prior_rate:
+        warnings.append(
+            f"{guess_sentence} (in {_format_percent(prior_rate)} without one): one report gives the {noun} away in at "
+            "least half of the cases; a smaller epsilon hides more"
+        )
     return Interpretation(sentences=tuple(sentences), warnings=tuple(warnings))
 
 
+def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None = None) -> tuple[float, float]:
+    """Return how often the best guess at a record is right after one report, and without a report.
+
+    Args:
+        release: Rows of all records, or of those in ``rows_of``.
+        data: The problem's data.
+        rows_of: (M,) record of each row, of senders who are equally likely; None for all records under the prior.
+    """
+    rows, prior = _average_by_record(release, data, rows_of)
+    return 1.0 - bayes_error(rows, prior), float(prior.max())
+
+
+def describe_error(data: MetricData, objective: Objective, *, is_distance: bool) -> str:
+    """Say how far off a report is on average, or what it costs if the loss is no distance.
+
+    Args:
+        data: The problem's data.
+        objective: The loss of the release.
+        is_distance: Whether the loss is the distance from the record to its report.
+    """
+    amount = f"{format_digits(objective.value)} {objective.unit}"
+    in_words = in_readers_unit(data, objective, objective.value)
+    in_words = f" ({in_words})" if in_words else ""
+    way = " by road" if objective.unit == "km" and data.way == "by road" else ""
+    if is_distance:
+        return f"A report is {amount}{way} off on average{in_words}."
+    return f"It costs {amount}{way} on average{in_words}."
+
+
+def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
+    """Say how often an attacker names the right record after one report, and how often without."""
+    # Both rates are rounded alike: a report that reveals nothing must not seem to reveal a little.
+    after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
+    return f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without}."
+
+
+def noun_of(space: Space) -> str:
+    """Return the reader's word for a record."""
+    return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
+
+
 def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
-    """Warn of records without a required pair, which a guarantee between neighbours does not cover."""
+    """Yield a warning about records without a required pair, which a guarantee between neighbours does not cover.
+
+    Args:
+        data: The problem's data.
+        pairs: (P, 2) required pairs.
+    """
     isolated_records = (
         np.setdiff1d(np.arange(len(data.records)), pairs) if data.within is not None else np.zeros(0, dtype=int)
     )
@@ -116,7 +189,13 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
 
 
 def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints | None) -> tuple[Floats, Floats]:
-    """Return the mean row (M, K) of each record that has rows, and the share (M,) of senders there."""
+    """Return the mean row (M, K) of each record that has rows, and the share (M,) of senders at that record.
+
+    Args:
+        release: The rows.
+        data: The problem's data.
+        rows_of: Record of each row; None if there is one row for each record and the prior is the share.
+    """
     if rows_of is None:
         return release.probabilities, data.prior
     record_numbers, record_index = np.unique(rows_of, return_inverse=True)
@@ -127,26 +206,37 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence on the loss in the unit that the problem names for its readers, if it names one."""
+    """Return a sentence on the loss in the unit that the problem names for its readers; empty if it names none."""
     cost = in_readers_unit(data, objective, objective.value)
     return (f"It costs {objective.value:.4g} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Convert a value or bound of an objective to the unit for readers; empty if the problem names none."""
+    """Return a value or bound of an objective in the unit for readers; empty if the problem names none."""
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
 def _format_factor(exponent: float) -> str:
-    """Format exp(exponent) with a readable number of digits."""
+    """Return exp(exponent) as text, with a readable number of digits."""
     if exponent > 700.0:
         return f"10^{exponent / math.log(10):,.0f}"
     value = math.exp(exponent)
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}" if value < 1e9 else f"{value:.2e}"
 
 
+def _times_in_100(rate: float) -> str:
+    """Return a rate per hundred with three digits. A rate below 1 never becomes 100.
+
+    >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
+    ('33.3', '0.03', 'more than 99.9', '100')
+    """
+    text = format_digits(100 * rate)
+    # A rate is a sum of doubles, so 1 may come out a little smaller.
+    return "more than 99.9" if text == "100" and rate < 1.0 - 1e-12 else text
+
+
 def _format_percent(share: float) -> str:
-    """Format a share in per cent; a share above 0 is never shown as 0, and one below 1 never as 100 %."""
+    """Return a share as per cent. A share above 0 is never shown as 0, and one below 1 never as 100 %."""
     if 0.0 < share < 0.01:
         return f"{100 * share:.2g} %"
     for digits in range(1, 7):

@@ -1,1 +1,1 @@
-"""Programs that check a matrix with the standard library or plain JavaScript alone."""
+"""Programs that check a release using only the Python standard library, or plain JavaScript."""

@@ -1,7 +1,7 @@
-"""Evaluate the bound of proof.npz from multipliers of rows or from trees (docs/reference/proof.md).
+"""Evaluate the lower bound of proof.npz from multipliers of rows or from trees (docs/reference/proof.md).
 
-For multipliers f >= 0 of rows w_ik <= g_ij w_jk, every mechanism loses at least the sum over i of the minimum over k of
-c_ik + sum over j of (f_ijk - g_ji f_jik).
+For multipliers f >= 0 of rows w_ik <= g_ij w_jk, the loss of every mechanism is at least the sum over i of the minimum
+over k of c_ik + sum over j of (f_ijk - g_ji f_jik).
 """
 
 from __future__ import annotations
@@ -19,59 +19,83 @@ from privopt_metric_dp.checkers.losses import Losses
 from privopt_metric_dp.checkers.metric import Metric
 from privopt_metric_dp.checkers.roads import shortest
 
-__all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required", "stated_bound"]
+__all__ = ["Moves", "least_over_streets", "odd_halves", "read_proof", "required_distances", "stated_bound"]
 
 Row = tuple[int, int]
-"""Records i and j: w_ik <= exp(epsilon d_ij) w_jk for every output k."""
+"""Records i and j of the rows w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
 NAMES = 2**20
-"""Bytes that a proof may have in addition to its multipliers."""
+"""Largest number of bytes of a proof in addition to its multipliers."""
 
 FINEST = 2**48
-"""A bound is at most this many units. A finer unit would claim more digits than were evaluated."""
+"""Largest bound in units of its rounding. A finer unit would claim more digits than were evaluated."""
 
 
 class Moves(Protocol):
-    """Multipliers, which are applied to one output at a time.
+    """Multipliers of a proof, which are applied to one output at a time.
 
     Attributes:
-        priced: Records that serve as outputs instead of the release's outputs; empty if those serve.
+        priced: Records that the proof uses as outputs, instead of the release's outputs; empty for the latter.
     """
 
     priced: list[int]
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Turn the costs of an output into its reduced costs, in place."""
+        """Turn the costs of an output into its reduced costs, in place.
+
+        Args:
+            k: Number of the output.
+            costs: Prior times cost of each record at this output, in 2**-256ths.
+        """
 
 
-def required(metric: Metric, limit: float, i: int) -> dict[int, int]:
-    """Return the distances of the records that form required pairs with record i: all, or those within a limit."""
+def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
+    """Return the distances of the records that form required pairs with record i.
+
+    Args:
+        metric: The metric of the problem.
+        limit: Largest distance of a required pair, infinite if all pairs are required.
+        i: The record.
+
+    Returns:
+        Distances by record number, in 2**-256ths of the unit of distance, as is ``limit``.
+    """
     distances = enumerate(metric.held(i))
     return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
 
 class _Growth:
-    """Factors exp(epsilon d) of rows, rounded up, at distances that are required or implied."""
+    """Computes the factors exp(epsilon d) of rows, rounded up, at distances of required or implied pairs."""
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
+        """Store the metric, epsilon per unit of distance, and the limit of required pairs in 2**-256ths."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []
 
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
-        """Return the factors of rows, which are sorted by their first record."""
+        """Return the factor exp(epsilon d_ij) of each row (i, j), in 2**-256ths and rounded up.
+
+        Rows must be sorted by their first record, so that the distances of each record are computed once.
+
+        Raises:
+            RefusedError: A row is neither required nor implied by required ones, or its factor exceeds every ratio.
+        """
         error, growth = self.metric.room, dict[Row, int]()
         last, reached = -1, dict[int, int]()
         for i, j in rows:
             if i != last:
                 last, reached = i, self._required_distances(i)
+            # Searches from cheap to expensive: near required pairs, all required pairs of the record, then paths.
             if j not in reached:
-                reached = required(self.metric, self.limit, i)
+                reached = required_distances(self.metric, self.limit, i)
             if j not in reached:
                 implied = shortest(i, self._neighbours().__getitem__)
+                # `_neighbours` has added the error, which is added again below. A required pair keeps its own distance.
                 reached = {b: d - error for b, d in implied.items()} | reached
             where = f"proof.npz: {i}, {j}"
             is_reached = 0 <= i != j in reached
+            # Rounded up, at the largest distance that the pair may have: a larger factor gives a smaller bound.
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
             has_ratio = x <= FLAT + (ONE >> 40)
             need(has_ratio, f"{where}: neither required nor implied, or beyond any ratio")
@@ -79,19 +103,23 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return a record's required distances; along roads only up to the farthest record that is reached first."""
+        """Return a record's required distances; along roads, only those of nearby records.
+
+        Nearby means: no farther than the farthest record that a path reaches without passing another. Most rows of a
+        proof are that near, which saves a search over the whole network.
+        """
         first_reached = self.metric.first(i)
         if first_reached is None:
-            return required(self.metric, self.limit, i)
-        distances = self.metric.near(i, max(first_reached.values(), default=0))
+            return required_distances(self.metric, self.limit, i)
+        distances = self.metric.rows_within(i, max(first_reached.values(), default=0))
         return {j: d for j, d in distances.items() if j != i and d <= self.limit}
 
     def _neighbours(self) -> list[list[tuple[int, int]]]:
-        """Return the required pairs by record, with upper bounds of their true distances."""
+        """Return, for each record, the other records of its required pairs, with upper bounds of the true distances."""
         if not self._adjacency:
             error = self.metric.room
-            required_distances = (required(self.metric, self.limit, a) for a in range(self.size))
-            self._adjacency = [[(b, d + error) for b, d in distances.items()] for distances in required_distances]
+            all_distances = (required_distances(self.metric, self.limit, a) for a in range(self.size))
+            self._adjacency = [[(b, d + error) for b, d in distances.items()] for distances in all_distances]
         return self._adjacency
 
 
@@ -99,30 +127,58 @@ class _Rows:
     """Multipliers f of rows (i, j), output by output."""
 
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
+        """Store the multipliers of proof.npz (docs/reference/proof.md).
+
+        Args:
+            growth: Computes the factors of rows.
+            pairs: (P, 2) the rows (i, j).
+            starts: The multipliers of output k are those from ``starts[k]`` to ``starts[k + 1]`` - 1.
+            rows: (M,) index of each multiplier's row in ``pairs``.
+            f: (M,) the multipliers, above 0.
+        """
         self.growth, self.pairs = growth.of(pairs.rows), pairs.rows
         self.starts, self.rows, self.f = starts.flat, rows.flat, f.flat
         self.priced: list[int] = []
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each multiplier, rounded down."""
+        """Add f to c_ik and subtract exp(epsilon d_ij) f from c_jk for each multiplier of output k, rounded down.
+
+        Changes ``costs`` in place: prior times cost of each record at this output, in 2**-256ths.
+        """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
+            # Any multiplier proves a bound, so rounding f is harmless. The product is rounded up, since it is
+            # subtracted.
             f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
 
 
 class _Trees:
-    """For each output a forest over the records, and their prices: multipliers follow."""
+    """Multipliers that follow from a price of each record and, for each output, a forest over the records.
+
+    An edge of the forest joins a record to its parent by a tight privacy row, one that holds with equality. The
+    difference between a record's cost and its price is moved over this row to the parent, and so on up to the root.
+    """
 
     def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
+        """Decode the forests of proof.npz and compute the factors of their rows (docs/reference/proof.md).
+
+        Args:
+            growth: Computes the factors of rows.
+            prices: (N,) prices of the records.
+            trees: (K, N) codes of the records' parents, for each output.
+        """
         self.size, self.trees = growth.size, trees.rows
         self.prices = [low(Fraction(price)) for price in prices.flat]
         self.priced: list[int] = []
+        # Many outputs give a record the same parent, so each code is decoded once.
         parents: list[dict[int, tuple[int, bool]]] = [
             {code: self._decode_parent(i, code) for code in {*codes}}
             for i, codes in enumerate(zip(*trees.rows, strict=True))
         ]
+        # If the record is above its parent, its weight is exp(epsilon d) times the parent's, and the row is (record,
+        # parent).
         tight_rows = {
             (i, p) if is_above else (p, i)
             for i, by_code in enumerate(parents)
@@ -132,6 +188,7 @@ class _Trees:
         growths = growth.of(sorted(tight_rows))
 
         def rate(i: int, p: int, is_above: bool) -> int:
+            """Return the change of parent p's cost for each unit of cost moved to it from record i, in 2**-256ths."""
             if p == i:
                 return 0
             return growths[i, p] if is_above else ONE * ONE // growths[p, i]
@@ -142,55 +199,68 @@ class _Trees:
         ]
 
     def _decode_parent(self, i: int, code: int) -> tuple[int, bool]:
-        """Return the parent (itself at a root), and whether the row (record, parent) is tight."""
+        """Return the parent of record i (itself at a root), and whether the row (record, parent) is tight.
+
+        The code is 2 ((parent - record) mod N), plus 1 if that row is tight. Otherwise the row (parent, record) is
+        tight.
+        """
         return (i + code // 2) % self.size, code % 2 == 1
 
     def move(self, k: int, costs: list[int]) -> None:
-        """Move the difference between each cost and its record's price up the forest.
+        """Move the difference between each cost and its record's price up the forest of output k, in place.
 
-        A surplus moves over the row (parent, record), a deficit over (record, parent), with multipliers >= 0.
-        Differences of the other sign stay.
+        Costs are prior times cost of each record at this output, in 2**-256ths, as in :meth:`Moves.move`. A surplus is
+        moved if the row (parent, record) is tight, a deficit if (record, parent) is, so that multipliers are >= 0. A
+        difference of the other sign is not moved.
 
         Raises:
             RefusedError: The records form a cycle.
         """
         tree = [by_code[code] for by_code, code in zip(self.hangs, self.trees[k], strict=True)]
-        waiting = Counter([parent for parent, _, _ in tree])  # a root waits for itself, and is never free
+        # Records are processed from the leaves up. A root waits for itself, so it is never ready.
+        waiting = Counter([parent for parent, _, _ in tree])
         ready = [i for i in range(self.size) if i not in waiting]
-        for i in ready:  # it grows
+        for i in ready:  # grows in the loop
             parent, is_above, times = tree[i]
             surplus = costs[i] - self.prices[i]
             if surplus and (surplus < 0) == is_above:
+                # What is moved away leaves exactly the price behind; what has the other sign must stay, as multipliers
+                # are not negative.
                 costs[i] = self.prices[i]
+                # The shift rounds down, for a deficit too, so that the bound is never too high.
                 costs[parent] += surplus * times >> BITS
             waiting[parent] -= 1
             if not waiting[parent]:
                 ready.append(parent)
+        # Every record was processed, or is a root; records that wait for one another form a cycle.
         roots = sum(i == parent for i, (parent, _, _) in enumerate(tree))
         need(len(ready) + roots == self.size, "proof.npz: trees: in a circle")
 
 
 def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) -> tuple[Moves, Fraction]:
-    """Read proof.npz: its multipliers, and the unit in which the bound is stated.
+    """Read proof.npz, and return its multipliers and the unit to which the bound is rounded.
 
     Args:
         folder: The release folder.
-        metric: The metric of its problem.
+        metric: The metric of the problem.
         epsilon: The epsilon of the guarantee.
-        limit: Distance within which pairs are required, in 2**-256ths.
+        limit: Largest distance of a required pair, in 2**-256ths.
 
     Raises:
-        RefusedError: The file has none of the known forms.
+        RefusedError: The file has an unknown form or invalid arrays.
     """
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
+    # Names of members are not compressed, so the form of the file shows before it is unpacked.
     as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
         parts = "pairs:i8:2 starts:i8:1 rows:u4:1 values:f[48]:1"
         parts += " bound_outputs:i8:1" if as_streets else ""
+    # A bound of the unpacked size, so that a small file cannot fill the memory.
     extra_bytes = NAMES + 8 * size * width
     version, unit, *arrays = read_npz(path, f"version:i8:1 unit:f8:1 {parts}", extra_bytes)
+    # Version 2 has multipliers of rows, 3 has trees, and 4 has multipliers of a proof over all streets.
     _check_array("version", [*version.flat] == [3 if as_trees else 4 if as_streets else 2], "that form's")
     is_valid_unit = len(unit.flat) == 1 and 0 < unit.flat[0] < math.inf
     _check_array("unit", is_valid_unit, "a finite number above 0")
@@ -207,6 +277,8 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     _check_array("bound_outputs", are_records and priced == sorted({*priced}), "records, rising")
     _check_array("pairs", all(0 <= i < size > j >= 0 for i, j in pairs.rows), "records")
     width = len(priced) if priced_arrays else width
+    # With 0 before and the number of multipliers after, one sorted list proves that offsets begin at 0, never fall and
+    # end at the last multiplier.
     offsets = [0, *starts.flat, len(rows.flat)]
     has_all_offsets = len(starts.flat) == width + 1 and offsets[1] == 0 and offsets[-2] == offsets[-1]
     _check_array(
@@ -224,26 +296,36 @@ def _check_array(name: str, holds: bool, expectation: str) -> None:
     """Refuse proof.npz unless a condition on one of its arrays holds.
 
     Raises:
-        RefusedError: It does not hold.
+        RefusedError: The condition does not hold.
     """
     need(holds, f"proof.npz: {name}: expected {expectation}, got other numbers", 2)
 
 
 def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int]:
-    """Return for each record the smallest reduced cost of reports anywhere on the streets.
+    """Return, for each record, the smallest reduced cost of a report anywhere on the streets.
 
-    Priced records are treated like outputs. A record inside a piece of street between two of them may be reported as
-    itself at no loss; its multipliers interpolate those of both ends. The reduced costs at any other point are no
-    smaller.
+    Priced records are treated like outputs. A record inside a piece of street between two priced records may be
+    reported as itself without loss, and its multipliers interpolate the multipliers at both ends. Reduced costs at
+    all other points are no smaller (docs/reference/proof.md, "Over all streets").
+
+    Args:
+        metric: The metric, along whose roads losses are measured.
+        losses: The losses and the prior.
+        moves: The multipliers and the priced records.
+
+    Returns:
+        (N,) smallest reduced cost of each record, in 2**-256ths.
 
     Raises:
         RefusedError: Losses are not path lengths along undirected streets, or a record is neither priced nor inside
-            such a piece.
+            a piece.
     """
     network, size = metric.network, len(metric.points)
     if network is None or not losses.measured:
         raise RefusedError("proof.npz: bound_outputs: the loss must be the length of a path along streets", 1)
     pieces = network.pieces([metric.points[record] for record in moves.priced])
+    # For each priced record the records inside pieces that end there, with the share (part, length) that this end has
+    # in the interpolation: the farther a record is from it, the less.
     records_by_end: list[list[tuple[int, int, int]]] = [[] for _ in moves.priced]
     for i, name in enumerate(metric.points):
         if name in pieces:
@@ -255,25 +337,35 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
     min_costs, between = list[int](), dict[int, int]()
     for k, record in enumerate(moves.priced):
         column = metric.own(record)
+        # The loss is the distance itself, so the costs of a priced record are the distances to it.
         plain_costs = [p * c // losses.whole for p, c in zip(losses.prior, column, strict=True)]
         costs = [*plain_costs]
         moves.move(k, costs)
         min_costs = list(map(min, min_costs or costs, costs))
         for i, part, length in records_by_end[k]:
+            # What the multipliers add, interpolated between both ends; each division rounds down.
             between[i] = between.get(i, 0) + (costs[i] - plain_costs[i]) * part // length
     return [min(cost, between.get(i, cost)) for i, cost in enumerate(min_costs)]
 
 
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
-    """Return the stated value of a bound: the next odd multiple of half a unit below it, or ``min_bound``.
+    """Return the value to state for a bound: the bound rounded down to an odd multiple of half a unit.
+
+    The value is at least ``min_bound``. Programs with slightly different roundings state the same value.
+
+    Args:
+        proved: The evaluated bound.
+        unit: The unit of rounding in proof.npz.
+        min_bound: A bound that holds without a proof, such as 0 for costs of at least 0.
 
     Raises:
-        RefusedError: The unit is finer than the precision of the evaluation.
+        RefusedError: The unit is smaller than the precision of the evaluation.
     """
     need(abs(proved) <= unit * FINEST, "proof.npz: unit: finer than 2**-48 of it")
     return max(down(odd_halves(proved, unit)), min_bound)
 
 
 def odd_halves(x: Fraction, unit: Fraction) -> Fraction:
-    """Return x, rounded down to an odd multiple of half a unit."""
+    """Return x rounded down to an odd multiple of half of ``unit``, which is above 0."""
+    # `solve` chooses the unit so that all evaluations of the bound lie between the same two of these multiples.
     return ((2 * x / unit + 1) // 2 * 2 - 1) * unit / 2

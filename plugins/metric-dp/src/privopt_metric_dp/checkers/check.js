@@ -65,7 +65,9 @@
 
   // ---- places, distances, losses
   function places(name) {
-    const given = table(name, "grid points vectors ids count columns"), found = { kind: "plain", at: [] };
+    // outputs have the unit of the records
+    const keys = `grid points vectors ids count columns${name === "records" ? " unit" : ""}`;
+    const given = table(name, keys), found = { kind: "plain", at: [] };
     if (given.grid) {
       const { rows, cols, cell_km: side, south_west: corner } = given.grid, [n, d] = decimal(side);
       const cells = Array.from({ length: rows * cols }, (_, at) => [BigInt(Math.floor(at / cols)), BigInt(at % cols)]);
@@ -88,6 +90,8 @@
       Object.assign(found, { kind: "vector", at: npy(given.vectors).map((row) => row.map(exactly)) });
       found.ids = given.ids ? lines(given.ids) : found.at.map((_, at) => String(at));
     } else found.ids = Array.from({ length: given.count }, (_, at) => String(at));
+    readable(!given.unit || found.kind === "planar", `[${name}]: a unit of places that are on no plane`);
+    found.unit = given.unit || "km";
     readable(new Set(found.ids).size === found.ids.length, `[${name}]: an id that stands twice`);
     const beyond = found.kind === "geographic" && found.at.some(([lat]) => 2n * (lat < 0n ? -lat : lat) > PI);
     readable(!beyond, `[${name}]: a place beyond a pole`);
@@ -136,7 +140,8 @@
   function metric() {
     const given = table("distance", "kind edges matrix output_matrix"), kind = given.kind, records = places("records");
     const outputs = tables.outputs ? places("outputs") : records, [n, width] = [records.ids.length, outputs.ids.length];
-    const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : "km";
+    const unit = kind === "matrix" || records.kind === "vector" ? "unit of distance" : records.unit;
+    readable(records.unit === "km" || kind === "euclidean", `records.unit beside distance.kind ${kind}`);
     const made = { records, outputs, unit, room: kind === "haversine" ? ONE >> 95n : 1n, roads: null };
     const fits = { euclidean: ["planar", "vector"], haversine: ["geographic"] }[kind];
     const alike = records.kind === outputs.kind && records.at[0]?.length === outputs.at[0]?.length;
@@ -187,7 +192,7 @@
     const given = table("utility", "kind prior cost edges directed targets remap");
     readable(typeof (given.remap ?? false) === "boolean", "utility.remap: neither true nor false");
     const records = of.records.ids, outputs = of.outputs.ids;
-    of.lossUnit = of.unit.replace("unit of", "units of");
+    of.lossUnit = /^[a-z]{3,}[a-gi-rt-wy]$/.test(of.unit) ? `${of.unit}s` : of.unit.replace("unit of", "units of");
     if (given.kind === "distance") return of.ends;
     if (given.kind === "matrix") {
       const cost = npy(given.cost, records.length, outputs.length);

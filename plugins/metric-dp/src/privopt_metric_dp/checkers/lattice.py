@@ -1,4 +1,4 @@
-"""The equilateral triangles of a lattice that meet the polygons of a GeoJSON object."""
+"""The equilateral triangles of a lattice that overlap the polygons of a GeoJSON object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ Ring = list[tuple[float, float]]
 
 
 def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
-    """Go through the polygons of a GeoJSON object, each its rings."""
+    """Yield the polygons of a GeoJSON object, each as a list of its outer ring and its holes.
+
+    Nested objects are searched recursively; points and lines are skipped. Positions have GeoJSON's order, longitude or
+    x first.
+    """
     kind = str(shape["type"])
     within = {"FeatureCollection": "features", "GeometryCollection": "geometries"}.get(kind, "")
     for part in shape.get(within, []):
@@ -34,36 +38,43 @@ def polygons(shape: dict[str, Any]) -> Iterator[list[Ring]]:
 
 
 def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> tuple[list[Point], list[Corners]]:
-    """Return corners and triangles of the lattice whose inside polygons meet.
+    """Return the corners and the triangles of the lattice that overlap a polygon.
 
-    A rim passes there, or its middle is in one.
+    A triangle overlaps a polygon if a boundary segment passes through its interior, or if its centre lies in the
+    polygon.
 
     Args:
-        polygons: their rings, in millimetres.
-        side: of a triangle, millimetres.
-        max_triangles: triangles beyond it and a thousand more are refused.
+        polygons: The rings of each polygon, in millimetres.
+        side_mm: Side of a triangle, in millimetres.
+        max_triangles: Largest number of triangles. A lattice that exceeds it by over 1,000 is refused before it is
+            computed.
 
     Raises:
-        RefusedError: more.
+        RefusedError: The lattice has too many triangles.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
     height, west, south = side_mm * 0.75**0.5, min(xs) - side_mm, min(ys)
     cols = math.ceil((max(xs) - min(xs)) / side_mm + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
+    # Refused before the lattice is computed: a few numbers in a file can request any size.
     need(cols * rows <= min(10**7, max_triangles + 1000), "problem: mesh: too many triangles", 2)
+    # Rows of points are shifted by half a side in turn, which makes the triangles equilateral.
     points = [(west + (c + r % 2 / 2) * side_mm, south + r * height) for r in range(rows + 1) for c in range(cols + 1)]
     triangles = _lattice_triangles(rows, cols)
     middles = [[sum(points[v][axis] for v in t) / 3 for axis in (0, 1)] for t in triangles]
+    # In doubles, as the release was made. What is selected must equal the stored mesh, so a difference is refused.
     selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
         for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):
+            # A part of a rim is no longer than a side, so it meets only triangles of the 4 x 4 rhombi around it.
             first_row = math.floor((min(start[1], end[1]) - south) / height) - 1
             first_column = math.floor((min(start[0], end[0]) - west) / side_mm) - 1
             for r, c in itertools.product(range(first_row, first_row + 4), range(first_column, first_column + 4)):
                 if 0 <= r < rows and 0 <= c < cols:
                     pair = (2 * (r * cols + c), 2 * (r * cols + c) + 1)
                     selected |= {n for n in pair if _do_meet([points[v] for v in triangles[n]], start, end)}
+    # Vertices of the mesh are renumbered in the order of the lattice.
     used_vertices = sorted({v for n in selected for v in triangles[n]})
     new_number = {v: i for i, v in enumerate(used_vertices)}
     mesh = [(new_number[a], new_number[b], new_number[c]) for a, b, c in (triangles[n] for n in sorted(selected))]
@@ -71,7 +82,15 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
 
 
 def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
-    """Two triangles of each rhombus; those of every second row lean the other way."""
+    """Return two triangles for each rhombus of a lattice. The rhombi of every second row are mirrored.
+
+    Args:
+        rows, cols: Numbers of rhombi. There are ``cols + 1`` points in a row.
+
+    Returns:
+        The numbers of the corners, counterclockwise. The triangles of the rhombus in row r and column c have the
+        numbers 2 (r cols + c) and 2 (r cols + c) + 1.
+    """
     triangles: list[Corners] = []
     for r, c in itertools.product(range(rows), range(cols)):
         a = r * (cols + 1) + c
@@ -84,27 +103,43 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
 
 
 def _divide_segment(tail: Place, head: Place, max_length: float) -> list[list[float]]:
-    """Points that divide a segment into parts no longer than a side."""
+    """Return both ends of a segment and the points that divide it into the fewest equal parts within a length."""
     parts = max(1, math.ceil(math.hypot(head[0] - tail[0], head[1] - tail[1]) / max_length))
     return [[x + (y - x) * (n / parts) for x, y in zip(tail, head, strict=True)] for n in range(parts + 1)]
 
 
 def _is_inside(middle: list[float], polygons: list[list[Ring]]) -> bool:
-    """Check whether a point is in one of the polygons: an odd number of sides lie to the west."""
+    """Return whether a point is in one of the polygons: an odd number of sides lies to the west (even-odd rule).
+
+    Args:
+        middle: The point (x, y).
+        polygons: The rings of each polygon; holes count like outer rings.
+    """
     x, y = middle
 
     def is_west(a: Place, b: Place) -> bool:
+        """Return whether a side crosses the horizontal line through the point, to the west of the point."""
+        # Half-open: a corner at the height of the point counts for one of its two sides only.
         crosses = (a[1] <= y) != (b[1] <= y)
         return crosses and a[0] + (y - a[1]) * ((b[0] - a[0]) / (b[1] - a[1])) < x
 
     def sides(rings: list[Ring]) -> Iterator[tuple[Place, Place]]:
+        """Yield the sides of all rings of a polygon."""
         return (piece for ring in rings for piece in itertools.pairwise(ring))
 
     return any(sum(is_west(*piece) for piece in sides(rings)) % 2 for rings in polygons)
 
 
 def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
-    """Check whether a segment passes through a triangle: no direction of their sides parts them."""
+    """Return whether a segment passes through the interior of a triangle.
+
+    Two convex shapes are disjoint if and only if an axis perpendicular to one of their sides separates them (separating
+    axis theorem). A segment that only touches the triangle does not pass through it.
+
+    Args:
+        corners: The three corners (x, y).
+        start, end: The ends of the segment.
+    """
     sides = [
         (corners[0], corners[1]),
         (corners[1], corners[2]),
@@ -112,6 +147,7 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
         (start, end),
     ]
     for a, b in sides:
+        # The normal of the side; both shapes are projected onto it.
         x, y = a[1] - b[1], b[0] - a[0]
         these = [x * point[0] + y * point[1] for point in corners]
         those = [x * point[0] + y * point[1] for point in (start, end)]

@@ -1,8 +1,9 @@
-"""The cost of each report to its sender, by record and output."""
+"""The cost of reporting each output for each record."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -25,14 +26,14 @@ KEYS = "kind prior cost edges directed targets"
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """The loss of weights w is the sum over i, k of prior_i / whole * cost_ik * w_ik.
+    """Prior and costs, which define the loss of weights w: sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
-        prior: Prior of each row, as integers.
-        whole: The denominator of the prior.
-        column: Returns the costs of an output, at most 2**-80 too low.
-        unit: Unit of a cost.
-        measured: Whether a cost is a distance.
+        prior: Integer weight of each row.
+        whole: The denominator of the prior, the sum of the weights.
+        column: Returns the costs of an output at all rows, which are at most 2**-80 too low.
+        unit: Unit of costs.
+        measured: Whether costs are distances.
         given: Whether the problem has a prior.
         remap: Whether each output must be the best guess of an observer.
     """
@@ -46,28 +47,39 @@ class Losses:
     remap: bool
 
 
+def _plural(unit: str) -> str:
+    """Return the plural of a unit of distance. Words of at least 4 letters get an s, unless they end like "inch"."""
+    return f"{unit}s" if re.fullmatch("[a-z]{3,}[a-gi-rt-wy]", unit) else unit.replace("unit of", "units of")
+
+
 def read_losses(problem: Problem, metric: Metric) -> Losses:
-    """Read ``[utility]``.
+    """Read the costs and the prior of the problem from ``[utility]``.
+
+    Args:
+        problem: The published problem.
+        metric: The metric of the problem, for losses that are distances.
 
     Raises:
-        RefusedError: The kind or a key is unknown to this checker.
+        RefusedError: This checker does not know the kind of loss or a key.
     """
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
     in_km = table.get("kind") != "matrix" and (metric.unit == "km" or "edges" in table)
+    # Only a valid table is allowed as a key: another one stays unknown and is refused.
     if in_km and _is_price(table.get("per_km")):
         keys += " per_km"
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
     prior_by_id, prior_sum = _read_shares(problem, table.get("prior"), "p", records)
     is_known = prior_by_id.keys() == {*records} and kind in ("distance", "matrix", "travel-cost")
     need(is_known, f"[utility] {table}", 2)
-    column, unit = metric.ends, metric.unit.replace("unit of", "units of")
+    column, unit = metric.ends, _plural(metric.unit)
     if kind == "matrix":
         column, unit = _read_costs(problem, table["cost"], metric), "units of cost"
     elif kind == "travel-cost":
         column = _travel_costs(problem, metric)
         unit = "km" if "edges" in table else unit
     return Losses(
+        # Vertices that a region adds have no prior of their own.
         prior=[prior_by_id.get(name, 0) for name in metric.points],
         whole=prior_sum,
         column=column,
@@ -79,7 +91,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
 
 
 def _is_price(price: object) -> bool:
-    """Check whether a value is a valid ``per_km`` table, on which no claim depends."""
+    """Return whether a value is a valid ``per_km`` table. No claim depends on this table."""
     if not isinstance(price, dict) or price.keys() != {"cost", "unit"}:
         return False
     cost = price["cost"]
@@ -88,27 +100,46 @@ def _is_price(price: object) -> bool:
 
 
 def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> tuple[dict[str, int], int]:
-    """Return integer weights by id and their sum; equal weights if there is no file."""
+    """Return integer weights by id, and their sum. Weights are equal if there is no file.
+
+    Args:
+        problem: The published problem.
+        file: Name of a table with the columns "id" and ``name``; None for equal weights.
+        name: Column of the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
+        ids: Ids of the records.
+
+    Raises:
+        RefusedError: An id is repeated, a weight is negative, or a prior does not sum to 1.
+    """
     cells = {"id": ids, name: ["1"] * len(ids)} if file is None else problem.columns(file)
     share_by_id = dict(zip(cells["id"], map(rational, cells[name]), strict=True))
     total = Fraction(sum(share_by_id.values()))
     is_valid = len(share_by_id) == len(cells["id"]) and min(share_by_id.values()) >= 0
+    # As in `solve`: a prior may be off by the rounding of its decimals and is divided by its sum.
     whole_is_one = name != "p" or not file or abs(float(total) - 1) <= 1e-6
     need(is_valid and whole_is_one, f"problem/{file}: column {name}", 2)
+    # Shares over a common denominator are integers, so sums over the prior stay exact.
     shared = math.lcm(*{value.denominator for value in share_by_id.values()})
     return {key: int(value * shared) for key, value in share_by_id.items()}, int(total * shared)
 
 
 def _read_costs(problem: Problem, file: object, metric: Metric) -> Column:
-    """Return the costs of a file, by output."""
+    """Return a function that returns an output's column of a cost file (N, K), in 2**-256ths, rounded down."""
     cost = problem.array(file, len(metric.records.ids), len(metric.outputs.ids)).rows
     return lambda k: [low(Fraction(row[k])) for row in cost]
 
 
 def _travel_costs(problem: Problem, metric: Metric) -> Column:
-    """Return the travel costs, the sum over targets t of q_t |path record to t - path output to t|.
+    """Return the travel costs: the sum over targets t of q_t |path record to t - path output to t|.
 
-    They are reduced by the possible error of both path lengths, so that they are never too high.
+    Costs are reduced by the possible error of both path lengths, so that they are never too high.
+
+    Args:
+        problem: The published problem.
+        metric: The metric of the problem. Travel follows its roads, unless ``[utility]`` names other roads.
+
+    Returns:
+        A function that returns the costs of an output at all records, in 2**-256ths.
     """
     table = problem.tables["utility"]
     targets, total = _read_shares(problem, table.get("targets"), "weight", metric.records.ids)
@@ -118,19 +149,29 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
         travel = ways(read_roads(problem, table["edges"]), one_way=one_way)
     index_by_id = {name: i for i, name in enumerate(metric.records.ids)}
 
-    def weighted(way: Column, starts: list[str]) -> list[list[int]]:
-        """Return, for each start, the path lengths to all targets times their weights."""
+    def weigh_travel(way: Column, starts: list[str]) -> list[list[int]]:
+        """Return, for each start, the path lengths to all targets times the targets' weights.
+
+        Args:
+            way: Returns the distances of a start by number; used if there are no roads.
+            starts: Ids of the starts, for searches along roads.
+        """
         rows: Iterator[Sequence[Any]]
         if travel is None:
             rows = ([way(i)[index_by_id[t]] for t in targets] for i in range(len(starts)))
         else:
+            # One search for each target gives a column; transposed, the rows of the starts.
             rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))
         return [[q * x for q, x in zip(targets.values(), row, strict=True) if q] for row in rows]
 
-    record_travel, output_travel = weighted(metric.own, metric.points), weighted(metric.ends, metric.outputs.ids)
+    record_travel = weigh_travel(metric.own, metric.points)
+    output_travel = weigh_travel(metric.ends, metric.outputs.ids)
 
     def column(k: int) -> list[int]:
+        """Return the costs of output k at all records, in 2**-256ths."""
+        # Both path lengths of a difference may be too short by `room`.
         spare = 2 * metric.room
+        # Weights are integers whose sum is `total`, so there is one division, which rounds down.
         costs = (sum(map(abs, map(sub, from_record, output_travel[k]))) for from_record in record_travel)
         return [max(0, cost // total - spare) for cost in costs]
 

@@ -1,4 +1,4 @@
-"""Distances between records, and from records to outputs, as the problem's files have them."""
+"""Distances between records, and from records to outputs, computed from the problem's files."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads,
 __all__ = ["Factor", "Metric"]
 
 Distances = Callable[[int], Sequence[Any]]
-"""Distances of all records from one of that number; None where there is no way."""
+"""Returns the distances of all records from the record or output of a number; None if no path joins them."""
 
 Factor = tuple[str, str, Fraction]
-"""Two vertices of a region whose rows may differ by that factor, 1 + a."""
+"""Ids of two vertices of a region, and the factor 1 + a by which their rows may differ."""
 
 KEYS = {
     "euclidean": "kind",
@@ -40,40 +40,40 @@ KEYS = {
 """Kinds of distance and the keys of their tables."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""Kinds of places that a kind of distance is between; the others take any."""
+"""Kinds of places that a kind of distance accepts; kinds that are not listed accept any."""
 
 MAX_CACHED_ROWS = 4096
-"""Rows of distances that are kept: each is asked for three times."""
+"""Largest number of cached rows of distances. Each row is requested three times."""
 
 ARCS = ONE >> 96
-"""More than what is lost where an arc is computed."""
+"""Upper bound of the error of a computed arc."""
 
 
 class Metric:
-    """Distances d of a problem, each at most ``room`` less than the true one and never more.
+    """The distances of a problem. Each is at most the true distance, and smaller by at most ``room``.
 
     Attributes:
-        records, outputs: the places.
-        points: ids of the rows of a release: the records, and vertices that a region adds.
-        own: distances of all rows from one.
-        held: those that rows are held to: along a region's pieces if it has any, otherwise ``own``.
-        ends: distances of all rows from an output.
-        room: by how much a distance may be too short.
-        roads: shortest path lengths, for distances along roads; None for others.
-        streets: these roads.
-        network: these roads, where rows are held to distances along them.
-        unit: of a distance.
+        records, outputs: The places.
+        points: Ids of the rows of a release: the records, and vertices that a region adds.
+        own: Returns the distances from a row to all rows, by the number of the row.
+        held: Returns the distances that constrain the rows: along the edges of a region, or else ``own``.
+        ends: Returns the distances from an output to all rows, by the number of the output.
+        room: Largest amount by which a distance may be too small, in 2**-256ths.
+        roads: Returns lengths of shortest paths; None unless distances are along roads.
+        streets: The roads.
+        network: The roads, if distances along them constrain the rows; otherwise None.
+        unit: Unit of distance.
     """
 
     def __init__(self, problem: Problem, chosen_ids: list[str] | None = None) -> None:
         """Read ``[distance]``, ``[records]`` and ``[outputs]``.
 
         Args:
-            problem: as it was published.
-            chosen: ids of the outputs, if the problem has a number of its records chosen.
+            problem: The published problem.
+            chosen_ids: Ids of the outputs, if the problem declares that a number of its records are chosen as outputs.
 
         Raises:
-            RefusedError: a kind that is unknown here, or places that it is not between.
+            RefusedError: The kind of distance is unknown here, or is not defined between such places.
         """
         kind = problem.tables["distance"].get("kind")
         need(kind in KEYS, f"problem: distance.kind {kind!r}: unknown here", 2)
@@ -81,7 +81,7 @@ class Metric:
         self.records = Places(problem, "records")
         self.outputs = self.records
         if chosen_ids is not None:
-            self.outputs = self.records.some(chosen_ids, problem.table("outputs", "choose")["choose"])
+            self.outputs = self.records.select(chosen_ids, problem.table("outputs", "choose")["choose"])
         elif "outputs" in problem.tables:
             self.outputs = Places(problem, "outputs")
         pair = self.records.kind, self.outputs.kind
@@ -92,8 +92,12 @@ class Metric:
         self.streets: list[Road] = []
         self.network: Network | None = None
         self._record_points: list[Any] = []
+        # Tables and vectors do not name their unit.
         bare = kind == "matrix" or self.records.kind == "vector"
-        self.unit = "unit of distance" if bare else "km"
+        self.unit = "unit of distance" if bare else self.records.unit
+        need(
+            kind == "euclidean" or self.records.unit == "km", f"problem: records.unit beside distance.kind {kind!r}", 2
+        )
         if kind == "euclidean":
             self._measure_on_plane()
         elif kind == "haversine":
@@ -102,56 +106,78 @@ class Metric:
             self._measure_along(read_roads(problem, table["edges"]))
         else:
             self._read_matrices(problem, table, chosen_ids)
-        self.held = self.own
+        self.held = self.own  # until a region sets other lengths (`hold_along`)
 
     own: Distances
     ends: Distances
 
     def _measure_on_plane(self) -> None:
-        """Root of the sum of squares, rounded down."""
+        """Define distances as lengths of straight lines, rounded down."""
+        # Over a common denominator coordinates are integers, and isqrt rounds the root down exactly.
         coordinates = [x for place in self.records.at + self.outputs.at for x in place]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
         @lru_cache(MAX_CACHED_ROWS)
         def root(square: int) -> int:
+            """Return the root of a sum of squares of integers in units of 1 / ``shared``, in 2**-256ths of a km."""
             return math.isqrt((square << 2 * BITS) // shared**2)
 
         def ready(place: Sequence[Fraction]) -> tuple[int, ...]:
+            """Return the coordinates as integers in units of 1 / ``shared``."""
             return tuple(int(x * shared) for x in place)
 
         self._measure_pairs(ready, lambda a, b: root(_squared_distance(a, b)))
 
     def _measure_on_sphere(self) -> None:
-        """2 R asin(chord / 2), the chord between unit vectors, less what is lost on the way."""
+        """Define distances as lengths of great circles: 2 R asin(chord / 2), with the chord between unit vectors.
+
+        The possible error of the series is subtracted, so that no distance exceeds the true one.
+        """
 
         def ready(place: Sequence[int]) -> tuple[int, ...]:
+            """Return the unit vector of a place (latitude, longitude in radians), all in 2**-256ths.
+
+            Sines are computed as cosines of the angle minus a quarter turn.
+            """
             latitude, longitude = place
             flat = cosine(latitude)
             x, y = (flat * cosine(longitude - turned) >> BITS for turned in (0, PI // 2))
             return x, y, cosine(latitude - PI // 2)
 
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
+            """Return the distance of two unit vectors in 2**-256ths of a km, at most the true one."""
             if a == b:
                 return 0
+            # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
             return max(0, 2 * RADIUS_KM * arcsine_of_root(_squared_distance(a, b) >> BITS + 2) - ARCS)
 
         self.room = 2 * ARCS
         self._measure_pairs(ready, way)
 
     def _measure_pairs(self, ready: Callable[[Any], Any], way: Callable[[Any, Any], int]) -> None:
-        """Distances between coordinates: made ready once, then pair by pair."""
+        """Define ``own`` and ``ends`` on prepared coordinates, which are computed once for each place.
+
+        Args:
+            ready: Prepares the coordinates of a place.
+            way: Returns the distance of two places in 2**-256ths, given their prepared coordinates.
+        """
         self.ready, self.way = ready, way
         self._record_points, self.there = ([ready(place) for place in p.at] for p in (self.records, self.outputs))
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(place: Hashable) -> list[int]:
+            """Return the distances from a place with these prepared coordinates to all records."""
             return [way(place, b) for b in self._record_points]
 
         self.own = lambda i: row(self._record_points[i])
         self.ends = lambda k: row(self.there[k])
 
     def _measure_along(self, streets: list[Road]) -> None:
-        """Measure shortest paths over roads that can all be used in both directions."""
+        """Define distances as lengths of shortest paths over two-way roads.
+
+        Raises:
+            RefusedError: A record or output lies on no road.
+        """
         joined = {name for road in streets for name in road[:2]}
         isolated = [name for name in [*self.points, *self.outputs.ids] if name not in joined]
         need(not isolated, f"distance: no road begins or ends at {isolated[:1]}", 2)
@@ -161,24 +187,25 @@ class Metric:
 
         @lru_cache(MAX_CACHED_ROWS)
         def row(name: str) -> list[int | None]:
+            """Return the lengths of the shortest paths from all rows to a node."""
             assert self.roads is not None
             return self.roads(name, self.points)
 
         self.own = lambda i: row(self.points[i])
         self.ends = lambda k: row(self.outputs.ids[k])
 
-    def near(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the rows within a distance of one, ``held``, and how far they are."""
+    def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
+        """Return the rows within a distance of row i, with their distances (``held`` distances, in 2**-256ths)."""
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
-        lengths = self.network.near(self.points[i], max_distance)
+        lengths = self.network.nodes_within(self.points[i], max_distance)
         return {self.place[name]: d for name, d in lengths.items() if name in self.place}
 
     def first(self, i: int) -> dict[int, int] | None:
-        """Return the first rows that roads from a row reach, and how far they are; or None.
+        """Return the rows that a path from row i reaches without passing another row, with their distances.
 
-        A shortest path between any two rows consists of such pieces, so these imply all other
-        pairs.
+        The result is None without roads. Shortest paths between rows consist of such paths, so these pairs imply all
+        others.
         """
         if self.network is None:
             return None
@@ -186,12 +213,19 @@ class Metric:
         return {self.place[name]: d for name, d in lengths.items()}
 
     def _read_matrices(self, problem: Problem, table: dict[str, Any], chosen_ids: list[str] | None) -> None:
-        """Stated distances; the lesser of both directions."""
+        """Define distances by tables of the problem. If the two directions of a pair differ, the smaller number counts.
+
+        Args:
+            problem: The published problem.
+            table: The table ``[distance]``, with the names of the files.
+            chosen_ids: Ids of the outputs if they were chosen among the records; otherwise None.
+        """
         records, outputs = len(self.records.ids), len(self.outputs.ids)
         distance_rows = problem.array(table["matrix"], records, records).rows
 
         @lru_cache(MAX_CACHED_ROWS)
         def row_of(i: int) -> list[int]:
+            """Return the distances between record i and all records, the smaller one of both directions."""
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
@@ -205,19 +239,37 @@ class Metric:
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
 
     def add_places(self, ids: list[str], positions: list[Any]) -> None:
-        """Take rows of further vertices, by their ids with all others' and their coordinates."""
+        """Add the vertices of a region to the rows.
+
+        Args:
+            ids: Ids of all rows, ending with the added vertices.
+            positions: Coordinates of the added vertices.
+        """
         self.points = ids
         self._record_points += [self.ready(position) for position in positions]
 
     def cut_roads(self, ids: list[str], roads: list[Road]) -> None:
-        """Take rows of vertices that divide roads, by all ids and the roads between them."""
+        """Replace the roads by pieces between the vertices that divide them, for losses along a region of streets.
+
+        The lengths of the pieces do not constrain the rows; :meth:`hold_along` sets the lengths that do.
+
+        Args:
+            ids: Ids of all vertices, which become the rows.
+            roads: The pieces, with lengths in km.
+        """
         self.points, self.roads, self.network = ids, ways(roads), None
 
     def hold_along(self, factors: list[Factor], epsilon: Fraction) -> None:
-        """Hold rows to factors 1 + a along pieces: their ends as if ln(1 + a) / epsilon apart."""
+        """Set the distances that constrain the rows: lengths ln(1 + a) / epsilon of edges with the factor 1 + a.
+
+        Args:
+            factors: Ids of the two ends and the factor 1 + a, for each piece of street or side of a triangle.
+            epsilon: Epsilon per km.
+        """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 
 def _squared_distance(a: Sequence[int], b: Sequence[int]) -> int:
+    """Return the sum of the squared differences of coordinates."""
     return sum([(x - y) ** 2 for x, y in zip(a, b, strict=True)])

@@ -1,4 +1,4 @@
-"""Records and outputs of a problem: ids, and where they are."""
+"""The ids and coordinates of a problem's records and outputs."""
 
 from __future__ import annotations
 
@@ -29,31 +29,39 @@ from privopt_metric_dp.checkers.projection import Projection
 __all__ = ["Places"]
 
 SOURCES = {"grid", "points", "vectors", "count", "mesh"}
-"""Keys of which a table of places has one."""
+"""Keys that state places. Exactly one of them must be in a table."""
 
-TABLE = "grid points vectors ids count columns"
+TABLE = "grid points vectors ids count columns unit"
 
 
 class Places:
-    """Ids, maybe with coordinates.
+    """Places: ids and, unless they are plain, coordinates.
 
     Attributes:
-        kind: ``planar`` (rationals, km), ``vector`` (rationals), ``geographic`` (latitude and
-            longitude in radians) or ``plain``: no coordinates.
-        ids: their names, in order.
-        at: their coordinates; empty for plain ones.
-        mesh: of corners of a mesh its triangles.
-        projection: of a mesh on the earth, how it was made flat.
+        kind: ``planar`` (rationals, km), ``vector`` (rationals), ``geographic`` (latitude and longitude in radians) or
+            ``plain`` (no coordinates).
+        ids: The ids, in order.
+        at: The coordinates; empty for plain places.
+        mesh: The triangles if the places are the corners of a mesh; otherwise empty.
+        projection: The projection if the places are a mesh on the earth; otherwise None.
+        unit: The unit of distances between planar places.
     """
 
     def __init__(self, problem: Problem, name: str) -> None:
         """Read ``[records]`` or ``[outputs]``.
 
+        Args:
+            problem: The published problem.
+            name: Name of the table, "records" or "outputs".
+
         Raises:
-            RefusedError: something unknown here; ids that are not valid, or occur twice.
+            RefusedError: The table has a key that this checker does not know, or ids are invalid or repeated.
         """
         meshed = "mesh" in problem.tables[name]
-        table = problem.table(name, "mesh" if meshed else TABLE)
+        # Outputs have the unit of the records. One of their own would change what all distances mean.
+        keys = TABLE if name == "records" else TABLE.removesuffix(" unit")
+        table = problem.table(name, "mesh" if meshed else keys)
+        self.unit = table.get("unit", "km")
         sources = SOURCES & set(table)
         need(len(sources) == 1, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
         self.kind, self.at = "plain", list[Any]()
@@ -71,20 +79,23 @@ class Places:
             self._read_mesh(problem, table["mesh"], name)
         else:
             count = table["count"]
-            _need_sides(name, [1, count], problem.most_weights)
+            _check_grid_size(name, [1, count], problem.most_weights)
             self.ids = [str(i) for i in range(count)]
+        # Replaces the default ids 0, 1, ... of vectors.
         if "ids" in table:
             lines = problem.read(table["ids"]).decode("utf-8-sig").splitlines()
             self.ids = [line.strip() for line in lines]
         are_unique = self.ids and "" not in self.ids and len(set(self.ids)) == len(self.ids)
         fits = are_unique and len(self.at) in (0, len(self.ids))
         need(fits, f"problem: [{name}]: ids that are none, or stand twice", 2)
+        is_named = "unit" not in table or (self.kind == "planar" and str(self.unit).isalpha())
+        need(is_named and isinstance(self.unit, str), f"problem: [{name}]: unit {self.unit!r}", 2)
 
-    def some(self, ids: list[str], count: object) -> Places:
-        """Return ``count`` of the places, by ids in their order.
+    def select(self, ids: list[str], count: object) -> Places:
+        """Return the places with the given ids, which must be ``count`` ids in the order of the places.
 
         Raises:
-            RefusedError: the ids are others, or not ``count`` of them.
+            RefusedError: An id is unknown, or the order or the number is wrong.
         """
         index_by_id = {name: i for i, name in enumerate(self.ids)}
         rows = [index_by_id.get(name, -1) for name in ids]
@@ -96,14 +107,21 @@ class Places:
         return subset
 
     def _read_grid(self, grid: Mapping[str, Any], max_places: int, name: str) -> None:
-        """Middles of cells: km to the east and north, on the earth from a corner in degrees."""
+        """Read the centres of a grid's cells, in km to the east and north or, on the earth, in radians.
+
+        Args:
+            grid: The keys rows, cols, cell_km and, on the earth, south_west.
+            max_places: Number of weights of the release, which a grid cannot exceed.
+            name: Name of the table, for messages.
+        """
         rows, cols = grid["rows"], grid["cols"]
-        _need_sides(name, [rows, cols], max_places)
+        _check_grid_size(name, [rows, cols], max_places)
         cell_km, cells = number(grid["cell_km"]), list(itertools.product(range(rows), range(cols)))
         self.ids = [f"r{r}c{c}" for r, c in cells]
         self.kind, self.at = "planar", [(c * cell_km, r * cell_km) for r, c in cells]
         if "south_west" in grid:
             south, west = (radians(number(degrees)) for degrees in grid["south_west"])
+            # Angles of a step in radians: towards the east a parallel is shorter by the cosine of its latitude.
             step_north, step_east = low(cell_km / RADIUS_KM), low(cell_km / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
             self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
@@ -111,7 +129,13 @@ class Places:
             need(max(-south, north) <= PI // 2 and east - west < 2 * PI, "beyond a pole", 2)
 
     def _read_points(self, problem: Problem, table: Mapping[str, Any], name: str) -> None:
-        """Rows of a table, whose columns may have other names; ids may be made of several."""
+        """Read places from a table. The problem may rename columns, and join several columns into ids.
+
+        Args:
+            problem: The published problem.
+            table: The keys points and, optionally, columns.
+            name: Name of the table, for messages.
+        """
         named: dict[str, Any] = {key: key for key in ("id", "lat", "lon", "x", "y")} | table.get("columns", {})
         columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
         columns = [columns_by_name[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
@@ -127,7 +151,13 @@ class Places:
             self.kind, self.at = "planar", list(zip(x, y, strict=True))
 
     def _read_mesh(self, problem: Problem, mesh: Mapping[str, Any], name: str) -> None:
-        """Corners of even triangles that meet polygons, in whole millimetres."""
+        """Compute the corners of the equilateral triangles that overlap polygons, in integer millimetres.
+
+        Args:
+            problem: The published problem, with the GeoJSON file of the polygons.
+            mesh: The keys region, side_km and planar.
+            name: Name of the table, for messages.
+        """
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
         need(is_known and side_mm >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
@@ -135,7 +165,9 @@ class Places:
         if planar:
             flat = [[[(x * 1e6, y * 1e6) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings]
         else:
+            # GeoJSON has the longitude first.
             corners = [(y, x) for rings_of_polygon in rings for ring in rings_of_polygon for x, y in ring]
+            # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
             projection = self.projection = Projection(corners, side_mm + 4)
             flat = [
                 [[projection.doubles(y, x) for x, y in ring] for ring in rings_of_polygon] for rings_of_polygon in rings
@@ -145,18 +177,22 @@ class Places:
         self.at = [(Fraction(x / 1e6), Fraction(y / 1e6)) for x, y in vertices]
 
     def doubles(self) -> list[tuple[float, float]]:
-        """Return coordinates as doubles, in km or degrees."""
+        """Return the coordinates as doubles, in km or degrees."""
         if self.kind == "geographic":
             return [(float(Fraction(180 * a, PI)), float(Fraction(180 * b, PI))) for a, b in self.at]
         return [(float(x), float(y)) for x, y in self.at]
 
 
-def _need_sides(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse sides that are not whole numbers above 0, or more places than there are weights."""
+def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
+    """Refuse a grid if a side is not an integer above 0, or if it has more places than the release has weights.
+
+    Raises:
+        RefusedError: A side is invalid, or there are too many places.
+    """
     is_valid = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
     need(is_valid, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
 
 
 def _column_name(name: str) -> str:
-    """Return a column's name in NFC, as headers are published; the problem file keeps its author's form."""
+    """Return a column's name in NFC, the form of published headers; the problem file may use another form."""
     return unicodedata.normalize("NFC", name)

@@ -1,4 +1,4 @@
-"""A region of a plane, or of the earth, with every point covered (docs/guide/everywhere.md)."""
+"""A region of a plane or of the earth, all of whose points the guarantee covers (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 
@@ -27,62 +27,65 @@ from privopt_metric_dp.checkers.triangles import (
 __all__ = ["Plane"]
 
 MIN_POINTS = 20_000
-"""That represent a region, at least."""
+"""Smallest number of points that represent the people of a region."""
 
 Person = tuple[int, tuple[int, ...], list[int], Any]
-"""Mass, corners that somebody is drawn as and their shares, and where they stand."""
+"""Mass of a point, the corners of its triangle, their weights, and its prepared coordinates."""
 
 Part = tuple[tuple[int, ...], ...]
-"""The corners of a part of a triangle, each as shares of the triangle's own."""
+"""The corners of a part of a triangle, each in barycentric coordinates of the triangle."""
 
 MILLION = 10**6
-"""Millimetres of a km."""
+"""Millimetres per km."""
 
 
 class Plane:
-    """Triangles between places.
+    """A region that consists of triangles between places.
 
     Attributes:
-        arrays: what mechanism.npz has next to the weights.
-        at: vertices in whole millimetres.
-        triangles: between them.
-        projection: of places on the earth how they were made flat.
+        arrays: Arrays of mechanism.npz in addition to the weights.
+        at: Vertices in integer millimetres.
+        triangles: The triangles, as vertex numbers.
+        projection: The projection if places are on the earth; None on a plane.
     """
 
     arrays = "vertices:i8:2"
 
     def __init__(self, metric: Metric, cols: int) -> None:
-        """Take the places of a metric, rows of ``cols`` of a grid."""
+        """Store the metric and the number of columns of a grid, which is 0 for other places."""
         self.metric, self.cols = metric, cols
         self.at: list[Point] = []
         self.triangles: list[Corners] = []
         self.projection = metric.records.projection
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Cut triangles into quarters until sides are short; returns what must be stored of them.
+        """Divide triangles into quarters until their sides are short; return the arrays that mechanism.npz must have.
 
         Args:
-            epsilon: per km.
-            split: km of a side, at most; 0: no limit.
-            stored: simplices, steps and vertices of mechanism.npz.
+            epsilon: Epsilon per km.
+            split: Largest length of a side in km; 0 for no limit.
+            stored: Simplices, steps and vertices of mechanism.npz.
 
         Raises:
-            RefusedError: fewer triangles are stored; triangles of points that are none of
-                Delaunay's.
+            RefusedError: Fewer triangles are stored, or the triangles between points are not a Delaunay triangulation.
         """
         self.at, triangles = self._read_triangles(stored[0].rows)
         count, ids = len(self.at), list(self.metric.points)
         used_ids = set(ids)
         while True:
+            # Sorted, so that new vertices get the same numbers as in `solve`.
             sides = sorted({_sort_ends(edge) for t in triangles for edge in itertools.combinations(t, 2)})
+            # scalar(a, b, a) is the squared length of the side from a to b.
             longest = max(scalar(self.at[a], self.at[b], self.at[a]) for a, b in sides)
             if not split or longest <= (split * MILLION) ** 2:
                 break
+            # Refused before the refinement grows: a small `split` could otherwise ask for any number of triangles.
             are_enough = 4 * len(triangles) <= len(stored[0].rows)
             need(are_enough, "mechanism.npz: fewer triangles than the region has")
             middle = {edge: len(self.at) + n for n, edge in enumerate(sides)}
             for a, b in sides:
                 (ax, ay), (bx, by) = self.at[a], self.at[b]
+                # Midpoints are rounded down to integers, as in `solve`.
                 self.at.append((ax + bx >> 1, ay + by >> 1))
                 names = (f"{ids[a]}~{ids[b]}~{step}" for step in itertools.count(1))
                 ids.append(next(name for name in names if name not in used_ids))
@@ -94,18 +97,32 @@ class Plane:
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
-        """Rows differ along a side by the lesser factor of its triangles."""
+        """Constrain the two rows at each side by the smaller factor of the two triangles that share the side.
+
+        Args:
+            ids: Ids of the vertices.
+            epsilon: Epsilon per km.
+        """
         allowed: dict[tuple[int, int], float] = {}
         for t in self.triangles:
             ratios = side_ratios([self.at[v] for v in t], float(epsilon / MILLION))
             for i, ratio in enumerate(ratios):
+                # The side opposite corner i.
                 edge = _sort_ends((t[i - 1], t[i - 2]))
+                # The smaller ratio suffices for both triangles.
                 allowed[edge] = min(ratio, allowed.get(edge, ratio))
         factors = [(ids[a], ids[b], 1 + Fraction(ratio)) for (a, b), ratio in allowed.items()]
         self.metric.hold_along(factors, epsilon)
 
     def _read_triangles(self, stored: list[Any]) -> tuple[list[Point], list[Corners]]:
-        """Return records in whole millimetres, and the triangles between them before refinement."""
+        """Return the records in integer millimetres, and the triangles between them before refinement.
+
+        Args:
+            stored: The triangles of mechanism.npz, used if neither a mesh nor a grid determines them.
+
+        Raises:
+            RefusedError: Two places coincide, or the stored triangles are not a Delaunay triangulation.
+        """
         places, cols = self.metric.records, self.cols
         if places.kind == "planar":
             points = [in_millimetres(*position) for position in places.doubles()]
@@ -116,40 +133,48 @@ class Plane:
             return points, list(places.mesh)
         need(len({*points}) == len(points), "problem: places that are one in whole millimetres", 2)
         if cols:
-            lower = [a for a in range(len(points) - cols) if (a + 1) % cols]  # with cells to the right and above
+            # Cells that have a neighbour to the right and one above.
+            lower = [a for a in range(len(points) - cols) if (a + 1) % cols]
             halves = (((a, a + 1, a + cols), (a + 1, a + cols + 1, a + cols)) for a in lower)
             return points, [t for pair in halves for t in pair]
-        while max(map(max, stored)) >= len(points):  # what was cut into quarters is put together again
+        # Delaunay triangles are not computed here, but taken from the file and checked. Refined ones are stored as
+        # quarters, in groups of four: undo the refinement until only declared points are corners.
+        while max(map(max, stored)) >= len(points):
             fours = zip(*[iter(stored)] * 4, strict=True)
             stored = [(p[0], q[1], r[2]) for p, q, r, _ in fours]
+        # Normal form: sorted triangles, each of which begins with its smallest corner.
         ordered = stored == sorted(stored) and all(min(t) == t[0] for t in stored)
         is_triangulation = ordered and triangulates(points, stored)
         need(is_triangulation, "mechanism.npz: simplices: not the triangles of all points")
         return points, stored
 
     def _to_place(self, x: Fraction, y: Fraction) -> tuple[Any, Any]:
-        """Coordinates of a point in millimetres, as places have them."""
+        """Return the coordinates of a point in the unit of the records: km, or on the earth 2**-256ths of radians.
+
+        Args:
+            x, y: Position of the point in millimetres.
+        """
         if self.metric.records.kind == "planar":
             return x / MILLION, y / MILLION
         assert self.projection is not None
         return self.projection.radians(x, y)
 
-    def held(self) -> list[tuple[int, int, float, int]]:
-        """Return no pair: triangles are held as wholes."""
+    def checked_pairs(self) -> list[tuple[int, int, float, int]]:
+        """Return an empty list: no pairs are checked, because :meth:`check_inside` checks whole triangles."""
         return []
 
     def rate(self, excess: float) -> float:
-        """Return the log-ratio of rows that differ by 1 + ``more``."""
+        """Return the log-ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Prove |grad z| <= epsilon min z on each triangle and output, by squares of whole numbers.
+        """Check |grad z| <= epsilon min z on each triangle and at each output, by squares of integers.
 
         Returns:
-            How many triangles there are, and the greatest |grad z| / min z, per km.
+            The number of checked triangles, and the largest |grad z| / min z, per km.
 
         Raises:
-            RefusedError: a weight changes by more.
+            RefusedError: An output violates the inequality on a triangle.
         """
         worst = 0.0
         for corners in self.triangles:
@@ -158,6 +183,9 @@ class Plane:
             numerator, denominator = 0, 1
             for weights in zip(*(rows[v] for v in corners), strict=True):
                 p, q, min_weight = weights[1] - weights[0], weights[2] - weights[0], min(weights)
+                # (D |grad z|)^2 with D twice the area, as the gradient is (p AC' - q AB') / D
+                # (docs/guide/everywhere.md). The largest slope / min^2 is kept as a fraction, so that only it is
+                # compared with epsilon. If a smallest weight is 0, any slope makes the denominator 0 and is refused.
                 slope = (p * cy - q * by) ** 2 + (q * bx - p * cx) ** 2
                 if slope * denominator > min_weight * min_weight * numerator:
                     numerator, denominator = slope, min_weight * min_weight
@@ -170,13 +198,23 @@ class Plane:
         return len(self.triangles), worst
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
-        """Return losses of people in the region, each drawn as the corners of their triangle."""
+        """Return the losses of people anywhere in the region, who are snapped to a random corner of their triangle.
+
+        Args:
+            losses: The losses at the vertices.
+            epsilon: Unused; only streets use it.
+        """
         metric, vertices, count = self.metric, losses.column, len(self.metric.points)
         people = list(self._spread_people())
         total = sum(mass for mass, *_ in people)
 
         def column(k: int) -> list[int]:
+            """Return the costs of output k at all vertices, in 2**-256ths.
+
+            The cost at a vertex is a mean over people, weighted by the probability of being snapped to the vertex.
+            """
             costs = [0] * count
+            # A loss that is a distance is measured at the person; any other is interpolated between the corners.
             to = [] if losses.measured else vertices(k)
             for mass, corners, shares, position in people:
                 if losses.measured:
@@ -190,11 +228,13 @@ class Plane:
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
-        """People all over: Radon's seven points of each triangle or part, exact to degree 5.
+        """Yield weighted points that represent people: Radon's seven quadrature points of each triangle or part.
 
-        On the earth masses go by its area, which is the plane's times the cosine of latitude there.
+        They integrate polynomials up to degree 5 exactly. On the earth, weights are proportional to the area on the
+        earth: the area in the plane times the cosine of the latitude.
         """
         parts: list[Part] = [((ONE, 0, 0), (0, ONE, 0), (0, 0, ONE))]
+        # Every triangle has the same parts, so few large triangles are divided further than many small ones.
         while 7 * len(parts) * len(self.triangles) < MIN_POINTS:
             parts = [quarter for part in parts for quarter in _split_into_quarters(part)]
         points = [(weight, _mix_shares(part, seventh)) for part in parts for weight, seventh in _radon_points()]
@@ -203,32 +243,41 @@ class Plane:
             for weight, shares in points:
                 axes = zip(*corners, strict=True)
                 x, y = (Fraction(sum(map(mul, shares, axis)), ONE) for axis in axes)
+                # The cosine of the latitude, in 2**-256ths.
                 thin = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
                 mass = turn(*corners) * weight * thin >> BITS
                 yield mass, t, shares, self.metric.ready(self._to_place(x, y))
 
 
 def _sort_ends(edge: tuple[int, int]) -> tuple[int, int]:
+    """Return the two vertex numbers of a side in ascending order."""
     return min(edge), max(edge)
 
 
 def _middle_numbers(t: Corners, middle: dict[tuple[int, int], int]) -> Corners:
+    """Return the numbers of the vertices in the middle of the sides ab, ac and bc of a triangle.
+
+    Args:
+        t: The corners a, b and c.
+        middle: Number of the middle vertex of each side, by its sorted ends.
+    """
     a, b, c = t
     return middle[_sort_ends((a, b))], middle[_sort_ends((a, c))], middle[_sort_ends((b, c))]
 
 
 def _split_into_quarters(part: Part) -> list[Part]:
-    """Return the four parts of a part of a triangle, whose corners are shares of the triangle's."""
+    """Divide a part of a triangle into four parts at the midpoints of its sides."""
     a, b, c = part
     ab, ac, bc = (tuple(x + y >> 1 for x, y in zip(p, q, strict=True)) for p, q in itertools.combinations(part, 2))
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
 def _radon_points() -> list[tuple[int, list[int]]]:
-    """Weights, of 1,200, and barycentric coordinates of Radon's seven points."""
+    """Return the weights (in 1,200ths) and the barycentric coordinates of Radon's seven points."""
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):
+        # (6 +- sqrt 15) / 21 and (155 +- sqrt 15) / 1200, in 2**-256ths.
         coordinate, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
         middle, small = ONE - 2 * coordinate, coordinate
         three = [[middle, small, small], [small, middle, small], [small, small, middle]]
@@ -237,5 +286,10 @@ def _radon_points() -> list[tuple[int, list[int]]]:
 
 
 def _mix_shares(part: Part, seventh: list[int]) -> list[int]:
-    """Shares of the triangle's corners at a point of a part of it."""
+    """Convert barycentric coordinates in a part of a triangle to barycentric coordinates in the triangle.
+
+    Args:
+        part: The corners of the part, in barycentric coordinates of the triangle.
+        seventh: Barycentric coordinates of a quadrature point in the part.
+    """
     return [sum(map(mul, seventh, axis)) >> BITS for axis in zip(*part, strict=True)]

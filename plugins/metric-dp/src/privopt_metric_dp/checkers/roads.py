@@ -16,10 +16,10 @@ __all__ = ["Lengths", "Network", "Road", "read_roads", "shortest", "ways"]
 Node = TypeVar("Node", bound=Hashable)
 
 Road = tuple[str, str, Fraction]
-"""From, to, length."""
+"""Ids of both ends, and the length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""Lengths of the shortest paths to an end, one from each start; None where there is none."""
+"""Returns the lengths of the shortest paths to a node, one from each start; None without a path."""
 
 
 def shortest(
@@ -27,19 +27,19 @@ def shortest(
     neighbours: Callable[[Node], Iterable[tuple[Node, int]]],
     max_length: float = math.inf,
 ) -> dict[Node, int]:
-    """Return lengths of shortest paths from a node, by Dijkstra's algorithm.
+    """Return the lengths of shortest paths from a node to all others, by Dijkstra's algorithm.
 
     Args:
-        start: the node.
-        neighbours: the neighbours of a node, each with the length of the step there, at least 0.
-        max_length: ways that are longer are omitted.
+        start: The node at which paths begin.
+        neighbours: Returns the neighbours of a node, each with the length of the edge to it, at least 0.
+        max_length: Longer paths are omitted.
     """
     lengths: dict[Node, int] = {}
     queue: list[tuple[int, Node]] = [(0, start)]
     while queue:
         length, node = heapq.heappop(queue)
         if node in lengths:
-            continue
+            continue  # an outdated entry: a shorter path was found before
         lengths[node] = length
         for neighbour, step in neighbours(node):
             if neighbour not in lengths and length + step <= max_length:
@@ -48,10 +48,14 @@ def shortest(
 
 
 class Network:
-    """Roads over which shortest paths are computed; all lengths are rounded down."""
+    """Roads over which shortest paths are computed exactly.
+
+    All methods return lengths rounded down to 2**-256ths of a km, except :meth:`pieces`, which has another unit.
+    """
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:
-        """Take roads, which may all be gone both ways unless they are one-way."""
+        """Build the adjacency lists of the roads, which are two-way unless ``one_way`` is set."""
+        # Over a common denominator lengths are integers, so sums along paths are exact, and rounded once at the end.
         shared = self._shared = math.lcm(*{length.denominator for _, _, length in roads})
         incoming = self._incoming = {name: list[tuple[str, int]]() for road in roads for name in road[:2]}
         for tail, head, length in roads:
@@ -60,47 +64,57 @@ class Network:
             incoming[tail].append((head, int(length * shared)))
 
     def _round_down(self, length: int) -> int:
+        """Return a length in units of 1 / ``_shared`` km as 2**-256ths of a km, rounded down."""
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the lengths of shortest paths to an end; None from where there is none."""
+        """Return the shortest length from each start to a node, in 2**-256ths of a km; None if there is no path."""
         lengths = shortest(end, self._incoming.__getitem__)
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
-    def near(self, start: str, max_length: int) -> dict[str, int]:
-        """Return the nodes within a length, and how far they are."""
+    def nodes_within(self, start: str, max_length: int) -> dict[str, int]:
+        """Return the nodes within a distance of a node, with their distances, all in 2**-256ths of a km."""
+        # Searched a little farther than the limit, since lengths are rounded down only afterwards.
         unscaled = shortest(start, self._incoming.__getitem__, ((max_length + 1) * self._shared >> BITS) + 1)
         lengths = {name: self._round_down(length) for name, length in unscaled.items()}
         return {name: length for name, length in lengths.items() if length <= max_length}
 
     def first(self, start: str, stops: Container[str]) -> dict[str, int]:
-        """Return the stops that paths reach first, and the least length of such a path."""
+        """Return the stops that paths from a node reach without passing another stop, with the lengths of the paths."""
 
+        # No steps lead on from another stop, so each path ends at the first one that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
+            """Return the edges from a node to its neighbours; no path continues from a stop other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)
         return {name: self._round_down(lengths[name]) for name in lengths if name in stops and name != start}
 
     def pieces(self, priced: list[str]) -> dict[str, tuple[int, int, int, int]]:
-        """Return where nodes lie that are strictly inside a way without a crossing.
+        """Return the positions of nodes strictly inside pieces of street between two of the given nodes.
+
+        No street branches off inside a piece. Roads must be two-way.
 
         Args:
-            priced: the nodes that such ways join.
+            priced: The nodes at which pieces end: the outputs that have a price in a dual bound.
 
         Returns:
-            By node: the numbers of both ends, how far it is from the first, how long the way is.
+            By node: the indices in ``priced`` of both ends of the piece, the distance from the first end, and the
+            length of the piece. Unlike in other methods, lengths are exact, in units of 1 / ``_shared`` km.
         """
+        # Number of each end among the priced nodes.
         number = {name: k for k, name in enumerate(priced)}
         neighbours: dict[str, dict[str, int]] = {}
         for name, steps in self._incoming.items():
             lengths = neighbours.setdefault(name, {})
             for neighbour, length in steps:
                 if neighbour != name:
+                    # Of parallel roads the shortest counts; roads from a node to itself are on no shortest path.
                     lengths[neighbour] = min(length, lengths.get(neighbour, length))
         pieces: dict[str, tuple[int, int, int, int]] = {}
         for start, tail_number in number.items():
             for current, length in neighbours[start].items():
+                # Follow the street from this end until a priced node, a crossing or a dead end.
                 previous, interior = start, list[tuple[str, int]]()
                 while current not in number and len(neighbours[current]) == 2:
                     interior.append((current, length))
@@ -110,20 +124,21 @@ class Network:
                 if current in number:
                     for name, distance in interior:
                         if 0 < distance < length:
+                            # Each piece is found from both of its ends; the first one counts.
                             pieces.setdefault(name, (tail_number, number[current], distance, length))
         return pieces
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return what gives the lengths of shortest paths over roads, rounded down."""
+    """Return a function that returns lengths of shortest paths over roads; see :meth:`Network.lengths`."""
     return Network(roads, one_way=one_way).lengths
 
 
 def read_roads(problem: Problem, file: object) -> list[Road]:
-    """Read a table of roads: columns from, to, km.
+    """Read roads from a table with columns from, to and km.
 
     Raises:
-        RefusedError: a length below 0.
+        RefusedError: A length is negative.
     """
     columns = problem.columns(file)
     cells = zip(columns["from"], columns["to"], columns["km"], strict=True)

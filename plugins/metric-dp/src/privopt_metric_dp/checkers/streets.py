@@ -1,4 +1,4 @@
-"""A region of streets with every point covered (docs/guide/everywhere.md)."""
+"""A region of streets, all of whose points the guarantee covers (docs/guide/everywhere.md)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from privopt_metric_dp.checkers.metric import Metric
 __all__ = ["Piece", "Streets"]
 
 Piece = tuple[int, int, Fraction, Fraction]
-"""Numbers of the end points, km, and the factor 1 + a by which the rows of the end points may differ."""
+"""Numbers of both ends, length in km, and the factor 1 + a by which the rows of the ends may differ."""
 
 STEPS_PER_HALF = 8
 """Number of linear steps of the snapping probability in each half of a piece."""
@@ -27,18 +27,18 @@ INTERVALS_PER_PIECE = 16
 
 
 class Streets:
-    """Streets cut into even pieces.
+    """A region of streets, each of which is divided into equal pieces.
 
     Attributes:
-        arrays: what mechanism.npz has next to the weights, as an argument of
-            :func:`privopt.checker.arrays.read_npz`.
-        pieces: of all streets, in their order.
+        arrays: Arrays of mechanism.npz in addition to the weights, in the form that
+            :func:`privopt.checker.arrays.read_npz` takes.
+        pieces: The pieces of all streets, in the order of the streets.
     """
 
     arrays = "lengths:f8:1"
 
     def __init__(self, metric: Metric) -> None:
-        """Take the streets of a metric."""
+        """Store the metric, whose streets :meth:`build` divides."""
         self.metric = metric
         self.pieces: list[Piece] = []
 
@@ -58,17 +58,21 @@ class Streets:
             [tail for tail, _, _ in metric.streets],
             [head for _, head, _ in metric.streets],
         )
+        # A dictionary as an ordered set: records first, then the nodes of roads, then the added vertices.
         points: dict[str, None] = dict.fromkeys([*metric.points, *tails, *heads])
         pieces: list[tuple[str, str, Fraction, Fraction]] = []
         for tail, head, written in metric.streets:
+            # Rounded down to a double, as in `solve`: the stored lengths are doubles, and shorter ones are stricter.
             km = Fraction(down(written))
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
+            # Refused before pieces are created: a small `split` could otherwise request any number of them.
             need(len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets")
             names = (f"{tail}~{head}~{step}" for step in itertools.count(1))
             free = (name for name in names if name not in points)
             between = list(itertools.islice(free, parts - 1))
             points |= dict.fromkeys(between)
             km = Fraction(down(km / parts))
+            # 1 + a with a = 2 ((1 + t)^n - 1), t = epsilon l / 2n (docs/guide/everywhere.md, "Streets").
             factor = 2 * (1 + epsilon * km / (2 * STEPS_PER_HALF)) ** STEPS_PER_HALF - 1
             chain = itertools.pairwise([tail, *between, head])
             pieces += [(start, end, km, factor) for start, end in chain]
@@ -80,31 +84,40 @@ class Streets:
         lengths = [float(km) for _, _, km, _ in self.pieces]
         return [[piece[:2] for piece in self.pieces], [STEPS_PER_HALF], lengths]
 
-    def held(self) -> list[tuple[int, int, float, int]]:
-        """Return pairs of rows, their km, and the factor by which they may differ."""
+    def checked_pairs(self) -> list[tuple[int, int, float, int]]:
+        """Return the two ends of each piece, its length in km, and the largest permitted ratio of their rows."""
         return [(a, b, float(km), low(factor)) for a, b, km, factor in self.pieces]
 
     def rate(self, excess: float) -> float:
-        """Return epsilon times km of a piece along which rows differ by 1 + ``more``."""
+        """Return epsilon times the length of a piece, given the ratio 1 + ``excess`` of the rows at its ends.
+
+        The result solves a = 2 ((1 + t)^n - 1) for epsilon l = 2 n t, with a = ``excess`` (docs/guide/everywhere.md).
+        """
         return 2 * STEPS_PER_HALF * math.expm1(math.log1p(excess / 2) / STEPS_PER_HALF)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
-        """Return that nothing more must be checked than the rows along the pieces."""
+        """Return 0 triangles and rate 0: nothing more is checked, because pieces are checked as pairs of rows."""
         return 0, 0.0
 
     def losses(self, losses: Losses, epsilon: Fraction) -> Losses:
         """Return the losses of people anywhere on the streets.
 
-        For a person at part u of a piece, its end points are drawn with probabilities 1 - lambda(u) and lambda(u)
+        For a person at the fraction u of a piece, its two ends are drawn with probabilities 1 - lambda(u) and lambda(u)
         (:func:`_far_share`).
+
+        Args:
+            losses: The losses at the vertices.
+            epsilon: Epsilon per km, on which lambda depends.
         """
         vertices, count = losses.column, len(self.metric.points)
         people = [_Person.at(*position, epsilon) for position in self._place_people()]
 
         def column(k: int) -> list[int]:
+            """Return the costs of output k at all vertices: sums over the people for whom a vertex is drawn."""
             d, costs = vertices(k), [0] * count
             for person in people:
                 if losses.measured:
+                    # A path from a person leads over one of the two ends of their piece; all terms are in 2**-512ths.
                     person_cost = min(
                         d[person.a] * ONE + person.part * person.km, d[person.b] * ONE + person.rest * person.km
                     )
@@ -114,12 +127,15 @@ class Streets:
                 costs[person.b] += person_cost * person.share * person.mass
             return [cost >> 2 * BITS for cost in costs]
 
+        # The sums above are divided by this when the loss is computed.
         total_mass = sum(person.mass for person in people)
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return the positions of people at Gauss points: piece, part of it, and mass."""
+        """Return people at Gauss points: the piece, the position on it as a fraction in 2**-256ths, and the weight."""
         root = math.isqrt(ONE * ONE // 3)
+        # Interval j // 2 has its middle at j / 32 of the piece, and its two Gauss points 1 / sqrt(3) of half its width
+        # away.
         middles = [(j, sign) for j in range(1, 2 * INTERVALS_PER_PIECE, 2) for sign in (-1, 1)]
         parts = [(j * ONE + sign * root) // (2 * INTERVALS_PER_PIECE) for j, sign in middles]
         return [(piece, part, low(piece[2])) for piece in self.pieces for part in parts]
@@ -127,7 +143,15 @@ class Streets:
 
 @dataclass(frozen=True, slots=True)
 class _Person:
-    """A person on a piece between rows a and b, ``part`` of ``km`` from a and ``rest`` from b."""
+    """A person on a piece of street between rows a and b.
+
+    Attributes:
+        a, b: Numbers of the rows at the ends of the piece.
+        km: Length of the piece in km. This and all numbers below are in 2**-256ths.
+        part, rest: Distances from a and from b as fractions of the piece, which sum to 1.
+        share: Probability that b is drawn.
+        mass: Weight of the person, in proportion to the length of the piece.
+    """
 
     a: int
     b: int
@@ -139,17 +163,29 @@ class _Person:
 
     @classmethod
     def at(cls, piece: Piece, part: int, mass: int, epsilon: Fraction) -> Self:
-        """Put a person at a part of a piece."""
+        """Return the person at a position on a piece of street.
+
+        Args:
+            piece: The piece.
+            part: Distance from the first end as a fraction of the piece, in 2**-256ths.
+            mass: Weight of the person.
+            epsilon: Epsilon per km.
+        """
         a, b, km, factor = piece
         share = _far_share(part, epsilon * km / (2 * STEPS_PER_HALF), factor)
         return cls(a, b, low(km), part, ONE - part, share, mass)
 
 
 def _far_share(part: int, step: Fraction, factor: Fraction) -> int:
-    """Return lambda(u), u = part: S-shaped, rows change by 1 + step at most in each of 16 steps.
+    """Return lambda(u), the probability that the far end of a piece is drawn for a person at its fraction u.
 
-    Up to the middle ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r; beyond it 1 -
-    lambda(1 - u).
+    lambda is S-shaped, so that rows change by at most the factor 1 + step in each of 16 steps. In the first half it is
+    ((1 + step)^n (1 + r step) - 1) / (factor - 1) for 16 u = n + r, and in the second half 1 - lambda(1 - u).
+
+    Args:
+        part: u in 2**-256ths, as is the result.
+        step: Epsilon times the length of a step.
+        factor: The largest permitted ratio 1 + a of the rows at both ends.
     """
     mirrored = min(part, ONE - part)
     if step:

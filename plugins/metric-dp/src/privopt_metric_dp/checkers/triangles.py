@@ -1,6 +1,6 @@
-"""Triangles between points: Delaunay's condition, and how much rows may differ along their sides.
+"""Triangles between points: the Delaunay condition, and how much rows may differ along their sides.
 
-All comparisons but those of :func:`side_ratios` are of whole numbers.
+All comparisons are of integers, except in :func:`side_ratios`.
 """
 
 from __future__ import annotations
@@ -17,91 +17,109 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""Of the range in which the least ratio is looked for, as ``solve`` looks for it."""
+"""Number of steps of the bisection for the largest ratio, as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
-    """Return twice the area of a triangle, positive where it is counterclockwise."""
+    """Return twice the area of a triangle, positive if it is counterclockwise."""
     return (b[0] - a[0]) * (c[1] - a[1]) - (b[1] - a[1]) * (c[0] - a[0])
 
 
 def scalar(a: Point, b: Point, c: Point) -> int:
-    """Return the scalar product of the two sides of a triangle that meet at b."""
+    """Return the scalar product of the vectors from b to a and from b to c."""
     return (a[0] - b[0]) * (c[0] - b[0]) + (a[1] - b[1]) * (c[1] - b[1])
 
 
 def is_flat(a: Point, b: Point, c: Point) -> bool:
-    """Check whether the angle at b is above 150 degrees: its cosine is below -sqrt(3) / 2."""
+    """Return whether the angle at b is above 150 degrees: its cosine is below -sqrt(3) / 2."""
     cosine = scalar(a, b, c)
     return cosine < 0 and 4 * cosine**2 > 3 * scalar(a, b, a) * scalar(c, b, c)
 
 
 def quarters(corners: Corners, middles: Corners) -> list[Corners]:
-    """Return the four triangles between corners a, b, c and the middles of ab, ac, bc."""
+    """Return the four triangles between the corners a, b, c and the midpoints of ab, ac, bc."""
     (a, b, c), (ab, ac, bc) = corners, middles
     return [(a, ab, ac), (ab, b, bc), (ac, bc, c), (bc, ac, ab)]
 
 
-def _bends_in(p: Point, q: Point, a: Point, b: Point) -> bool:
-    """Check whether the angles beyond a side p q, at either side, are above 180 degrees together.
+def _violates_delaunay(p: Point, q: Point, a: Point, b: Point) -> bool:
+    """Return whether a side p q of triangles p q a and q p b violates the Delaunay condition.
 
-    cot(one) + cot(other) < 0, times both areas; then each corner lies in the circle of the other
-    triangle.
+    It does if the angles at a and b sum to more than 180 degrees, that is, if the sum of their cotangents (here times
+    both areas) is negative. Each of a and b then lies in the circumcircle of the other triangle.
     """
     return scalar(p, a, q) * turn(q, p, b) + scalar(p, b, q) * turn(p, q, a) < 0
 
 
 def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
-    """Check whether triangles are Delaunay's, and fill the hull of all points except flat notches.
+    """Return whether triangles form a Delaunay triangulation of the convex hull of all points, except flat notches.
 
-    With these filled, the one rim turns left all the way, once around: so no point lies in two
-    triangles.
+    With the notches filled, the boundary is one ring that turns left everywhere and goes around once, so no point lies
+    in two triangles.
+
+    Args:
+        points: All vertices, in integer millimetres.
+        triangles: The corners of each triangle, as vertex numbers.
     """
     if not triangles:
         return False
+    # Each directed side belongs to one triangle, which lies to its left. A repeated side makes `apex` too small below.
     apex = {(t[i - 2], t[i - 1]): t[i] for t in triangles for i in range(3)}
     inner = {(a, b): c for (a, b), c in apex.items() if (b, a) in apex}
-    rim = _rim_of(points, apex)
+    rim = _trace_boundary(points, apex)
     has_rim = rim is not None and len(apex) == 3 * len(triangles)
     if rim is None or not has_rim or len(rim) != len(apex) - len(inner):
         return False
+    # All triangles are counterclockwise, and every point is a corner of one.
     turns_left = all(turn(points[a], points[b], points[c]) > 0 for (a, b), c in apex.items())
     if not turns_left or {*apex.values()} != {*range(len(points))}:
         return False
-    if any(_bends_in(points[a], points[b], points[c], points[apex[b, a]]) for (a, b), c in inner.items()):
+    if any(_violates_delaunay(points[a], points[b], points[c], points[apex[b, a]]) for (a, b), c in inner.items()):
         return False
-    for (a, b), c in apex.items():  # none with one side at the rim is flat there
+    # `solve` cuts off triangles with a nearly flat corner opposite their only side at the boundary, so none may remain.
+    for (a, b), c in apex.items():
         at_rim = (a, b) not in inner and {(b, c), (c, a)} <= inner.keys()
         if at_rim and is_flat(points[a], points[c], points[b]):
             return False
     return _fills_hull(points, rim, apex)
 
 
-def _rim_of(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Corners along the one rim of triangles; None where it does not come back to where it began.
+def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
+    """Return the vertices along the boundary of triangles, in order; None if the boundary is not one closed ring.
 
-    It may pass a corner where two triangles touch twice, and goes on there by the next side to the
-    left.
+    The boundary passes a vertex twice if triangles touch only there, and continues with the next side to the left.
+
+    Args:
+        points: All vertices.
+        apex: The third corner of the triangle to the left of each directed side.
     """
     next_corners: dict[int, list[int]] = {a: [] for a, b in apex if (b, a) not in apex}
+    # Sides without a triangle on the other side are on the boundary.
     for a, b in apex.keys() - {(b, a) for a, b in apex}:
         next_corners[a].append(b)
     start = min(next_corners)
     rim = [start, next_corners[start].pop()]
     while ways := next_corners.get(rim[-1]):
         u, v, w, x = (points[i] for i in (*rim[-2:], ways[0], ways[-1]))
+        # At a corner that is passed twice, two sides lead on. The order of the three directions around it decides.
         turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)  # around v: u, w, x, or u, x, w
         rim.append(ways.pop(0 if sum(turned > 0 for turned in turns) > 1 else -1))
     return rim if rim.pop() == start else None
 
 
 def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> bool:
-    """Check whether triangles with this rim fill the hull except pockets of nearly flat triangles.
+    """Return whether triangles with this boundary fill the convex hull except for pockets of nearly flat triangles.
 
-    A side of a pocket, from its outside in, has the corner beyond it whose circle holds no other:
-    so the order is one.
+    A pocket is filled from the hull inwards. The triangle at a side is determined: its third corner is the one whose
+    circumcircle contains no other.
+
+    Args:
+        points: All vertices.
+        rim: The corners along the boundary, in order.
+        apex: The third corner of the triangle to the left of each directed side.
     """
     hull = _find_hull([points[v] for v in rim])
+    # The ring twice in a row, so that a pocket across its start is a slice too.
     places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
     waiting: list[tuple[int, int, Point | None]] = [
@@ -111,27 +129,35 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
         a, b, outer = waiting.pop()
         p, q = places[a], places[b]
         if b == a + 1:
+            # A side of the boundary itself: the triangle inside it.
             corner = points[apex[rim[a], rim[b]]]
         else:
             pocket = [(n, c) for n, c in enumerate(places[a:b], a) if turn(p, c, q) < 0]
+            # The corner with the smallest cotangent sees the side under the largest angle; its circle contains no
+            # other.
             cotangents = [(Fraction(scalar(p, c, q), -turn(p, c, q)), n) for n, c in pocket]
             if not cotangents or not is_flat(p, places[min(cotangents)[1]], q):
                 return False
             c = min(cotangents)[1]
             corner = places[c]
             waiting += [(a, c, q), (c, b, p)]
-        if outer is not None and _bends_in(p, q, corner, outer):
+        if outer is not None and _violates_delaunay(p, q, corner, outer):
             return False
     edge = [places[i] for i in hull]
+    # A convex ring that goes around once has exactly one lowest corner in any direction.
     lowest = [edge[i - 2] > edge[i - 1] < edge[i] for i in range(len(edge))]
     return lowest.count(True) == 1
 
 
 def _find_hull(places: list[Point]) -> list[int]:
-    """Corners of a rim that are left when those where it turns right are cut off one by one."""
+    """Return the positions in a ring of points that are corners of the convex hull of the ring.
+
+    Corners at which the boundary turns right are removed one by one, until it turns left everywhere.
+    """
     hull = list(range(len(places)))
 
     def turns_right(i: int) -> bool:
+        """Return whether the boundary turns right at the corner before position i of the hull."""
         a, b, c = (places[hull[j]] for j in (i - 2, i - 1, i))
         return turn(a, b, c) < 0
 
@@ -141,15 +167,15 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return s epsilon l, what rows may differ by along sides, opposite each corner, s greatest.
+    """Return the permitted log-ratios s epsilon l along the sides opposite each corner, for the largest valid s.
 
-    docs/guide/everywhere.md has the polygon at whose corners the gradient of z is greatest. In
-    doubles, as ``solve``
-    does it: what is stored is compared with this, and rows are held to it by whole numbers.
+    The gradient of z is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the
+    same operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
+    because the gradients themselves are checked in integers.
 
     Args:
-        corners: of the triangle, millimetres.
-        rate: epsilon per millimetre.
+        corners: Corners of the triangle in millimetres.
+        rate: Epsilon per millimetre.
     """
     sides = [_from_to(corners[i - 2], corners[i - 1]) for i in range(3)]
     lengths = [math.sqrt(x * x + y * y) for x, y in sides]
@@ -158,22 +184,31 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
         s = (lower + upper) / 2
         along = [s * rate * length for length in lengths]
         steepest = max(_squared_gradients(sides, lengths, along))
+        # |grad z| <= epsilon min z, with both sides times twice the area.
         if math.sqrt(steepest) <= rate * turn(*corners):
             lower = s
         else:
             upper = s
+    # A little less, so that rounding in doubles cannot make the ratio too large.
     return [lower * (1.0 - 1e-11) * rate * length for length in lengths]
 
 
 def _from_to(a: Point, b: Point) -> tuple[float, float]:
+    """Return the vector from a to b, in doubles."""
     return float(b[0] - a[0]), float(b[1] - a[1])
 
 
 def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], along: list[float]) -> list[float]:
-    """Squares of twice the area times |grad z| at the corners of the polygon, 0 among them.
+    """Return the squares of twice the area times |grad z| / min z at the corners of a polygon, including 0.
 
-    z is least at corner i, (1 + p) z at j and (1 + q) z at k, and rows differ by ``along`` each
-    side at most.
+    z is smallest at corner i of the triangle, (1 + p) z at j and (1 + q) z at k. Rows differ along each side by at most
+    the factor 1 + ``along``. The permitted points (p, q) form a polygon. The square is a convex function of (p, q), so
+    it is largest at a corner of the polygon (docs/guide/everywhere.md, "Triangles").
+
+    Args:
+        sides: Vectors of the sides opposite each corner.
+        lengths: Lengths of the sides.
+        along: Permitted factors along the sides, minus 1.
     """
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):

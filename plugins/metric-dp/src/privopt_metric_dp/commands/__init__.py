@@ -1,1 +1,1 @@
-"""Commands of metric DP: apply, init, curve, certify."""
+"""The command-line command of metric DP: certify."""

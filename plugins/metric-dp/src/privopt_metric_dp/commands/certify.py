@@ -1,4 +1,4 @@
-"""The command that judges a matrix from elsewhere: certify."""
+"""The command ``privopt certify``, which measures the privacy of a matrix from another program."""
 
 from __future__ import annotations
 
@@ -7,9 +7,19 @@ from pathlib import Path
 import click
 from attrs import evolve
 
-from privopt.command.exit_codes import DOES_NOT_HOLD, DONE, JOBS, PATH, QUIET, SOLVER, guarded, positive, share
+from privopt.command.exit_codes import (
+    DOES_NOT_HOLD,
+    DONE,
+    JOBS,
+    PATH,
+    QUIET,
+    SOLVER,
+    check_fraction,
+    handle_errors,
+    positive,
+)
 from privopt.command.program import say_result
-from privopt.command.terminal import complain, progress_display
+from privopt.command.terminal import progress_display, remark
 from privopt.errors import UsageError
 
 __all__ = ["certify"]
@@ -19,7 +29,9 @@ __all__ = ["certify"]
 @click.argument("matrix", metavar="MATRIX.npy", type=PATH)
 @click.argument("problem", metavar="PROBLEM.toml", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
-@click.option("--gap", type=float, callback=share, metavar="G", help="Solve for a lower bound to this relative gap.")
+@click.option(
+    "--gap", type=float, callback=check_fraction, metavar="G", help="Solve for a lower bound to this relative gap."
+)
 @click.option("--repair", "repaired", is_flag=True, help="Write a certified release made from it; with --out.")
 @click.option("--out", type=PATH, metavar="DIR", help="Folder to write; with --repair.")
 @SOLVER
@@ -28,7 +40,7 @@ __all__ = ["certify"]
 @click.option("--memory", type=float, callback=positive, metavar="GB", help="Most memory; default: what is free.")
 @QUIET
 @click.option("--force", is_flag=True, help="Replace DIR.")
-@guarded
+@handle_errors
 def certify(
     matrix: Path,
     problem: Path,
@@ -44,33 +56,38 @@ def certify(
     force: bool,
 ) -> int:
     """Measure the least epsilon that any probability matrix satisfies, exactly."""
+    # Heavy modules are imported here, so that --help and other commands start quickly.
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
-    from privopt.execution.limits import limited_to
-    from privopt.files.targets import check_target
-    from privopt.run.options import Options
+    from privopt.execution.resources import limited_to
+    from privopt.files.new_folder import check_target
+    from privopt.run.task import Options
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
+    # Exactly one of the two options was given.
     if repaired is (out is None):
         raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:
         check_target(out.absolute(), force=force)
-    source = File.read(problem, wanted="a problem file in TOML")
-    given = File.read(matrix, wanted="a .npy of probabilities or uint64 weights")
+    source = File.read(problem, expectation="a problem file in TOML")
+    matrix_file = File.read(matrix, expectation="a .npy of probabilities or uint64 weights")
     solved = None
-    plain = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
+    options = Options(solver=solver, jobs=jobs, time_limit=time_limit, memory=memory, gap=gap, force=force)
     with progress_display(quiet=quiet, limit=time_limit) as progress:
-        asked = evolve(plain, progress=progress)
-        with limited_to(asked.jobs):
-            found = measure(given, source, asked if out is None else evolve(asked, gap=None))
+        options = evolve(options, progress=progress)
+        # With --out the release is solved for its own bound, so the measurement need not search for one.
+        with limited_to(options.jobs):
+            measurement = measure(matrix_file, source, options if out is None else evolve(options, gap=None))
         if out is not None:
-            solved = repair(found, out, asked)
-            found = evolve(found, lower_bound=solved.result.objective.lower_bound, stopped=solved.stopped)
+            solved = repair(measurement, out, options)
+            lower_bound = solved.result.objective.lower_bound
+            measurement = evolve(measurement, lower_bound=lower_bound, stopped=solved.stopped)
     for line in () if solved is None else solved.warnings:
-        complain(f"warning: {line}")
-    if found.stopped:
-        complain("note: the time limit came before the bound met the gap asked for")
-    say_result(found.to_json(), "\n".join(found.sentences()), as_json=as_json)
+        remark(f"warning: {line}")
+    if measurement.stopped:
+        remark("note: the time limit came before the bound met the gap asked for")
+    say_result(measurement.to_json(), "\n".join(measurement.sentences()), as_json=as_json)
     if solved is not None and not (quiet or as_json):
         summary(solved)
-    return DONE if found.holds or solved is not None else DOES_NOT_HOLD
+    # A repaired release holds, whatever the matrix did.
+    return DONE if measurement.holds or solved is not None else DOES_NOT_HOLD

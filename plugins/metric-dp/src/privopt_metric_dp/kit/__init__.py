@@ -1,12 +1,13 @@
 """The conformance kit of metric DP: problems, profiles and checks for mechanisms over records at distances.
 
-A mechanism over :class:`privopt_metric_dp.problem.declared.MetricProblem` that adds a required table names a profile::
+If a mechanism over :class:`privopt_metric_dp.problem.declared.MetricProblem` has a required table of its own, its
+plugin names a profile::
 
     from privopt_metric_dp.kit import metric_profile
 
     PROFILE = metric_profile(extra=lambda case: {"acme": {"radius": 1.0}}, monotone="never")
 """
 
-from privopt_metric_dp.kit.problems import MetricCase, metric_problems, metric_profile
+from privopt_metric_dp.kit.problems import MetricCase, metric_problems, metric_profile, several_rounds
 
-__all__ = ["MetricCase", "metric_problems", "metric_profile"]
+__all__ = ["MetricCase", "metric_problems", "metric_profile", "several_rounds"]

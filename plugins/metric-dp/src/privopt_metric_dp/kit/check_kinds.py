@@ -1,4 +1,4 @@
-"""Checks of registered distances, losses and notions of metric problems."""
+"""Checks of registered kinds of distance, loss and notion for metric problems."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from attrs import evolve
 from hypothesis.strategies import SearchStrategy
 
 from privopt.declare import load_problem
-from privopt.errors import InputError, PrivoptError, UsageError
+from privopt.errors import InputError, PrivoptError
 from privopt.interfaces import SolveContext
 from privopt.numbers.sampling import TOTAL
 from privopt.registry import registry
@@ -32,8 +32,7 @@ from privopt_metric_dp.matrix.privacy import MatrixConstraint
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.optimal_lp import optimal_model
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
-from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.problem.kinds import Spaces
+from privopt_metric_dp.problem.declared import MetricProblem, Spaces
 
 if TYPE_CHECKING:
     from hypothesis import strategies as st
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["distances", "losses", "planted_violation", "released"]
 
 RELATIVE_TOLERANCE: Final = 1e-9
+"""Relative difference that rounding may cause, and the gap to which models are solved."""
 
 
 LOSS_TOLERANCE: Final = 0.02
@@ -51,25 +51,34 @@ ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not seen"}
-"""What a check allows, for the note of one that passed."""
+"""Tolerance of each check that has one, for the note of a passed check."""
 
 
 MAX_STEPS: Final = 40
+"""Number of attempted moves, each shorter than the previous one."""
 
 
 FINE: Final = 1 << 16
-"""In how many steps, and how finely, a release is moved towards the truth."""
+"""Number of equal parts into which weights are divided when a release is moved towards the truth."""
 
 
 KEYS: Final = {"distance": "distance.kind", "loss": "utility.kind", "notion": "privacy.kind"}
+"""The key of a problem file that names a kind, by role."""
 
 
 def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem]]:
-    """Return the kind's own strategy, or the kit's problems with its name; those after the first if it has none."""
-    kind = registry().kind(role, name).load()
-    declared = kind.keys()
-    if declared is None:
-        raise UsageError(f"the {role} {name!r} has no table in problem files, so no problem can name it")
+    """Return strategies of problems that use a kind: the kind's own, or the kit's problems changed to this kind.
+
+    The caller tries them in order until one yields examples.
+
+    Args:
+        role: "distance", "loss" or "notion".
+        name: Name of the registered kind.
+
+    Raises:
+        UsageError: Problem files cannot name the kind.
+    """
+    declared = registry().kind(role, name).load().keys()
     if declared.kit:
         module, _, member = declared.kit.partition(":")
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
@@ -80,11 +89,19 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
     if role != "distance":
         return [named]
+    # Generated problems that name the kind by themselves suit it; the others may have places that it refuses.
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
 def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return the fault of a problem's distances, or None."""
+    """Return a sentence on the first fault of a problem's distances, or None if there is none.
+
+    Distances must be symmetric, 0 on the diagonal and at least 0. All methods of the metric must return equal doubles.
+
+    Args:
+        instance: The loaded problem, which uses the kind under test.
+        problem: Unused; all checks of kinds have the same parameters.
+    """
     data = instance.data
     metric, n = data.metric, len(data.records)
     i, j = (index.ravel() for index in np.indices((n, n)))
@@ -102,10 +119,12 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
         crossed = metric.to_outputs()
         if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
             return f"to_outputs() gives {crossed.tolist()}; expected distances of shape {data.shape}"
+        # In reversed order, so that a method which ignores its argument is found.
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
         if metric.own_outputs and np.abs(crossed - forward).max() > RELATIVE_TOLERANCE * max(1.0, float(forward.max())):
             return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {forward.tolist()}"
+    # Limits that equal a distance show whether neighbours() includes it, as `<=` on doubles demands.
     for within in np.unique(forward[np.isfinite(forward) & (forward > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
         expected_pairs = np.argwhere(np.triu(forward <= within, 1))
@@ -118,7 +137,15 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
 
 
 def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return the fault of a problem's losses, or None; shape and finiteness are checked when it is loaded."""
+    """Return a sentence on the first fault of a problem's losses, or None if there is none.
+
+    A loss must have a unit, and every call must return the same values. Loading the problem checks that the values are
+    finite and have the right shape.
+
+    Args:
+        instance: The loaded problem, which uses the kind under test.
+        problem: Unused; all checks of kinds have the same parameters.
+    """
     data, utility = instance.data, instance.declared.utility
     has_own_outputs = instance.declared.outputs is None
     spaces = Spaces(records=data.records, outputs=data.outputs, own=has_own_outputs, metric=data.metric, file=data.file)
@@ -130,13 +157,24 @@ def _check_loss(instance: MetricInstance[Any], problem: GeneratedProblem) -> str
 
 
 def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return the fault of a notion on a problem, or None."""
+    """Return a sentence on the first fault of a privacy notion on a problem, or None if there is none.
+
+    The rows of the notion's linear model, ``repair`` and the exact ``measure`` must agree. Releases that are obviously
+    private, or obviously not, test ``measure``.
+
+    Args:
+        instance: The loaded problem, which uses the notion under test.
+        problem: Unused; all checks of kinds have the same parameters.
+    """
     data = instance.data
     n, outputs = data.shape
     keys = instance.declared.privacy
     constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
+    # Below, record i reports output i mod K with certainty: `cheapest` holds these outputs for each pair.
     cheapest, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
+    # Without two records that are apart and report different outputs below, telling the truth would be private.
     hypothesis.assume(bool((is_apart & (cheapest[:, 0] != cheapest[:, 1])).any()))
+    # The constant release: all records report the output that is cheapest on average.
     weights = np.zeros((n, outputs), dtype=np.uint64)
     weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
     constant = MatrixRelease(
@@ -150,12 +188,14 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return "a release that is the same for every record does not hold by measure()"
     truth = np.zeros_like(weights)
     truth[np.arange(n), np.arange(n) % outputs] = TOTAL
+    # The planted violation: each record reports one output with certainty.
     if constraint.measure(evolve(constant, weights=truth)).holds is not False:
         return "a release that says which record it is holds by measure()"
     loss = ExpectedLoss.of(data)
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     constant_loss = loss.evaluate(constant)
+    # A constant release holds, so rows of the model that are stricter than the notion show as a worse optimum.
     if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
             f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs "
@@ -167,6 +207,7 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
+    # The other direction: a measure that is weaker than the rows accepts releases that cost less than the optimum.
     moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
     if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
         1 + abs(constant_loss)
@@ -184,14 +225,27 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
 def _loss_towards_truth(
     constraint: MatrixConstraint, like: MatrixRelease, release: MatrixRelease, data: MetricData, loss: ExpectedLoss
 ) -> float:
-    """Return the loss of a release that keeps a notion, moved towards what costs least as far as it holds by measure().
+    """Return the loss of a release after moving it towards each record's cheapest output as far as measure() accepts.
 
-    A measure that lets pass more than the model's rows allow lets it come below the model's optimum.
+    A loss below the model's optimum shows that measure() accepts more than the rows of the model allow.
+
+    Args:
+        constraint: The notion, whose ``measure`` decides.
+        like: A release with the records, outputs and pairs of the problem.
+        release: The release to move, which satisfies the notion.
+        data: The problem's data.
+        loss: The loss.
+
+    Returns:
+        The loss after the farthest move that is accepted; infinite if no move is.
     """
     places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
+        # Each row keeps the share (1 - part / FINE) of its weights. The moves shrink by 15 % at each step, from 99 %
+        # on.
         part = int(FINE * 0.99 * 0.85**step)
         weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
+        # The rest of 2**63 goes to the cheapest output, so that rows still sum to it exactly.
         weights[places, best] += np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
         moved = evolve(like, weights=weights)
         if constraint.measure(moved).holds is True:
@@ -200,13 +254,18 @@ def _loss_towards_truth(
 
 
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return what the pipeline or verify finds wrong with a release that keeps a notion, or None."""
-    tried = subject("optimal-lp", "full")  # it solves for any notion, through its rows
+    """Return a sentence on a fault that solve or verify finds with a notion, or None if there is none.
+
+    Args:
+        instance: Unused; all checks of kinds have the same parameters.
+        problem: A problem with the notion under test.
+    """
+    tried = subject("optimal-lp", "full")  # this method solves for any notion, through its rows
     try:
-        for candidate in (problem, _on_a_line(problem)):
+        for candidate in (problem, _move_to_line(problem)):
             run = tried.run(candidate, solver="highs")
             if candidate is not problem and isinstance(run.error, InputError):
-                continue  # a notion for other records
+                continue  # the notion does not accept places on a line
             if run.error is not None:
                 line = _describe_line(candidate, problem)
                 return f"optimal-lp --method full makes no release: {error_text(run.error)}{line}"
@@ -220,14 +279,18 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
     return None
 
 
-def _on_a_line(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem of the same notion over four places on a line, whose pairs imply one another along paths."""
+def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
+    """Return a problem with the same notion over four places on a line, where paths would imply most pairs.
+
+    It tests that a notion for which paths imply nothing is certified over all pairs.
+    """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
     return line.with_key("distance", {"kind": "euclidean"}).with_key("utility", {"kind": "distance"})
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
+    """Return the text of the problem on a line, for a message, if that problem failed; otherwise ""."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 
@@ -242,7 +305,21 @@ KIND_CHECKS: Final[dict[str, dict[str, KindCheck]]] = {
 
 
 def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) -> CheckResult:
+    """Run one check of a registered kind on generated problems.
+
+    Args:
+        role: "distance", "loss" or "notion".
+        check: Name of the check, a key of ``KIND_CHECKS[role]``.
+        name: Name of the kind under test.
+        how: The number of examples to try.
+        seed: Seed of the generated problems.
+
+    Returns:
+        The result for the first strategy that yields examples. If none does, nothing was checked, and the check fails.
+    """
+
     def example(problems: SearchStrategy[GeneratedProblem], data: st.DataObject) -> None:
+        """Draw and load a problem, and raise CheckFailedError if the check finds a fault."""
         problem = data.draw(problems)
         with tempfile.TemporaryDirectory() as folder:
             loaded = MetricInstance.of(load_problem(MetricProblem, problem.write(Path(folder))))
@@ -250,6 +327,12 @@ def _run_kind_check(role: str, check: str, name: str, how: Effort, seed: int) ->
         if complaint is not None:
             raise CheckFailedError(complaint, problem)
 
+    if registry().kind(role, name).load().keys() is None:
+        reason = (
+            f"the {role} {name!r} has no table in problem files, so no metric problem can name it: "
+            "hold a mechanism that claims it to the kit (`privopt check`)"
+        )
+        return CheckResult(check=check, version=1, status="not applicable", reason=reason)
     for problems in _kind_problems(role, name):
         result = run_examples(check, partial(example, problems), how, seed)
         if result.status != "skipped":

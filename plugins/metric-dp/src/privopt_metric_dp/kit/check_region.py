@@ -1,7 +1,7 @@
-"""Check guarantees between any two points of a region: compare points drawn between records.
+"""Check guarantees between any two points of a region by comparing random points.
 
-Everything is in exact rationals and by the kit's own computation: neither the certificate nor the code that snaps
-positions is asked.
+The kit's own code computes everything in exact rationals. It uses neither the certificate nor the mechanism's code for
+snapping positions.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 
-__all__ = ["Excess", "greatest_excess", "located", "street_share"]
+__all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 
 RANDOM_TRIES: Final = 120
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
-"""How near to a corner, a side or each other points are drawn, as a share of their simplex."""
+"""Distances of drawn points from a corner, a side or each other, relative to the size of the simplex."""
 
 
 @frozen(kw_only=True)
 class Excess:
-    """Two points whose outputs are easier to distinguish than allowed.
+    """Two points that an output distinguishes better than the guarantee allows.
 
     Attributes:
-        one, two: simplex and shares of its corners.
-        output: number of the output.
-        ratio: of its probabilities, as a double.
-        km: length of a path between the two points.
-        over: log ratio less what is allowed.
+        one, two: The points, each as the number of a simplex and the weights of its corners.
+        output: Number of the output.
+        ratio: Ratio of the output's probabilities at the two points, as a double.
+        km: Length of a path between the two points.
+        over: Log-ratio minus the permitted log-ratio.
     """
 
     one: tuple[int, tuple[Fraction, ...]]
@@ -48,17 +48,20 @@ class Excess:
 
 
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the probability that the far end of a street is drawn: linear between the points of C2, mirrored.
+    """Return the probability that the far end of a street is drawn (docs/guide/everywhere.md, "Streets").
 
     Args:
-        part: of the way, from 0 to 1.
-        reach: epsilon times the length of the street.
-        steps: n; 0 for the part itself.
+        part: Position on the street, from 0 to 1.
+        reach: Epsilon times the length of the street.
+        steps: Number of steps n of the S-shaped weights; 0 for linear weights.
     """
     if steps == 0 or reach == 0:
         return part
+    # The weights are symmetric about the middle of the street.
     if part > Fraction(1, 2):
         return 1 - street_share(1 - part, reach, steps)
+    # The first half is divided into n pieces. The share is linear on each, and the slope grows by 1 + t from piece to
+    # piece, which is as fast as the guarantee allows.
     t = reach / (2 * steps)
     step, fraction = divmod(part * 2 * steps, 1)
     bounds = [((1 + t) ** (int(step) + offset) - 1) / (2 * ((1 + t) ** steps - 1)) for offset in (0, 1)]
@@ -68,17 +71,19 @@ def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
 def greatest_excess(
     weights: Sequence[Sequence[int]], region: Region, epsilon: Fraction, chance: Random, tries: int = RANDOM_TRIES
 ) -> Excess | None:
-    """Return the worst of many pairs of points, near borders first; None where every one is as like as is promised.
+    """Return the worst violation among many random pairs of points; None if all satisfy the guarantee.
 
     Args:
-        weights: a row of whole numbers for each vertex.
-        region: cut into simplices.
-        epsilon: per km of way.
-        chance: what points are drawn by.
-        tries: pairs of points.
+        weights: The row of integer weights of each vertex.
+        region: The region.
+        epsilon: Epsilon per km of path.
+        chance: Random generator that draws the points.
+        tries: Number of attempts to draw a pair of points.
     """
     rows = [[Fraction(weight) for weight in row] for row in weights]
     worst: Excess | None = None
+    # A point is (simplex, weights of its corners); its row is the mean of the corners' rows with these weights, because
+    # a position is replaced by a corner that is drawn with them.
     for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
         first_row, second_row = (_mix_rows(rows, region, simplex, shares) for simplex, shares in (first, second))
         for k, (p, q) in enumerate(zip(first_row, second_row, strict=True)):
@@ -90,13 +95,27 @@ def greatest_excess(
 
 
 def _mix_rows(rows: list[list[Fraction]], region: Region, simplex: int, shares: Sequence[Fraction]) -> list[Fraction]:
+    """Return the output weights at a point of the region: the mean of the rows of its simplex's corners.
+
+    Args:
+        rows: The row of weights of each vertex.
+        region: The region.
+        simplex: Number of the simplex.
+        shares: Probabilities with which the corners of the simplex are drawn, which sum to 1.
+    """
     corners = region.simplices[simplex].tolist()
     columns = zip(*(rows[corner] for corner in corners), strict=True)
     return [sum((s * w for s, w in zip(shares, column, strict=True)), Fraction(0)) for column in columns]
 
 
 def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
-    """Return how far |log p / q| lies above epsilon times the root of a squared length; 0 if it does not."""
+    """Return |log(p / q)| minus epsilon times the root of a squared length; 0 if that is not positive.
+
+    Args:
+        p, q: Weights of one output at two points, at least 0.
+        epsilon: Epsilon per km.
+        squared: Squared length in km^2 of a path between the points. The length itself may be irrational.
+    """
     import mpmath
 
     if p == q:
@@ -104,37 +123,64 @@ def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) 
     if not (p and q):
         return math.inf
     ratio = max(p / q, q / p)
+    # Most pairs are decided in rationals: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
     if (ratio - 1) ** 2 <= epsilon**2 * squared:
-        return 0.0  # 1 + x <= exp(x)
+        return 0.0
     with mpmath.workdps(80):
         allowed = mpmath.sqrt(_to_mpf(squared)) * _to_mpf(epsilon)
+        # 10^-60 is far above the rounding at 80 digits.
         excess = mpmath.log(_to_mpf(ratio)) - allowed
         return float(excess) if excess > mpmath.mpf(10) ** -60 else 0.0
 
 
 def _to_mpf(value: Fraction) -> Any:
+    """Return a rational as a number of mpmath, at the current precision."""
     import mpmath
 
     return mpmath.mpf(value.numerator) / value.denominator
 
 
 Point = tuple[int, tuple[Fraction, ...]]
+"""A point of a region: number of its simplex, and weights of the simplex's corners, which sum to 1."""
 Pair = tuple[Point, Point, Fraction]
+"""Two points, and the squared length in km^2 of a path between them."""
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
-    """Yield two points, of one simplex and of two in turn, and the squared length of a path between them in km."""
+    """Yield random pairs of points, alternately in one simplex and in different simplices.
+
+    Args:
+        region: Streets or a triangulated plane.
+        epsilon: Epsilon per km, which determines the weights of corners on streets.
+        chance: Random generator that draws the points.
+        tries: Number of attempts. An attempt across a side of a triangle may yield several pairs or none.
+    """
     count = len(region.simplices)
     for number in range(tries):
+        # Every simplex is tried once for each kind of pair, in order, before simplices are drawn at random.
         simplex = number // 2 if number // 2 < count else chance.randrange(count)
         across = number % 2 == 1
         if isinstance(region, Streets):
-            yield _draw_walk(region, epsilon, chance, simplex) if across else _on_one(region, epsilon, chance, simplex)
+            yield (
+                _draw_walk(region, epsilon, chance, simplex)
+                if across
+                else _draw_on_street(region, epsilon, chance, simplex)
+            )
         elif isinstance(region, Plane):
-            yield from _draw_crossings(region, chance, simplex) if across else [_in_one(region, chance, simplex)]
+            yield from (
+                _draw_crossings(region, chance, simplex) if across else [_draw_inside_triangle(region, chance, simplex)]
+            )
 
 
-def _on_one(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
+def _draw_on_street(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
+    """Return two points of one street, sometimes very near each other, and their squared distance along the street.
+
+    Args:
+        region: The streets.
+        epsilon: Epsilon per km.
+        chance: Random generator that draws the points.
+        street: Number of the street.
+    """
     first, second = _draw_part(chance), _draw_part(chance)
     second = first + (second - first) * chance.choice(NEARNESS)
     squared = ((first - second) * Fraction(float(region.km[street]))) ** 2
@@ -142,27 +188,48 @@ def _on_one(region: Streets, epsilon: Fraction, chance: Random, street: int) -> 
 
 
 def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -> Point:
+    """Return the point at a position on a street, with the probabilities that either end of the street is drawn.
+
+    Args:
+        region: The streets.
+        epsilon: Epsilon per km.
+        street: Number of the street.
+        part: Position from 0, the near end, to 1, the far end.
+    """
     far_share = street_share(part, epsilon * Fraction(float(region.km[street])), region.steps)
     return street, (1 - far_share, far_share)
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return a point of a street, and one where a walk of a few streets ends."""
+    """Return both ends of a random walk that starts on a street, and the squared length of the walk.
+
+    The arguments are those of :func:`_draw_on_street`.
+    """
     start = _draw_part(chance)
     first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
     for streets_left in range(chance.choice((1, 1, 2, 3)), 0, -1):
-        end = chance.randrange(2)  # where this street is left
+        # A walk that turns back is longer than the shortest path. Its length is still an upper bound, so the check
+        # reports no false faults.
+        end = chance.randrange(2)  # the end at which the walk leaves this street
         way += abs(end - position) * Fraction(float(region.km[street]))
         corner = int(region.simplices[street, end])
         street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
         begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
+        # The walk ends inside the last street; others are walked from end to end.
         position = abs(begin - _draw_part(chance)) if streets_left == 1 else Fraction(begin)
         way += abs(position - begin) * Fraction(float(region.km[street]))
     return first, _point_at(region, epsilon, street, position), way**2
 
 
-def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
-    start, end = _in_triangle(chance), _in_triangle(chance)
+def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
+    """Return two points of one triangle, sometimes very near each other, and the squared distance between them.
+
+    Args:
+        region: The triangulated plane.
+        chance: Random generator that draws the points.
+        triangle: Number of the triangle.
+    """
+    start, end = _draw_barycentric(chance), _draw_barycentric(chance)
     end = _interpolate(start, end, chance.choice(NEARNESS))
     return (
         (triangle, start),
@@ -172,7 +239,14 @@ def _in_one(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield a point of a border, or any, as each triangle has it; one on this side and one straight across."""
+    """Yield a point of a side as a point of both adjacent triangles, and pairs of points straight across the side.
+
+    Args:
+        region: The triangulated plane.
+        chance: Random generator that draws the points.
+        triangle: Number of the triangle whose sides are crossed.
+    """
+    # With one corner the point is that corner, with two it lies on a side, with three inside.
     used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
         chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in used_corners else Fraction(0)
@@ -180,16 +254,18 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
     border_place = _to_place(region, triangle, border)
-    start_shares = _interpolate(border, _in_triangle(chance), chance.choice(NEARNESS))
+    # The line from a point of this triangle through the border point goes on into the neighbour.
+    start_shares = _interpolate(border, _draw_barycentric(chance), chance.choice(NEARNESS))
     start = _to_place(region, triangle, start_shares)
     step = chance.choice((Fraction(1), *NEARNESS))
     end_place = (
         border_place[0] + step * (border_place[0] - start[0]),
         border_place[1] + step * (border_place[1] - start[1]),
     )
-    for neighbour, neighbour_shares in located(region, border_place):
+    for neighbour, neighbour_shares in locate_all(region, border_place):
         if neighbour == triangle:
             continue
+        # The same point in two triangles: its rows must be equal, or positions on the border have two distributions.
         yield (triangle, border), (neighbour, neighbour_shares), Fraction(0)
         ahead = _barycentric(region, neighbour, end_place)
         if min(ahead) >= 0:
@@ -197,35 +273,53 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
 
 
 Place = tuple[Fraction, Fraction]
+"""Exact coordinates (x, y) of a point in millimetres, the unit of the vertices."""
 
 
 def _interpolate(a: Sequence[Fraction], b: Sequence[Fraction], part: Fraction) -> tuple[Fraction, ...]:
+    """Return a + part (b - a), coordinate by coordinate."""
     return tuple(s + (e - s) * part for s, e in zip(a, b, strict=True))
 
 
 def _to_place(region: Plane, triangle: int, shares: Sequence[Fraction]) -> Place:
+    """Return the exact coordinates of a point of a triangle, in millimetres.
+
+    Args:
+        region: The triangulated plane.
+        triangle: Number of the triangle.
+        shares: Barycentric coordinates of the point.
+    """
     corners = region.vertices[region.simplices[triangle]].tolist()
     x, y = (sum((s * c[axis] for s, c in zip(shares, corners, strict=True)), Fraction(0)) for axis in (0, 1))
     return x, y
 
 
 def _squared_km(a: Place, b: Place) -> Fraction:
+    """Return the squared distance in km^2 of two places in millimetres."""
     return ((a[0] - b[0]) ** 2 + (a[1] - b[1]) ** 2) / MM_PER_KM**2
 
 
 def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, ...]:
-    """Barycentric coordinates; a negative one where a place lies outside."""
+    """Return the barycentric coordinates of a place in a triangle; some are negative if the place lies outside."""
     corners = region.vertices[region.simplices[triangle]].tolist()
     (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
+    # Doubled signed areas of the triangles that the place forms with two corners each; they are proportional to the
+    # barycentric coordinates.
     parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
     total = sum(parts)
-    return tuple(part / total for part in parts) if total else (Fraction(-1),) * 3  # a flat one holds nothing
+    # A flat triangle contains nothing.
+    return tuple(part / total for part in parts) if total else (Fraction(-1),) * 3
 
 
-def located(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
-    """Yield all triangles that hold a place, each tried, and the place's shares of its corners."""
+def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, ...]]]:
+    """Yield every triangle that contains a place (mm), with the barycentric coordinates of the place in it.
+
+    A place on a side lies in two triangles, a vertex in several.
+    """
     corners = region.vertices[region.simplices]
     lower, upper = corners.min(axis=1), corners.max(axis=1)
+    # Bounding boxes exclude most triangles before anything is computed in rationals. The place is rounded outwards,
+    # since vertices are integers.
     in_range = [
         (lower[:, axis] <= math.ceil(coordinate)) & (upper[:, axis] >= math.floor(coordinate))
         for axis, coordinate in enumerate(point)
@@ -237,18 +331,21 @@ def located(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fraction, 
 
 
 def _draw_part(chance: Random) -> Fraction:
+    """Draw a position from 0 to 1 on a street, often very near an end."""
     part = Fraction(chance.randrange(1001), 1000) * chance.choice(NEARNESS)
     return chance.choice((part, 1 - part))
 
 
-def _in_triangle(chance: Random) -> tuple[Fraction, ...]:
-    """Shares of three corners: anywhere, near a side, near a corner."""
+def _draw_barycentric(chance: Random) -> tuple[Fraction, ...]:
+    """Draw barycentric coordinates of a point in a triangle, sometimes near a side or a corner."""
+    # The first part is positive, so the sum is never 0.
     parts = [Fraction(chance.randrange(1, 1000)), *(chance.randrange(1000) * chance.choice(NEARNESS) for _ in range(2))]
     chance.shuffle(parts)
     return tuple(part / sum(parts, Fraction(0)) for part in parts)
 
 
 def _takes_regions(subject: Subject) -> str | None:
+    """Return None if a mechanism's problems can have regions, otherwise why the check does not apply."""
     if issubclass(subject.mechanism_class.problem_class, MetricProblem):
         return None
     return Elsewhere("its problems have no `privacy.everywhere`")
@@ -256,10 +353,14 @@ def _takes_regions(subject: Subject) -> str | None:
 
 @check("every-point", of={"matrix", "odds"}, needs=_takes_regions, min_examples=20)
 def every_point(trial: Trial) -> None:
-    """Check that between any two points of a region odds change by at most exp(epsilon d), if that is promised."""
+    """Check that probabilities change by at most exp(epsilon d) between any two points of a region, if claimed.
+
+    A region covers the points between the records, along streets or in a plane. Before a release, a position is
+    replaced by a random corner of its piece of street or triangle.
+    """
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
     run = trial.attempt(problem)
-    if run.error is not None:  # no region, or a mechanism that says so
+    if run.error is not None:  # the problem has no region, or the mechanism refuses regions
         trial.pass_over(f"no generated problem was solved with privacy.everywhere = true: {error_text(run.error)}")
     if run.stated.guarantee.scope != "everywhere":
         trial.pass_over("the guarantee is not between any two points, though the problem has privacy.everywhere = true")
@@ -267,6 +368,8 @@ def every_point(trial: Trial) -> None:
     epsilon = Fraction(trial.subject.epsilon(run.problem))
     rows = [[int(w) for w in row] for row in np.asarray(run.release.weights).tolist()]
     if data.region is None:
+        # Without a region, a position would be replaced by its nearest record, and the rows of two neighbours jump
+        # half-way between them.
         i, j = _nearest_rows(data, rows)
         if i != j:
             first, second = run.release.records[i], run.release.records[j]
@@ -289,7 +392,12 @@ def every_point(trial: Trial) -> None:
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:
-    """Two records next to each other with different rows; the same twice where all are alike."""
+    """Return the numbers of the two nearest records with different rows, or (0, 0) if all rows are equal.
+
+    Args:
+        data: The problem's data. Only required pairs are compared.
+        rows: The row of weights of each record.
+    """
     pairs, distances = np.asarray(data.pairs), np.asarray(data.distances)
     for p in np.argsort(distances, kind="stable").tolist():
         i, j = pairs[p].tolist()

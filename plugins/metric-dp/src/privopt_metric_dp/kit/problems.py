@@ -1,4 +1,4 @@
-"""The profile of mechanisms over :class:`privopt_metric_dp.problem.declared.MetricProblem`, and its problems."""
+"""Generated problems and the test profile of mechanisms over metric problems (``MetricProblem``)."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from privopt.registry import registry
 from privopt.testing.problems import GeneratedProblem, Variant, csv_bytes, npy_bytes, to_toml
 from privopt.testing.profile import Profile
 from privopt_metric_dp.kit.reference import best_loss
-from privopt_metric_dp.kit.spaces import MetricSpace, from_edges, from_points
+from privopt_metric_dp.kit.spaces import MetricSpace, from_edges, from_points, grid
 from privopt_metric_dp.kit.strategies import SHAPES, costs, metric_spaces, priors
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
-__all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile"]
+__all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile", "several_rounds"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
 LENGTH_FACTOR: Final = 4
-"""Lengths are multiplied by it, and epsilon divided: a power of two, so that no double is rounded."""
+"""Factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
 
 Tables = Mapping[str, Mapping[str, Any]]
 
 
 @frozen(kw_only=True, eq=False)
 class MetricCase:
-    """A metric problem before it is written down.
+    """A generated metric problem, from which the text of a problem file and its files are made.
 
     Attributes:
-        space: the records, and after them the outputs where these are others.
-        records: how many of the space's points are records.
-        names: ids of the space's points; none where the file leaves them to privopt.
-        epsilon: decimal text.
-        within: ``privacy.neighbours_within``.
-        utility: kind of loss.
-        cost: (N, K) for kind matrix.
-        prior: (N,), or none for uniform.
-        targets: weights of the records as targets, for travel-cost, or none.
-        extra: tables of the mechanism's own.
+        space: The records, followed by the outputs unless the outputs are the records.
+        records: Number of points of the space that are records.
+        names: Ids of the points of the space; empty for the default ids.
+        epsilon: Epsilon as decimal text.
+        within: ``privacy.neighbours_within``; None for all pairs.
+        utility: Kind of loss.
+        cost: (N, K) losses for the kind "matrix"; otherwise None.
+        prior: (N,) prior; empty for a uniform prior.
+        targets: Weights of the records as targets of travel-cost; empty for equal weights.
+        extra: Tables of the mechanism itself.
     """
 
     space: MetricSpace
@@ -68,7 +68,10 @@ class MetricCase:
 
     @property
     def ids(self) -> list[str]:
-        """Id of each of the space's points."""
+        """Ids of the points of the space. Without names, they are the default ids of the kind of places.
+
+        With a table of distances, both records and outputs are numbered from 0, so their ids may be equal.
+        """
         if self.names:
             return list(self.names)
         if self.space.cells is not None:
@@ -80,7 +83,7 @@ class MetricCase:
         return ["abcdefghijklmnop"[n] if n < self.records else f"out-{n}" for n in range(len(self.space))]
 
     def problem(self) -> GeneratedProblem:
-        """Return the case as a problem file and its files."""
+        """Return the case as the text of a problem file and the contents of the files that it names."""
         files: dict[str, bytes] = {}
         distance: dict[str, Any] = {"kind": self.space.kind}
         tables: dict[str, Any] = {"records": self._places_table(range(self.records), "points.csv", files)}
@@ -89,6 +92,7 @@ class MetricCase:
         if self.space.kind == "graph":
             rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
             joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
+            # Every record must be a node. A record without a road gets one to a node that is no record.
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
@@ -106,7 +110,15 @@ class MetricCase:
         return GeneratedProblem(toml=to_toml(tables), files=files, facts={"case": self})
 
     def _places_table(self, which: range, name: str, files: dict[str, bytes]) -> dict[str, Any]:
+        """Return the table ``[records]`` or ``[outputs]`` of the problem file, and add the file of points to ``files``.
+
+        Args:
+            which: Indices of the places among the points of the space.
+            name: Name of the file of points, if a file is needed.
+            files: Contents of the files by name.
+        """
         space = self.space
+        # A grid and a table of distances have ids by themselves; other ids need a file that lists them.
         if space.cells is not None and not self.names:
             rows, cols, cell_km = space.cells
             return {"grid": {"rows": rows, "cols": cols, "cell_km": cell_km}}
@@ -121,6 +133,11 @@ class MetricCase:
         return {"points": name}
 
     def _utility_table(self, files: dict[str, bytes]) -> dict[str, Any]:
+        """Return the table ``[utility]`` of the problem file, and add its files to ``files``.
+
+        Args:
+            files: Contents of the files by name; costs, prior and targets are added.
+        """
         utility: dict[str, Any] = {"kind": self.utility}
         ids = self.ids
         if self.cost is not None:
@@ -144,31 +161,34 @@ def metric_problems(
     every_pair: bool = False,
     extra: Callable[[MetricCase], Tables] | None = None,
 ) -> GeneratedProblem:
-    """Draw metric problems of up to 5 records and outputs; ``facts["case"]`` is the :class:`MetricCase`.
+    """Draw a metric problem of up to 5 records and outputs. Its ``facts["case"]`` is the :class:`MetricCase`.
 
     Args:
-        draw: Hypothesis's own.
-        shapes: of the metric space, see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
-        utilities: kinds of loss.
-        budgets: values of epsilon.
-        every_pair: keep ``neighbours_within`` out, and spaces of several parts with it.
-        extra: tables of the mechanism's own for a case, e.g. ``lambda case: {"acme": {"radius": 2.0}}``.
+        draw: Supplied by Hypothesis.
+        shapes: Shapes of the metric space; see :func:`privopt_metric_dp.kit.strategies.metric_spaces`.
+        utilities: Kinds of loss.
+        budgets: Values of epsilon, as decimal texts.
+        every_pair: Whether to leave ``neighbours_within`` unset. If so, disconnected spaces, which need it, are not
+            drawn.
+        extra: Returns the mechanism's tables for a case, for example ``lambda case: {"acme": {"radius": 2.0}}``.
     """
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
+    # Outputs of their own are drawn only for listed points in one part. Examples shrink to own outputs (all records).
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
-    # a limit that leaves no record a neighbour is bad input
+    # A limit below the smallest distance is refused as input, since no record would have a neighbour.
     min_distance = min((d for d in space.distances[:records, :records].ravel().tolist() if 0 < d < np.inf), default=0.0)
     assume(joined or (min_distance > 0 and not every_pair))
     if not every_pair and space.lengths:
-        slack = 1e-9 if space.coordinates else 0.0  # distances are those of the decimals, these of their doubles
+        # Coordinates are written as decimals, whose exact distances may exceed these doubles slightly.
+        slack = 1e-9 if space.coordinates else 0.0
         choices: list[float | None] = [d * (1.0 + slack) for d in reversed(space.lengths) if d >= min_distance]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:
-        within = 1.0
+        within = 1.0  # separate parts need some limit, since a pair without a path cannot be required
     kinds = [kind for kind in utilities if joined or kind == "matrix"]
     if not kinds:
         kinds = ["matrix"]
@@ -188,36 +208,52 @@ def metric_problems(
     return evolve(case, extra=extra(case) if extra is not None else {}).problem()
 
 
-# --- the same problem, said otherwise ----------------------------------------------------------------
+# --- equivalent forms of the same problem ------------------------------------------------------------
 
 
 def _case_of(problem: GeneratedProblem) -> MetricCase | None:
+    """Return the case from which the kit generated a problem; None for other problems."""
     case = problem.facts.get("case")
     return case if isinstance(case, MetricCase) else None
 
 
 def _without_cells(space: MetricSpace) -> MetricSpace:
-    """Without the grid's own way of naming its cells."""
+    """Replace a grid by points at the centres of its cells, whose ids can be chosen."""
     return evolve(space, cells=None, shape="points") if space.cells is not None else space
 
 
 def _relabel(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    """Return a problem that differs only in the ids of its places, and so must have the same loss.
+
+    Args:
+        problem: A problem of the kit. For other problems, None is returned.
+        chance: Random generator that draws the ids.
+    """
     case = _case_of(problem)
     if case is None:
         return None
     numbers = chance.sample(range(100, 1000), len(case.space))
+    # The new ids sort differently, which reveals a mechanism that depends on their order.
     names = tuple(f"place {number}" for number in numbers)
     changed = evolve(case, space=_without_cells(case.space), names=names)
     return Variant(problem=changed.problem(), change="every id was replaced by another")
 
 
 def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    """Return a problem with records and outputs in another order, which must have the same loss.
+
+    Args:
+        problem: A problem of the kit. For other problems, or for a single place, None is returned.
+        chance: Random generator that draws the order.
+    """
     case = _case_of(problem)
     if case is None or len(case.space) < 2:
         return None
     n, total = case.records, len(case.space)
+    # Records stay before the outputs, which follow them in the space.
     order = chance.sample(range(n), n) + chance.sample(range(n, total), total - n)
     space = _without_cells(case.space)
+    # `order` lists old indices in the new order; edges need the new index of each old one.
     new_index = {old: new for new, old in enumerate(order)}
     moved = evolve(
         space,
@@ -225,8 +261,10 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
         edges=tuple((new_index[start], new_index[end], length) for start, end, length in space.edges),
     )
+    # Columns of the cost table are numbered from the first output.
     outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
+    # Ids move with their places, unless records and outputs of a table of distances share the ids 0, 1, ...
     names = tuple(ids[p] for p in order) if case.own_outputs or len(set(ids)) == total else ()
     changed = evolve(
         case,
@@ -241,7 +279,19 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
 
 
 def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, random.Random], Variant | None]:
+    """Return a function that multiplies the lengths of a problem by ``LENGTH_FACTOR`` and divides epsilon by it.
+
+    The guarantee does not change, because it depends only on epsilon times distance. The loss grows with the lengths.
+
+    Args:
+        lengths: Keys of the mechanism's tables that are lengths, which are multiplied too.
+    """
+
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+        """Return the problem in other units; None if it is not the kit's, or if its distances cannot be scaled.
+
+        Distances on the globe cannot be scaled, because the earth's radius is fixed.
+        """
         case = _case_of(problem)
         if case is None or case.space.kind == "haversine":
             return None
@@ -266,36 +316,60 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
             if value is not None:
                 changed = changed.with_key(key, float(value) * LENGTH_FACTOR)
         change = f"all lengths were multiplied by {LENGTH_FACTOR} and epsilon divided by {LENGTH_FACTOR}"
+        # A table of losses is not scaled with the lengths; all other losses are.
         return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(LENGTH_FACTOR), change=change)
 
     return rescale
 
 
 def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem | None:
+    """Return the problem with half of epsilon, whose optimal loss is not lower; None if it has no epsilon."""
     epsilon = problem.get("privacy.epsilon")
     return None if epsilon is None else problem.with_key("privacy.epsilon", Decimal(str(epsilon)) / 2)
 
 
-def _stricter_where_own_distance(problem: GeneratedProblem) -> GeneratedProblem | None:
+def _halve_epsilon_of_distance_loss(problem: GeneratedProblem) -> GeneratedProblem | None:
+    """Return the problem with half of epsilon if its loss is the distance; None for other losses."""
     return _halve_epsilon(problem) if problem.get("utility.kind") == "distance" else None
 
 
 TINY_DISTANCE: Final = 1e-12
-"""A ``privacy.neighbours_within`` that no two places a millimetre apart are within, in any unit of length."""
+"""A ``privacy.neighbours_within`` that is below a millimetre in any unit of length."""
 
 
 def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
+    """Return the problem with ``neighbours_within`` below all distances, which mechanisms must refuse."""
     return problem.with_key("privacy.neighbours_within", TINY_DISTANCE)
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return the loss of the certified release of the kit's own linear program; None for other losses or notions."""
+    """Return a certified loss that the kit computes by its own LP, which no proved lower bound may exceed.
+
+    Args:
+        problem: The loaded problem.
+        result: The result of the mechanism under test. If its loss has another unit, or its notion does not bound
+            ratios of probabilities, None is returned.
+    """
+    # A mechanism may state a loss of its own, such as a count. The linear program has the rows of metric DP, so the
+    # notion must be one on odds (ratios of probabilities).
     is_own_loss = result.objective.unit == problem.data.loss_unit
     return (
         best_loss(problem.data)
         if is_own_loss and registry().kind("notion", result.guarantee.kind).load().odds
         else None
     )
+
+
+def several_rounds(extra: Callable[[MetricCase], Tables] | None = None) -> GeneratedProblem:
+    """Return a problem without symmetry in space or prior, so that iterative methods need several rounds.
+
+    Args:
+        extra: Returns the mechanism's tables for a case.
+    """
+    case = MetricCase(
+        space=grid(2, 4, 0.7), records=8, epsilon="1.5", prior=(0.3, 0.05, 0.2, 0.05, 0.1, 0.15, 0.1, 0.05)
+    )
+    return evolve(case, extra=extra(case) if extra is not None else {}).problem()
 
 
 def metric_profile(
@@ -306,19 +380,20 @@ def metric_profile(
     monotone: str = "always",
     **others: Any,
 ) -> Profile:
-    """Return the default profile, changed where a mechanism over MetricProblem needs it.
+    """Return the default profile with the changes that a mechanism over MetricProblem needs.
 
     Args:
-        problems: another strategy, usually ``metric_problems(...)`` with some arguments.
-        extra: tables of the mechanism's own, by case; for the default strategy only.
-        lengths: keys of those tables that are lengths (``"acme.radius"``): the check `units` scales them too.
-        monotone: whether the loss cannot rise with epsilon: ``"always"`` (an optimal mechanism), ``"distance"``
-            (only where the loss is the distance itself) or ``"never"``.
-        others: further fields of :class:`Profile`.
+        problems: A strategy of problems, usually ``metric_problems(...)`` with some arguments.
+        extra: Returns the mechanism's tables for a case; used by the default strategy only.
+        lengths: Keys of these tables that are lengths (``"acme.radius"``), which the check `units` scales too.
+        monotone: When the loss must not rise with epsilon: ``"always"`` (an optimal mechanism), ``"distance"`` (only if
+            the loss is the distance itself) or ``"never"`` (no such check).
+        others: Further fields of :class:`Profile`.
     """
-    stricter = {"always": _halve_epsilon, "distance": _stricter_where_own_distance, "never": None}[monotone]
+    stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
+        "examples": () if problems is not None else (several_rounds(extra),),
         "stricter": stricter,
         "nothing_near": _without_neighbours,
         "best_known": _best_known,
@@ -332,10 +407,11 @@ def metric_profile(
 
 
 def default_profile(problem_class: type) -> Profile | None:
-    """Return the profile of a problem class that adds no required key to MetricProblem's; None for others."""
+    """Return the profile of a problem class without required keys beyond those of MetricProblem; None for others."""
     if not issubclass(problem_class, MetricProblem):
         return None
     base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}
+    # The kit cannot invent a required key, so the plugin of such a mechanism must name a profile.
     if any(a.default is attrs.NOTHING and a.init and a.name not in base_fields for a in attrs.fields(problem_class)):
         return None
     return metric_profile()

@@ -1,4 +1,4 @@
-"""Profiles of the baselines that need other problems than the default's."""
+"""Profiles of mechanisms that need problems other than those of the default profile."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
+    """Return the table ``[const-opt]`` for a case. The radius is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"const-opt": {"radius": lengths[len(lengths) // 2] if lengths else 1.0}}
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""The loss falls with epsilon where it is the distance itself; for other losses it need not."""
+"""Profile of "exponential". If the loss is the distance itself, it falls with epsilon; other losses may rise."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
-"""Points of the plane or of the globe alone."""
+"""Profile of "planar-laplace": only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""With a radius; its feasible sets for two values of epsilon are not one inside the other."""
+"""Profile of "const-opt", with a radius. Feasible sets for two epsilons are not nested, so the loss may rise."""
 
 
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
-    """With a matrix that keeps no epsilon where places are out of reach, and some other than asked elsewhere."""
+    """Return a problem with a matrix for the mechanism "given", with entries proportional to exp(-d_ik) in row i.
+
+    Entries at an infinite distance are 0, so in a disconnected space the matrix satisfies no epsilon.
+    """
     case: MetricCase = problem.facts["case"]
     reach = case.space.distances[: case.records]
     z = np.exp(-(reach if case.own_outputs else reach[:, case.records :]))
+    # A row without any reachable output becomes uniform, since its sum could not be scaled to 1.
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     extended = problem.with_key("given.matrix", "z.npy")
     return extended.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
 
 
 GIVEN: Final = metric_profile(problems=metric_problems().map(_with_matrix), variants={}, monotone="never")
-"""With a matrix, whose rows stay in their order; what it was made for is not known."""
+"""Profile of "given", with a matrix. It has no variants, because the matrix would have to be changed as well."""
 
 
 def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
+    """Return the table ``[predictive]`` for a case. ``good_within`` is the median of the distinct distances."""
     lengths = case.space.lengths
     return {"predictive": {"good_within": lengths[len(lengths) // 2] if lengths else 1.0}}
 
@@ -51,4 +57,4 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""With a distance at which tests end both ways."""
+"""Profile of "predictive", with a ``good_within`` at which tests can end either way."""

@@ -1,4 +1,4 @@
-"""The kit's own linear program: a feasible mechanism for small metric problems, certified, found by SciPy."""
+"""The kit's own linear program: a certified mechanism for small metric problems, solved by SciPy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ __all__ = ["best_loss", "optimum"]
 
 
 def best_loss(data: MetricData) -> float:
-    """Return the exact loss of the best of a few mechanisms that certainly keep the guarantee.
+    """Return the exact loss of the best of a few mechanisms that certainly satisfy the guarantee.
 
-    The constant ones always do. The optimum of the LP, solved by SciPy with epsilon a hair smaller, counts only where
-    its repaired integers certify.
+    Constant mechanisms always do. The optimum of the LP is used only if its repaired integers certify. The loss of a
+    mechanism under test may be smaller, but no lower bound that it proves may exceed this loss.
 
     Args:
-        data: a :class:`privopt_metric_dp.problem.data.MetricData`, small.
+        data: The data of a small problem.
     """
     weighted = np.asarray(data.weighted)
     constant = min(float(sum(map(Fraction, column))) for column in weighted.T.tolist())
@@ -29,6 +29,12 @@ def best_loss(data: MetricData) -> float:
 
 
 def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
+    """Return the exact loss of the LP's optimum after repair into certified integers; None if a step fails.
+
+    Args:
+        data: Data of a small metric problem.
+        weighted: (N, K) prior times cost.
+    """
     from privopt.errors import PrivoptError
     from privopt_metric_dp.matrix.certify import certify
     from privopt_metric_dp.matrix.repair import repair
@@ -40,6 +46,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
         weights = repair(z, data.pairs, data.distances, data.epsilon, loss=weighted).weights
     except PrivoptError:
         return None
+    # The repair certifies its result, but the kit does not rely on that.
     if not certify(weights, data.pairs, data.distances, data.epsilon).holds:
         return None
     rows = zip(weights.tolist(), weighted.tolist(), strict=True)
@@ -50,28 +57,32 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """Solve the whole LP to SciPy's tolerance for its (N, K) optimum; None if SciPy finds none.
+    """Return the (N, K) optimum of the whole LP, to SciPy's tolerance; None if SciPy finds none.
 
     Args:
         weighted: (N, K) prior times cost.
         pairs: (P, 2) required pairs.
-        distances: (P,) their distances; factors above e^30 are cut to it, which is stricter.
-        epsilon: per unit of distance.
+        distances: (P,) distances of the pairs. Factors above e^30 are replaced by e^30, which is stricter.
+        epsilon: Epsilon per unit of distance.
     """
     from scipy.optimize import linprog
     from scipy.sparse import coo_matrix
 
     n, k = weighted.shape
     with np.errstate(over="ignore"):
+        # Larger coefficients would make the LP badly scaled.
         growth = np.exp(np.minimum(epsilon * distances, 30.0))
+    # Variable i * k + output of the LP is z_i,output. The inequalities are collected as entries of a sparse matrix.
     rows, columns, values, row = [], [], [], 0
     for (i, j), e in zip(pairs.tolist(), growth.tolist(), strict=True):
         for row_record, column_record in ((i, j), (j, i)):
+            # z_ik - exp(epsilon d) z_jk <= 0, in both directions.
             for output in range(k):
                 rows += [row, row]
                 columns += [row_record * k + output, column_record * k + output]
                 values += [1.0, -e]
                 row += 1
+    # Each row of the matrix sums to 1.
     mass = coo_matrix((np.ones(n * k), (np.repeat(np.arange(n), k), np.arange(n * k))), shape=(n, n * k))
     privacy = coo_matrix((values, (rows, columns)), shape=(row, n * k)) if row else None
     solved = linprog(

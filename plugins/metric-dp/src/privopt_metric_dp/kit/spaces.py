@@ -1,4 +1,4 @@
-"""Finite metric spaces that the kit draws, with distances from its own computation."""
+"""Finite metric spaces for generated problems, with distances that the kit computes itself."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ Edge = tuple[int, int, float]
 
 @frozen(kw_only=True, eq=False)
 class MetricSpace:
-    """A few points and how far they are from one another.
+    """A finite metric space: a few points and the distances between them.
 
     Attributes:
-        shape: which of the strategy's shapes it is.
-        kind: ``distance.kind`` of a problem file that says it.
-        distances: (N, N), infinite where nothing joins two points.
-        coordinates: (x, y) in km or (lat, lon) of each point, where the kind takes them.
-        edges: roads (from, to, km) by point, for kind graph.
-        cells: rows, columns and side in km, for an even grid.
+        shape: Name of the shape (:data:`privopt_metric_dp.kit.strategies.SHAPES`).
+        kind: ``distance.kind`` of a problem file with these distances.
+        distances: (N, N) distances, infinite if no path joins two points.
+        coordinates: (x, y) in km or (lat, lon) of each point; empty if the kind has no coordinates.
+        edges: Roads (from, to, km) between points for the kind "graph"; otherwise empty.
+        cells: Rows, columns and side in km of a regular grid; otherwise None.
     """
 
     shape: str
@@ -46,12 +46,12 @@ class MetricSpace:
 
     @property
     def lengths(self) -> list[float]:
-        """The finite distances above 0 that occur, ascending."""
+        """The distinct finite distances above 0, in ascending order."""
         return sorted({d for d in self.distances.ravel().tolist() if 0 < d < math.inf})
 
 
 def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
-    """Make a space of even cells, row-major.
+    """Return the space of a regular grid's cells, row by row; ``cell_km`` is the side of a cell in km.
 
     >>> grid(1, 2, 0.5).distances.tolist()
     [[0.0, 0.5], [0.5, 0.0]]
@@ -68,13 +68,18 @@ def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
 
 
 def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> float:
+    """Return the great-circle distance in km between two places (lat, lon) in degrees, by the haversine formula."""
+    # Computed with the standard library only, which reveals faults of privopt's distances.
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (start, end))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
 
 
 def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean", "haversine"]) -> MetricSpace:
-    """Make a space of points of the plane (x, y in km) or of the globe (lat, lon)."""
+    """Return the space of points in the plane (x, y in km) or on the globe (lat, lon in degrees).
+
+    Distances are lengths of straight lines or great circles, in km.
+    """
     measure = math.dist if kind == "euclidean" else _great_circle_km
     table = np.array([[measure(a, b) for b in spots] for a in spots])
     return MetricSpace(shape="points", kind=kind, distances=table, coordinates=tuple(spots))
@@ -89,7 +94,13 @@ def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def from_edges(count: int, edges: Sequence[Edge], shape: str) -> MetricSpace:
-    """Make a space of shortest paths over undirected roads."""
+    """Return the space of shortest paths over undirected roads between ``count`` points.
+
+    Args:
+        count: Number of points; a point without roads is infinitely far from the others.
+        edges: Two points and a length in km for each road. Of several roads between two points, the shortest counts.
+        shape: Name of the space's shape.
+    """
     table = np.full((count, count), math.inf)
     np.fill_diagonal(table, 0.0)
     for a, b, length in edges:

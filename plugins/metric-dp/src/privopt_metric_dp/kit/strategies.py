@@ -18,12 +18,14 @@ SHAPES = ("grid", "points", "path", "clique", "clusters", "general", "twins", "c
 
 
 def sizes(maximum: int) -> st.SearchStrategy[int]:
-    """Draw 1 to ``maximum``, 2 first: most faults need two of a thing at least, and one is a case of its own."""
+    """Draw a number from 1 to ``maximum``. Examples shrink to 2, because most faults need two items."""
+    # Hypothesis shrinks towards the first element, so 1, a special case, comes last.
     return st.sampled_from([n for n in (2, 3, *range(4, maximum + 1)) if n <= maximum] + [1])
 
 
 @st.composite
 def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    """Draw a regular grid of at most ``max_points`` cells; see :func:`metric_spaces`."""
     rows = draw(st.integers(1, max(1, math.isqrt(max_points))))
     cols = draw(sizes(max(1, max_points // rows)))
     return grid(rows, cols, draw(st.sampled_from([1.0, 0.5, 2.0])))
@@ -31,25 +33,36 @@ def _draw_grid(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
+    """Draw points of a 4 x 4 lattice in the plane or on the globe; see :func:`metric_spaces` for the shapes.
+
+    Args:
+        draw: Supplied by Hypothesis.
+        max_points: Largest number of points.
+        shape: "points", "twins", "coincident" or "globe".
+    """
     lattice = st.tuples(st.integers(0, 3), st.integers(0, 3))
     count = draw(sizes(max_points))
     spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
     if shape in ("twins", "coincident"):
+        # One more point is added, next to one of these or at the same place.
         spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
         return from_points([*map(_to_doubles, spots), (x + shift, float(y))], "euclidean")
     if shape == "globe":
+        # Steps of 1/64 degree near Rome; they are exact doubles.
         return from_points([(41.0 + x / 64, 12.0 + y / 64) for x, y in spots], "haversine")
     return from_points([*map(_to_doubles, spots)], "euclidean")
 
 
 def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
+    """Convert a point of the lattice to two floats."""
     return float(spot[0]), float(spot[1])
 
 
 @st.composite
 def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    """Draw points in a row, connected by roads of 1, 2 or 3 km; see :func:`metric_spaces`."""
     count = draw(sizes(max_points)) - 1
     lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
@@ -58,14 +71,23 @@ def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
 
 @st.composite
 def _draw_islands(draw: st.DrawFn, max_points: int) -> MetricSpace:
+    """Draw two rows of points with roads of 1 km within each row, but none between; see :func:`metric_spaces`."""
     first_size = draw(st.integers(1, max(1, max_points - 1)))
     second_size = draw(st.integers(1, max(1, max_points - first_size)))
+    # A path over all points without the edge between the two rows.
     edges = [(n, n + 1, 1.0) for n in range(first_size + second_size - 1) if n != first_size - 1]
     return from_edges(first_size + second_size, edges, "islands")
 
 
 @st.composite
 def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
+    """Draw a table of distances between at most ``max_points`` points; see :func:`metric_spaces` for the shapes.
+
+    Args:
+        draw: Supplied by Hypothesis.
+        max_points: Largest number of points.
+        shape: "clique", "clusters" or "general".
+    """
     count = draw(sizes(max_points))
     if shape == "clique":
         table = np.full((count, count), float(draw(st.integers(1, 3))))
@@ -75,6 +97,7 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     else:
         sides = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
         table = np.array(sides, dtype=np.float64).reshape(count, count)
+        # Symmetric; the triangle inequality follows by closing paths below.
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
     return MetricSpace(shape=shape, kind="matrix", distances=close_paths(table))
@@ -84,11 +107,12 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
     """Draw finite metric spaces of at most ``max_points`` points.
 
     Args:
-        max_points: at most.
-        shapes: which of :data:`SHAPES`. Grids are even; points lie on a lattice of the plane; paths are of roads.
-            Cliques have equal distances, clusters are near inside and far between, general has any small whole numbers
-            that obey the triangle inequality. Twins have two points 1e-3 to 1e-9 apart, coincident two at distance 0,
-            islands two components that no road joins, globe latitudes and longitudes. Failures shrink to the first.
+        max_points: Largest number of points.
+        shapes: Some of :data:`SHAPES`. "grid" is regular, "points" lie on a lattice of the plane, and "path" consists
+            of roads. In a "clique" all distances are equal, "clusters" have short distances inside and long ones
+            between, and "general" has any small integers that satisfy the triangle inequality. "twins" have two points
+            1e-3 to 1e-9 apart, "coincident" two points at distance 0, "islands" two components that no road connects,
+            and "globe" latitudes and longitudes. Failures shrink towards the first shape.
     """
     strategies: dict[str, st.SearchStrategy[MetricSpace]] = {
         "grid": _draw_grid(max_points),
@@ -101,13 +125,13 @@ def metric_spaces(max_points: int = 5, shapes: Sequence[str] = SHAPES) -> st.Sea
 
 
 def priors(count: int) -> st.SearchStrategy[tuple[float, ...]]:
-    """Draw probabilities of ``count`` records: shares of small whole numbers, zeros among them; uniform when shrunk."""
+    """Draw probabilities of ``count`` records, proportional to small integers, which shrink to a uniform prior."""
     shares = st.lists(st.sampled_from([1, 2, 4, 0]), min_size=count, max_size=count).filter(any)
     return shares.map(lambda parts: tuple(part / sum(parts) for part in parts))
 
 
 def costs(records: int, outputs: int) -> st.SearchStrategy[NDArray[np.float64]]:
-    """Return (records, outputs) losses: whole numbers from 0 up, the difference of indices when shrunk."""
+    """Draw (records, outputs) losses, integers of at least 0, which shrink to the differences of indices."""
     size = records * outputs
     differences = np.abs(np.arange(records)[:, None] - np.arange(outputs)[None, :]).astype(np.float64)
     values = st.lists(st.sampled_from([0.0, 1.0, 2.0, 5.0]), min_size=size, max_size=size)

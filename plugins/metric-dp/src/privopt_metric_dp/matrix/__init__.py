@@ -1,1 +1,1 @@
-"""Obfuscation matrices in integers: repaired, certified, released."""
+"""Obfuscation matrices of integer weights: their repair, certificate and release."""

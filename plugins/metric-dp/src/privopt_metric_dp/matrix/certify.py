@@ -1,9 +1,10 @@
 """The certificate of metric DP: it proves every required inequality of a release.
 
 For integer weights w (rows summing to 2**63) and each required pair (i, j) at distance d, the claim is
-``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Doubles that are rounded to the safe side decide most
-inequalities. Exact integers against ball arithmetic decide the others. This second stage always ends, because exp of a
-rational other than 0 is irrational.
+``w_ik <= exp(eps d) w_jk`` and the reverse, for every output k. Floating-point arithmetic, rounded to the safe side,
+decides most inequalities. The others are decided in a second stage, which compares exact integers with ball arithmetic
+(intervals that enclose the exact value). The second stage always terminates, because exp of a rational other than 0 is
+irrational.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
-from privopt.execution.limits import in_threads
 from privopt.execution.memo import content_key, facts
+from privopt.execution.resources import in_threads
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed, float_up, log_bounds
 
 __all__ = [
@@ -47,18 +48,20 @@ _BLOCK_COLUMNS = 128
 IN_CACHE = 2_000
 #: With up to this many ratios, loading compiled code takes longer than it saves.
 MIN_COMPILED_RATIOS = 10_000
+#: Largest number of failures and of wrong rows that are named.
 _MAX_SHOWN = 8
 #: Number of pairs with the largest estimates whose log ratio is evaluated exactly.
 _MAX_EXACT_PAIRS = 64
 
 
 def _content_key(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> bytes:
+    """Return the cache key of a certificate's measurements: a digest of all arguments on which they depend."""
     return content_key(f"certify {weights.shape} {len(pairs)} {epsilon}", weights, pairs, distances)
 
 
 @frozen(kw_only=True)
 class Failure:
-    """An inequality that does not hold: weight (i, k) is too large against weight (j, k)."""
+    """An inequality that does not hold: weight (i, k) exceeds exp(epsilon d_ij) times weight (j, k)."""
 
     i: int
     j: int
@@ -67,20 +70,20 @@ class Failure:
 
 @frozen(kw_only=True)
 class Measurements:
-    """The measurements of a release.
+    """The result of checking a release's inequalities and row sums.
 
     Attributes:
-        holds: whether every row sums to 2**63 and every inequality was proved.
-        worst: largest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64
-            pairs are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows
-            at distance 0 differ.
-        allowed: epsilon as the nearest double.
-        checked: pairs times outputs; each is checked in both directions.
-        arithmetic: a sentence on the arithmetic that decided.
-        worst_pair: the pair of records that attains ``worst``; None if no pair is required.
-        failures: the first few inequalities that do not hold, in the order of the pairs.
-        failed: number of pairs with an inequality that does not hold.
-        wrong_rows: the first few rows that do not sum to 2**63.
+        holds: Whether every row sums to 2**63 and every inequality was proved.
+        worst: Largest log ratio / distance over all pairs and outputs, rounded up: by an ulp, or, if more than 64 pairs
+            are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows at
+            distance 0 differ.
+        allowed: Epsilon as the nearest double.
+        checked: Pairs times outputs; each is checked in both directions.
+        arithmetic: A sentence on the arithmetic that was used.
+        worst_pair: The pair of records that attains ``worst``; None if no pair is required.
+        failures: The first few inequalities that do not hold, in the order of the pairs.
+        failed: Number of pairs with an inequality that does not hold.
+        wrong_rows: The first few rows that do not sum to 2**63.
     """
 
     holds: bool
@@ -97,32 +100,42 @@ class Measurements:
 def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
     """Return the largest ratio of each pair of rows over all columns, in either direction.
 
+    Args:
+        weights: (N, K) weights or probabilities; a 0 is replaced by a tiny number (`ZERO`).
+        pairs: (P, 2) row numbers.
+
     Returns:
-        (P,) ratios, too low by a relative error below 2**-50.
+        (P,) ratios with a relative error below 2**-50 in either direction.
     """
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
     if left_rows.size * weights.shape[1] <= MIN_COMPILED_RATIOS:
         values = np.where(weights == 0, ZERO, weights)
         ratios = values[left_rows] * (1.0 / values)[right_rows]
+        # The largest ratio of the first row to the second, and the reciprocal of the smallest for the other direction.
         ratios_small: Floats = np.maximum(np.maximum(ratios.max(axis=1), 1.0 / ratios.min(axis=1)), 1.0)
         return ratios_small
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_ratios
 
     greatest, order = np.ones(left_rows.size), None
-    if len(weights) > IN_CACHE and left_rows.size > len(weights):  # four rows side by side meet each other row once
-        order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")  # merges the runs that they are
+    # Pairs are sorted by groups of four left rows, then by the right row, so that each right row is loaded once for
+    # four pairs. Sorted pairs consist of rising runs, which a stable sort only merges.
+    if len(weights) > IN_CACHE and left_rows.size > len(weights):
+        order = np.argsort(left_rows // 4 * len(weights) + right_rows, kind="stable")
         left_rows, right_rows = left_rows[order], right_rows[order]
     for start in range(0, weights.shape[1], _BLOCK_COLUMNS):
         block = weights[:, start : start + _BLOCK_COLUMNS]
+        # Padded with ones to whole vectors of lanes: their ratio 1 changes no maximum.
         values = np.ones((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         values[:, : block.shape[1]] = np.where(block == 0, ZERO, block)
         flat = (values.ravel(), (1.0 / values).ravel(), values.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, Floats, int] = flat) -> None:
+            """Update the maxima of pairs ``start`` to ``stop`` with a block of columns."""
             raise_to_ratios(*flat, left_rows[start:stop], right_rows[start:stop], greatest[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // values.shape[1])
     if order is not None:
+        # Back to the given order of the pairs.
         greatest[order] = greatest.copy()
     return greatest
 
@@ -130,13 +143,14 @@ def max_ratios(weights: Floats | Unsigned, pairs: Ints) -> Floats:
 def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
     """Return the largest |log z_ik / z_jk| of each pair over all columns, for figures.
 
-    It is too low by less than 2**-50, and infinite if 0 meets a positive number.
+    The result is off by less than about 2**-50, and infinite if 0 meets a positive number.
 
     Args:
         rows: (N, K) weights, or probabilities that are 0 or at least 2**-64.
-        pairs: (P, 2).
+        pairs: (P, 2) row numbers.
     """
     ratios = max_ratios(rows, pairs)
+    # Weights are below 2**64, so a larger ratio comes from a 0 only (`ZERO`).
     return np.where(ratios > 2.0**100, np.inf, np.log(ratios))
 
 
@@ -164,9 +178,11 @@ def rows_with_wrong_sum(weights: Unsigned) -> Ints:
     # Halves of 32 bits are summed apart, because a sum of 64-bit weights could wrap.
 
     def check_rows(start: int, stop: int) -> Ints:
+        """Return the rows with a wrong sum among those from ``start`` to ``stop``."""
         high_sums = (weights[start:stop] >> np.uint64(32)).sum(axis=1, dtype=np.uint64)
         low_sums = (weights[start:stop] & np.uint64(0xFFFFFFFF)).sum(axis=1, dtype=np.uint64)
         carried_high = high_sums + (low_sums >> np.uint64(32))
+        # 2**63 has the upper half 2**31 and the lower half 0.
         is_right = (carried_high == np.uint64(1 << 31)) & ((low_sums & np.uint64(0xFFFFFFFF)) == 0)
         return start + np.flatnonzero(~is_right).astype(np.int64)
 
@@ -174,13 +190,19 @@ def rows_with_wrong_sum(weights: Unsigned) -> Ints:
 
 
 def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
-    """Decide exactly whether ``left <= exp(exponent) right``; the exponent is above 0."""
+    """Decide exactly whether ``large <= exp(exponent) small``.
+
+    Args:
+        large, small: Weights, at least 0 and below 2**64.
+        exponent: Epsilon times distance, above 0.
+    """
     if large <= small:
         return True
     if small == 0:
         return False
     if exponent > 45:
-        return True  # left < 2**64 < exp(45) <= exp(exponent) right
+        return True  # large < 2**64 < exp(45) < exp(exponent) small
+    # Equality is impossible, because exp of a rational other than 0 is irrational. So enough bits always decide.
     bits = 96
     while True:
         lower, upper = exp_fixed(exponent, bits)
@@ -192,10 +214,21 @@ def _is_at_most(large: int, small: int, exponent: Fraction) -> bool:
 
 
 def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: float) -> tuple[list[int], int]:
-    """Return the columns of a pair that fail, and the number of inequalities that needed exact integers."""
+    """Decide the inequalities of one pair in all columns.
+
+    Args:
+        row_a, row_b: (K,) weights of the pair's records.
+        exponent: Epsilon times distance, exact, at least 0.
+        lower: A double that is at most exp(exponent).
+
+    Returns:
+        The columns that fail, and the number of inequalities that needed exact integers.
+    """
     if exponent == 0:
+        # At distance 0 both rows must be equal.
         return np.flatnonzero(row_a != row_b).tolist(), row_a.size
     a, b = row_a.astype(np.float64), row_b.astype(np.float64)
+    # `lower` is rounded down and the margin covers the conversions, so all columns that doubles pass do hold.
     undecided = np.flatnonzero(np.maximum(a, b) * RATIO_MARGIN > np.minimum(a, b) * lower)
     failing = []
     for k in undecided.tolist():
@@ -206,18 +239,29 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio of two rows in either direction; both have their zeros in the same columns."""
+    """Return the exact largest ratio of two rows (K,), in either direction, that have zeros in the same columns."""
+    # Where both weights are 0, the denominator 1 gives ratio 0, which is never the largest.
     larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
     approximate = larger.astype(np.float64) / smaller.astype(np.float64)
+    # The ratios in doubles err by less than the margin, so the largest exact ratio is among these columns.
     columns = np.flatnonzero(approximate * RATIO_MARGIN >= approximate.max()).tolist()
     return max((Fraction(int(larger[k]), int(smaller[k])) for k in columns if larger[k]), default=Fraction(1))
 
 
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
-    """Return a worst pair, and the smallest double v, or nearly so, with ratio <= exp(v d) proved for every pair.
+    """Return nearly the smallest double v for which ratio <= exp(v d) is proved for all pairs, and a worst pair.
+
+    It is larger than necessary by at most a few units in the last place, or slightly more if many pairs are nearly the
+    worst.
+
+    Args:
+        weights: (N, K) weights.
+        pairs: (P, 2) pairs, at least one.
+        distances: (P,) distances of the pairs, all above 0.
+        ratios: (P,) largest ratio of each pair, as `max_ratios` returns it.
 
     Returns:
-        v, and the row of ``pairs`` with the largest log ratio / distance.
+        v, and the index into ``pairs`` of the pair with the largest log ratio / distance.
     """
     estimates = np.log(ratios)
     estimates += 2.0**-50  # at least log RATIO_MARGIN
@@ -238,6 +282,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
         lower, _ = exp_bounds(distances[near_pairs], Fraction(value))
         if (ratios[near_pairs] * RATIO_MARGIN <= lower).all():
             break
+        # Not proved in doubles: raise the value a little, by a step that doubles, until they do prove it.
         value, step = max(value, float(estimates[near_pairs].max())) * (1.0 + step), 2.0 * step
     return value, worst_row
 
@@ -254,10 +299,11 @@ def certify(
         weights: (N, K) uint64; probability = weight / 2**63.
         pairs: (P, 2) records, undirected.
         distances: (P,) distances; each double stands for its exact value.
-        epsilon: exact, >= 0, in 1 / unit of distance.
+        epsilon: Exact epsilon per unit of distance, at least 0.
 
     Returns:
-        The measurements. Cost: 2 P K multiplications; exact integers only if a ratio lies within 2**-50 of its bound.
+        The measurements. They take 2 P K multiplications, and exact integers for the worst pairs, for pairs at distance
+        0, and if a ratio lies within 2**-50 of its bound.
 
     Raises:
         UsageError: An argument has a wrong type, shape or range.
@@ -281,14 +327,16 @@ def certify(
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return the result of :func:`certify` if doubles alone prove every inequality, or None.
+    """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality, or None.
 
-    Rows at distance 0 whose doubles are equal are compared exactly.
+    Rows at distance 0 that are equal as doubles are compared exactly. The arguments are those of :func:`certify`, but
+    are not checked here.
     """
     ratios = max_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
     if not ((ratios * RATIO_MARGIN <= bounds[0]) | ((distances == 0) & (ratios == 1.0))).all():
         return None
+    # A run certifies the same arrays later, and then finds these measurements.
     measurements, memo = _judge(weights, pairs, distances, epsilon, ratios, bounds), facts()
     if memo is not None:
         memo[_content_key(weights, pairs, distances, epsilon)] = measurements
@@ -303,13 +351,22 @@ def _judge(
     ratios: Floats,
     bounds: tuple[Floats, Floats],
 ) -> Measurements:
-    """Decide all pairs, given their largest ratios and bounds of exp(epsilon d) in doubles."""
+    """Decide all pairs, given their largest ratios and floating-point bounds of exp(epsilon d).
+
+    Args:
+        weights, pairs, distances, epsilon: As for :func:`certify`.
+        ratios: (P,) largest ratio of each pair, with a relative error below 2**-50.
+        bounds: (P,) doubles below and (P,) doubles above exp(epsilon d).
+    """
     wrong_row_numbers = rows_with_wrong_sum(weights)
     lower, upper = bounds
+    # Violated beyond doubt: `upper` is rounded up, and the margins cover the errors of the ratios. Pairs that are
+    # neither surely violated nor surely satisfied are decided exactly.
     is_broken = ratios > upper * (RATIO_MARGIN * RATIO_MARGIN)
     failed = np.flatnonzero(is_broken).tolist()
     failures: list[Failure] = []
     exact_count = 0
+    # Negated, so that a NaN counts as undecided. At distance 0 rows must be equal, which ratios in doubles cannot show.
     for p in np.flatnonzero(~is_broken & (~(ratios * RATIO_MARGIN <= lower) | (distances == 0))).tolist():
         exponent = epsilon * Fraction(float(distances[p]))
         columns, count = _decide_pair(weights[pairs[p, 0]], weights[pairs[p, 1]], exponent, float(lower[p]))
@@ -319,6 +376,7 @@ def _judge(
     failed.sort()
     for p in failed[:_MAX_SHOWN]:
         i, j = pairs[p].tolist()
+        # Pairs that are broken beyond doubt were not decided column by column above; the message names their columns.
         columns, _ = _decide_pair(weights[i], weights[j], epsilon * Fraction(float(distances[p])), float(lower[p]))
         failures.extend(make_failure(weights, i, j, k) for k in columns[: max(0, _MAX_SHOWN - len(failures))])
     worst, worst_pair = _worst_pair(weights, ratios, pairs, distances, epsilon, failed)
@@ -340,26 +398,35 @@ def _judge(
 
 
 def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
-    """Return the failing inequality with the record of the larger weight first."""
+    """Return the failing inequality of output k between records i and j, with the larger weight's record first."""
     return Failure(i=i, j=j, k=k) if weights[i, k] > weights[j, k] else Failure(i=j, j=i, k=k)
 
 
 def _worst_pair(
     weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the largest log ratio / distance, rounded up, and its pair."""
+    """Return the largest log ratio / distance, rounded up, and its pair; None if no pair is required.
+
+    Args:
+        weights, pairs, distances, epsilon: As for :func:`certify`.
+        ratios: (P,) largest ratio of each pair.
+        failed: Indices into ``pairs`` of the pairs that failed.
+    """
     if not len(pairs):
         return 0.0, None
+    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough.
     unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if unbounded_pairs:
         return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))
     if not distances.any():
+        # All records are at one place and their rows are equal, so any pair is the worst.
         return 0.0, (int(pairs[0, 0]), int(pairs[0, 1]))
     if not distances.all():
         separate_pairs = distances > 0
         pairs, distances, ratios = pairs[separate_pairs], distances[separate_pairs], ratios[separate_pairs]
     value, row = _max_verified_ratio(weights, pairs, distances, ratios)
     if not failed:
-        value = min(value, float_up(epsilon))  # proved above, pair by pair
+        # Every pair was proved to satisfy epsilon, so what rounding adds to the value beyond it is cut off.
+        value = min(value, float_up(epsilon))
     i, j = pairs[row].tolist()
     return value, (i, j)

@@ -1,10 +1,12 @@
-"""The certificate of a guarantee between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
+"""The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street this is z_b <= (1 + a) z_a in both directions. On a triangle ABC let p = z_B - z_A, q = z_C - z_A, let D be
-twice its area, and let the dash denote a quarter turn. The linear function through the probabilities at the corners has
+On a street with ends A and B the condition is z_B <= (1 + a) z_A, and the reverse; a is the street's growth
+(:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC let p = z_B - z_A, q = z_C - z_A, let D be
+twice its area, and let a dash denote a quarter turn. The linear function through the probabilities at the corners has
 the gradient (p AC' - q AB') / D. With integer weights and coordinates in millimetres, both sides of the inequality
-between the squared gradient and (epsilon D min z)^2 are integers. Doubles with error bounds decide nearly all
-inequalities, integers the others. docs/guide/everywhere.md proves that the condition is necessary and sufficient.
+between the squared gradient and (epsilon D min z)^2 are integers. Floating-point arithmetic with error bounds decides
+nearly all inequalities; exact integers decide the others. docs/guide/everywhere.md proves that the condition is
+necessary and sufficient.
 """
 
 from __future__ import annotations
@@ -33,23 +35,26 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets, s
 __all__ = ["certify_everywhere", "find_steepest_output", "max_snapping_epsilon"]
 
 _MAX_SHOWN: Final = 8
+"""Largest number of failures and of wrong rows that are named."""
 _MAX_EXACT_RATIOS: Final = 4_096
-"""At most this many inequalities are evaluated exactly to find the worst one; beyond, bounds in doubles are used."""
+"""Largest number of inequalities that are evaluated exactly to find the worst one. For further ones, floating-point
+bounds are used."""
 
 Worst = tuple[float, tuple[int, int] | None]
+"""The largest rate (the epsilon that a simplex needs), rounded up, and two vertices of the simplex that needs it."""
 
 
 def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> Measurements:
-    """Prove or refute metric DP between any two points of a region whose positions are snapped at random.
+    """Prove or refute metric DP between any two points of a region whose positions are snapped at random to vertices.
 
     Args:
         weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
-        region: a region with N vertices.
-        epsilon: exact, above 0, per km of path inside the region.
+        region: A region with N vertices.
+        epsilon: Exact epsilon per km of path inside the region, above 0.
 
     Returns:
-        The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| /
-        min z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up.
+        The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| / min
+        z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:
@@ -63,6 +68,7 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     checked = len(region.simplices) * weights.shape[1]
     return Measurements(
         holds=not failed and not len(wrong_row_numbers),
+        # If nothing failed, epsilon was proved, and what rounding adds to the worst beyond it is cut off.
         worst=worst if failed else min(worst, float_up(epsilon)),
         allowed=float(epsilon),
         checked=checked,
@@ -78,18 +84,31 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
 
 
 def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Certify streets; return the first failures, the counts of failing and exactly decided ones, and the worst."""
+    """Decide the inequalities of a network of streets: z_b <= (1 + a) z_a for each street, in both directions.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The streets.
+        epsilon: Epsilon per km, exact.
+
+    Returns:
+        The first failures, the number of streets that fail, the number of inequalities that needed exact integers, and
+        the worst street.
+    """
     ratios = max_ratios(weights, region.simplices)
     factors = [1 + street_growth(epsilon, km, region.steps) for km in region.km.tolist()]
+    # Rounded down, and cut where doubles would overflow: more streets are then decided exactly, and none passes
+    # wrongly.
     lower_factors = np.array([float_down(min(factor, Fraction(2**1000))) for factor in factors])
     failures: list[Failure] = []
     failed = exact_count = 0
     for s in np.flatnonzero(~(ratios * RATIO_MARGIN <= lower_factors)).tolist():
         if ratios[s] > lower_factors[s] * (1.0 + 2.0**-48) and len(failures) == _MAX_SHOWN:
-            failed += 1  # beyond doubt, and enough are named
+            failed += 1  # certainly violated, and enough failures are named
             continue
         a, b = region.simplices[s].tolist()
         larger, smaller = np.maximum(weights[a], weights[b]), np.minimum(weights[a], weights[b])
+        # Doubles with a margin for rounding pass most outputs; the others are compared as integers.
         undecided = np.flatnonzero(
             larger.astype(np.float64) * RATIO_MARGIN > smaller.astype(np.float64) * lower_factors[s]
         ).tolist()
@@ -102,17 +121,26 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
 
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
-    """Return the streets whose ends have different rows."""
+    """Return the numbers of the streets whose ends have different rows; the others satisfy every epsilon."""
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
 
 def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Worst:
-    """Return the smallest epsilon whose factors cover all ratios, rounded up, and the endpoints of that street."""
+    """Return the smallest epsilon whose factors 1 + a cover all streets' ratios, and the ends of the worst street.
+
+    The epsilon is rounded up.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The streets.
+        ratios: (S,) largest ratio of the rows at both ends of each street, in floating point.
+    """
     unequal = _streets_with_unequal_ends(weights, region)
     if not unequal.size:
         return 0.0, None
     endpoints, km = region.simplices[unequal], region.km[unequal]
+    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough.
     unbounded_streets = np.flatnonzero((km == 0) | (ratios[unequal] > 2.0**100))
     if unbounded_streets.size:
         a, b = endpoints[unbounded_streets[0]].tolist()
@@ -121,6 +149,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
         _estimate_rates(ratio, km, region.steps)
         for ratio in (ratios[unequal] * RATIO_MARGIN, ratios[unequal] / RATIO_MARGIN)
     )
+    # The worst street has an upper estimate of at least the largest lower one. The margins cover the rounding of rates.
     candidates = np.flatnonzero(upper * (1.0 + 2.0**-40) >= lower.max() * (1.0 - 2.0**-40))
     candidates = candidates[np.argsort(-upper[candidates], kind="stable")]
     rates = [
@@ -129,6 +158,7 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
     ]
     worst_candidate = int(np.argmax(rates))
     value = rates[worst_candidate]
+    # The candidates that were not evaluated exactly count with their upper estimates.
     if len(candidates) > _MAX_EXACT_RATIOS:
         value = max(value, float(upper[candidates[_MAX_EXACT_RATIOS:]].max()) * (1.0 + 2.0**-40))
     a, b = endpoints[candidates[worst_candidate]].tolist()
@@ -138,32 +168,40 @@ def _find_worst_street(weights: Unsigned, region: Streets, ratios: Floats) -> Wo
 def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -> float:
     """Return the smallest epsilon that holds between any two points of a region if positions are snapped as claimed.
 
-    On a plane it equals the certificate's worst. On streets, positions are snapped along the curve of
+    On a plane this is the certificate's ``worst``. On streets, positions are snapped along the curve of
     :func:`privopt_metric_dp.region.snap_to_region.far_share`, which depends only on the claimed epsilon. The result is
     the largest |dz_k / dx| / min z_k over the pieces of each street, rounded up. It may be much larger than the
-    certificate's worst, which assumes the curve that suits the weights best.
+    certificate's ``worst``, which assumes the curve that fits the weights best.
 
     Args:
         weights: (N, K) uint64, one row for each vertex; probability = weight / 2**63.
-        region: a region with N vertices.
-        epsilon: the claimed epsilon per km of path, by which positions are snapped.
+        region: A region with N vertices.
+        epsilon: The claimed epsilon per km of path, which determines how positions are snapped.
     """
     measurements = certify_everywhere(weights, region, epsilon)
     if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
         return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
     unequal = _streets_with_unequal_ends(weights, region).tolist()
+    # The margin makes the ratios upper bounds; they are rationals from here on.
     slope = max(_max_street_slope(Fraction(ratios[s]) - 1, float(region.km[s]), region.steps, epsilon) for s in unequal)
     return float_up(min(slope, epsilon) if measurements.holds else slope)
 
 
 def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int]) -> int:
-    """Return the output with the largest relative change on the simplices that contain both vertices of ``pair``."""
+    """Return the output with the largest relative change on the simplices that contain two vertices.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The region.
+        pair: Two vertices of one simplex, such as the worst pair of a certificate.
+    """
     values = weights[list(pair)]
     if not isinstance(region, Plane):
         max_weights, min_weights = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
         return int(
             np.argmax(
+                # A ratio with 0 below is infinite, or 0 if both weights are 0.
                 np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
             )
         )
@@ -176,11 +214,17 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
 
 
 def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction) -> Fraction:
-    """Return the largest |dz / dx| / z on a street with z at one end and 1 + ``grown`` times z at the other.
+    """Return the largest |dz / dx| / z on a street with z at one end and 1 + ``growth`` times z at the other.
 
-    On piece j of the half next to the lesser end z rises by grown (1 + t)^j epsilon / a and starts at
-    1 + grown ((1 + t)^j - 1) / a. Where grown <= a their ratio is greatest on the last of them, else on the first;
-    on the other half it is less.
+    On piece j of the half next to the smaller end, z rises at the rate growth (1 + t)^j epsilon / a, starting from the
+    value 1 + growth ((1 + t)^j - 1) / a. If growth <= a, the ratio of rate to value is largest on the last piece,
+    otherwise on the first. In the other half the ratio is smaller.
+
+    Args:
+        growth: Ratio of the two ends minus 1.
+        km: Length of the street.
+        steps: n, the number of pieces of half the street; at least 1.
+        epsilon: The claimed epsilon per km, which determines how positions are snapped.
     """
     a, t = street_growth(epsilon, km, steps), epsilon * Fraction(km) / (2 * steps)
     power = (1 + t) ** (steps - 1) if growth <= a else Fraction(1)
@@ -188,26 +232,50 @@ def _max_street_slope(growth: Fraction, km: float, steps: int, epsilon: Fraction
 
 
 def _estimate_rates(ratios: Floats, km: Floats, steps: int) -> Floats:
-    """Return the epsilon whose factor over each length equals the ratio, in doubles."""
+    """Return the epsilon whose factor 1 + a over each length equals the ratio, in floating point.
+
+    Args:
+        ratios: (S,) ratios of weights.
+        km: (S,) lengths.
+        steps: n of the S-shaped snapping weights; 0 for linear ones, where a = epsilon km.
+    """
     growth = np.maximum(ratios - 1.0, 0.0)
+    # a = 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), solved for epsilon.
     rates: Floats = (growth if steps == 0 else 2 * steps * np.expm1(np.log1p(growth / 2) / steps)) / km
     return rates
 
 
 def _round_rate_up(ratio: Fraction, km: float, steps: int) -> float:
-    """Return the smallest epsilon whose factor over a length covers a ratio, rounded up."""
+    """Return the smallest epsilon whose factor 1 + a over a length covers a ratio, rounded up.
+
+    Args:
+        ratio: Exact ratio of weights, at least 1.
+        km: Length, above 0.
+        steps: n of the S-shaped snapping weights; 0 for linear ones.
+    """
     if steps == 0:
         return float_up((ratio - 1) / Fraction(km))
     import flint
 
     with flint.ctx.workprec(320):
+        # Ball arithmetic with 320 bits: the n-th root of (ratio + 1) / 2, enclosed. Its upper end is rounded up.
         root = (ball_of((ratio + 1) / 2).log() / steps).exp()
         upper = (2 * steps * (root - 1) / flint.arb(km)).upper()
     return float_up(rational_of_ball(upper))
 
 
 def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple[list[Failure], int, int, Worst]:
-    """Certify triangles; return the first failures, the counts of failing and exactly decided ones, and the worst."""
+    """Decide the inequalities of a triangulated plane: |grad z_k| <= epsilon min z_k on each triangle.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The triangles.
+        epsilon: Epsilon per km, exact.
+
+    Returns:
+        The first failures, the number of triangles that fail, the number of inequalities that needed exact integers,
+        and the worst triangle.
+    """
     corners = region.vertices[region.simplices]
     sides = np.ascontiguousarray(corners[:, 1:] - corners[:, :1])  # AB and AC
     upper, lower = np.zeros(len(sides)), np.zeros(len(sides))
@@ -216,9 +284,10 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
     lower_epsilon, upper_epsilon = float_down(per_mm), float_up(per_mm)
     failures: list[Failure] = []
     failed = exact_count = 0
+    # Negated, so that a NaN counts as undecided.
     for s in np.flatnonzero(~(upper <= lower_epsilon)).tolist():
         if lower[s] > upper_epsilon and len(failures) == _MAX_SHOWN:
-            failed += 1  # beyond doubt, and enough are named
+            failed += 1  # certainly violated, and enough failures are named
             continue
         columns = np.flatnonzero(~(_bound_steepness(weights, region, sides, s) <= lower_epsilon)).tolist()
         exact_count += len(columns)
@@ -238,10 +307,16 @@ def _certify_plane(weights: Unsigned, region: Plane, epsilon: Fraction) -> tuple
 
 @jit()
 def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[no-untyped-def]
-    """Bound the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
+    """Compute bounds of the maximum over k of |grad z_k| / min z_k on each triangle, per millimetre.
 
-    Differences of weights are exact before they are converted, so p and q have relative errors of 2^-53, and each
-    product little more. The sum of their absolute values times 2^-49 covers all rounding errors.
+    Differences of weights are exact before they are converted to doubles, so p and q have relative errors of 2^-53, and
+    each product has little more. The sum of the products' absolute values times 2^-49 covers all rounding errors.
+
+    Args:
+        weights: (N, K) uint64 weights of the vertices.
+        simplices: (S, 3) corners A, B, C of each triangle.
+        sides: (S, 2, 2) vectors AB and AC in integer millimetres.
+        upper, lower: (S,) results, zeros before: bounds of the maximum; infinite if a 0 meets a positive weight.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]
@@ -249,6 +324,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         double_area = float(sides[s, 0, 0] * sides[s, 1, 1] - sides[s, 0, 1] * sides[s, 1, 0])
         for k in range(weights.shape[1]):
             za, zb, zc = weights[a, k], weights[b, k], weights[c, k]
+            # Weights are unsigned: the smaller one is subtracted, as the other difference would wrap around.
             p = float(zb - za) if zb >= za else -float(za - zb)
             q = float(zc - za) if zc >= za else -float(za - zc)
             if p == 0.0 and q == 0.0:
@@ -266,7 +342,15 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
 
 
 def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> Floats:
-    """Return upper bounds (K,) of |grad z_k| / min z_k on one triangle, per millimetre."""
+    """Return upper bounds (K,) of |grad z_k| / min z_k on one triangle, per millimetre.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The plane.
+        sides: (S, 2, 2) vectors AB and AC of the triangles.
+        s: Number of the triangle.
+    """
+    # Each output is passed as a triangle of its own with a single column, so that the kernel bounds each one apart.
     columns = np.ascontiguousarray(weights[region.simplices[s]].T)
     upper_bounds, lower_bounds = np.zeros(len(columns)), np.zeros(len(columns))
     corners = np.arange(3 * len(columns), dtype=np.int64).reshape(-1, 3)
@@ -277,7 +361,17 @@ def _bound_steepness(weights: Unsigned, region: Plane, sides: Ints, s: int) -> F
 
 
 def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int) -> tuple[int, int]:
-    """Return the squares of D |grad z_k| and of D min z_k on one triangle, in units of the weights."""
+    """Return the squares of D |grad z_k| and of D min z_k on triangle s, where D is twice its area.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The plane.
+        sides: (S, 2, 2) vectors AB and AC of the triangles in integer millimetres.
+        s, k: Numbers of the triangle and the output.
+
+    Returns:
+        Two integers, whose quotient is the square of |grad z_k| / min z_k per millimetre.
+    """
     za, zb, zc = (int(w) for w in weights[region.simplices[s], k])
     (bx, by), (cx, cy) = sides[s].tolist()
     p, q, double_area = zb - za, zc - za, bx * cy - by * cx
@@ -285,19 +379,31 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
 
 
 def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm: Fraction) -> bool:
+    """Decide exactly whether |grad z_k| <= epsilon min z_k on triangle s, with epsilon ``per_mm``."""
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
+    # Both sides are squared and multiplied by the denominator, so that integers are compared.
     return gradient * per_mm.denominator**2 <= min_square * per_mm.numerator**2
 
 
 def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: Floats, lower: float) -> Worst:
-    """Return the largest |grad z_k| / min z_k per km, rounded up, and two corners of that triangle."""
+    """Return the largest |grad z_k| / min z_k per km, rounded up, and two corners of the triangle that attains it.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The plane.
+        sides: (S, 2, 2) vectors AB and AC of the triangles.
+        upper: (S,) upper bounds per millimetre, from `_bound_gradients`.
+        lower: Largest lower bound of any triangle, per millimetre.
+    """
     if math.isinf(lower):
         a, b = region.simplices[int(np.argmax(upper)), :2].tolist()
         return math.inf, (a, b)
     max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
     uncounted_rate = 0.0
+    # The worst triangle has an upper bound of at least the largest lower bound of any.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
+        # The budget of exact evaluations is used up: this triangle counts with its upper bound.
         if len(columns) > remaining_count:
             uncounted_rate = max(uncounted_rate, float(upper[s]))
             continue
@@ -311,7 +417,8 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
 
 
 def _round_root_up(square: Fraction) -> float:
-    """Return the square root of a rational as a double, rounded up by at most one double more than needed."""
+    """Return the square root of a rational as a double, rounded up to the next double or the one after it."""
     bits = 256
+    # isqrt rounds down, so 1 is added; a square of 0 keeps the root 0.
     root = math.isqrt((square.numerator << bits) // square.denominator) + (square > 0)
     return float_up(Fraction(root, 1 << (bits // 2)))

@@ -1,8 +1,8 @@
-"""The max-times closure of a matrix under its privacy constraints: the kernels of the repair.
+"""Compiled kernels of the repair: the max-times closure of a matrix under its privacy constraints.
 
-The closure of z is the smallest matrix above z with ``z_ik >= f_ij z_jk`` for each required pair, where
-f_ij = exp(-eps' d_ij). It always exists: it is max_j exp(-eps' D_ij) z_jk, with D the shortest paths over the pairs.
-Sweeps along the pairs compute it: two or three if the distances are a metric, more on sparse graphs.
+The closure of z is the smallest matrix above z with ``z_ik >= f_ij z_jk`` for each required pair, where f_ij =
+exp(-eps' d_ij). It always exists: its entries are max_j exp(-eps' D_ij) z_jk, where D are the shortest-path lengths
+over the pairs. Sweeps along the pairs compute it: two or three if the distances are a metric, more on sparse graphs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
 from privopt.execution.clock import check
 from privopt.execution.compiled import jit
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.numbers.graphs import components, neighbours
 
 __all__ = ["Graph", "close_matrix", "lower_rows"]
@@ -28,16 +28,23 @@ class Graph:
     """The graph of required pairs, as neighbour lists in CSR form.
 
     Attributes:
-        first, second: (P,) the records of each pair.
+        first, second: (P,) the two records of each pair.
         exponents: (P,) eps d in doubles, all above 0.
         indptr: (N + 1,) start of each record's neighbours.
         indices: (2 P,) neighbours.
-        edges: (2 P,) the pair that each neighbour belongs to.
+        edges: (2 P,) the pair to which each neighbour belongs.
         labels: (N,) connected component of each record.
-        components: number of components.
+        components: Number of components.
     """
 
     def __init__(self, pairs: Ints, exponents: Floats, records: int) -> None:
+        """Build the graph.
+
+        Args:
+            pairs: (P, 2) distinct required pairs.
+            exponents: (P,) eps d of each pair.
+            records: N, the number of records.
+        """
         self.first, self.second = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
         self.exponents = exponents
         self.indptr, self.indices, self.edges = neighbours(records, pairs)
@@ -47,7 +54,14 @@ class Graph:
 
 @jit()
 def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-def]
-    """Set maxima[k] to the maximum of factors[r] z[r, k] over the first ``count`` rows r."""
+    """Set maxima[k] to the maximum of factors[s] z[rows[s], k] over the first ``count`` positions s, at least 0.
+
+    Args:
+        maxima: (K,) result.
+        z: (N, K) matrix.
+        rows, factors: Row numbers of ``z``, and a factor of each row.
+        count: Number of rows and factors that are used.
+    """
     # Four rows at a time, so that each entry of ``maxima`` is loaded and stored once for four products.
     maxima[:] = 0.0
     full = count - count % 4
@@ -69,10 +83,20 @@ def _gather_maxima(maxima, z, rows, factors, count):  # type: ignore[no-untyped-
 
 @jit()
 def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps):  # type: ignore[no-untyped-def]
-    """Sweep until no entry rises, updating rows only from neighbours that rose since their last visit.
+    """Raise the entries of a block of columns to the block's closure, in sweeps over all rows.
+
+    A row is updated only from neighbours that rose since the row was last visited.
+
+    Args:
+        block: (N, B) entries, which are raised in place.
+        indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
+        factors: (2 P,) ``exp(-eps' d)`` of each neighbour: a row must be at least this factor times the neighbour's
+            row.
+        is_integer: Whether raised entries are rounded up to integers.
+        max_sweeps: Largest number of sweeps.
 
     Returns:
-        Whether the sweeps settled within ``max_sweeps``.
+        Whether the entries settled within ``max_sweeps``.
     """
     # A relative rise below 2**-50 counts as rounding and triggers no update; the slack tau covers the difference.
     n, width = block.shape
@@ -83,6 +107,7 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
         rose_now = np.zeros(n, dtype=np.bool_)
         any_raised = False
         for step in range(n):
+            # Directions alternate, so that a rise travels through records in either order within two sweeps.
             j = step if sweep % 2 == 0 else n - 1 - step
             count = 0
             for e in range(indptr[j], indptr[j + 1]):
@@ -96,6 +121,7 @@ def _sweep_until_closed(block, indptr, indices, factors, is_integer, max_sweeps)
             for k in range(width):
                 value = np.ceil(maxima[k]) if is_integer else maxima[k]
                 if value > block[j, k]:
+                    # 1 + 4 x 2**-52: smaller rises are stored, but not passed on.
                     raised += value > block[j, k] * 1.0000000000000009
                     block[j, k] = value
             if raised > 0:
@@ -112,13 +138,13 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
 
     Args:
         z: (N, K) finite, >= 0; changed in place.
-        graph: the required pairs.
-        shrink: tau, 0 <= tau < 1.
-        is_integer: round every raised entry up to an integer, so that integers stay integers.
+        graph: The required pairs.
+        shrink: The slack tau, 0 <= tau < 1.
+        is_integer: Whether to round every raised entry up to an integer, so that integers stay integers.
 
     Raises:
         CertificationError: The sweeps did not settle, which cannot happen for finite input.
-        OutOfTime: The time limit has passed.
+        OutOfTime: The time limit has expired.
     """
     if not len(graph.first):
         return
@@ -126,6 +152,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
+        """Close the blocks of columns from ``first_block`` to ``end_block``. Columns do not depend on one another."""
         for block_number in range(first_block, end_block):
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
@@ -134,13 +161,21 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
             z[:, columns] = block
 
+    # The last block may be narrower. With little work the span is longer than all blocks, so no thread is started.
     blocks = -(-z.shape[1] // _BLOCK_COLUMNS)
     in_threads(fill, blocks, min_span=2 if len(graph.first) * z.shape[1] > MIN_WORK_PER_THREAD else blocks + 1)
 
 
 @jit()
 def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-untyped-def]
-    """Subtract each row's excess from entries above the bounds of their neighbours, the most expensive ones first."""
+    """Subtract each row's excess from its entries, the most expensive first, but not below their neighbours' bounds.
+
+    Args:
+        z: (N, K) closed matrix, which is lowered in place.
+        excess: (N,) amount to subtract from each row; rows with a value of at most 0 are left unchanged.
+        cost: (N, K) costs, which determine the order.
+        indptr, indices, factors: As for `_sweep_until_closed`.
+    """
     n, width = z.shape
     lower_bounds = np.empty(width)
     for j in range(n):
@@ -160,9 +195,17 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
 
 
 def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: float) -> None:
-    """Lower rows by ``excess`` (N,) as far as the closure at (1 - shrink) eps d allows, most expensive entries first.
+    """Lower rows as far as the closure at (1 - shrink) eps d allows, the most expensive entries first.
 
-    A closed matrix stays closed: no entry falls below the bound of its neighbours, and lowering it relaxes theirs.
+    A closed matrix stays closed: no entry falls below the bounds that its neighbours impose, and lowering an entry
+    relaxes the bounds of its neighbours.
+
+    Args:
+        z: (N, K) closed matrix, changed in place.
+        excess: (N,) amount by which the sum of each row should fall.
+        cost: (N, K) cost of each entry.
+        graph: The required pairs.
+        shrink: The slack tau, as for `close_matrix`.
     """
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

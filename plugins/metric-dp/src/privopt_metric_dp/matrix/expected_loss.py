@@ -24,13 +24,13 @@ __all__ = ["ExpectedLoss", "costs_of"]
 
 @frozen(kw_only=True, eq=False)
 class ExpectedLoss(UtilityLoss[MatrixRelease]):
-    """Expected loss under the prior: sum over records i and outputs k of p_i c_ik z_ik.
+    """The expected loss under the prior: the sum over records i and outputs k of p_i c_ik z_ik.
 
     Attributes:
         weighted: (N, K) p_i c_ik, in ``unit``.
-        unit: of the loss, e.g. ``"km"``.
-        doubt: gives (N,) by how much at most each record's ``weighted`` exceed what the files mean, and (N, K) or
-            (N, 1) by how much at most they lie below that; None where no one knows.
+        unit: Unit of the loss, e.g. ``"km"``.
+        doubt: Returns upper bounds (N,) of the amount by which ``weighted`` exceeds the exact costs of the files, and
+            upper bounds (N, K) or (N, 1) of the amount by which it falls short of them. None if no bounds are known.
     """
 
     weighted: Floats
@@ -39,40 +39,47 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
     @classmethod
     def of(cls, data: MetricData) -> ExpectedLoss:
-        """Return the loss that a metric problem asks for."""
+        """Return the expected loss that a metric problem declares."""
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Minimise it: ``symbols`` are ``z``, ``i``, ``k`` and the parameter ``c`` (weighted cost)."""
+        """Set the objective of a model; ``symbols`` are ``z``, ``i``, ``k`` and the parameter ``c`` (weighted cost)."""
         from privopt.dsl import total
 
         z, i, k, c = (symbols[name] for name in ("z", "i", "k", "c"))
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Evaluate the loss of the integers released, rows summed pairwise, then without rounding."""
-        return self.expected(release.weights, [Fraction(TOTAL)] * len(release.records))
+        """Return the loss of the released integers. Rows are summed pairwise, and the row totals exactly."""
+        return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Enclose the loss: rows sum to 1, so excess costs count once; sums and products lose less than 2^-45."""
+        """Return two doubles that enclose the loss at the exact costs; None if the errors of the costs are unknown.
+
+        The weights are exact. The interval covers the errors of the costs and of this evaluation.
+        """
         value = self.evaluate(release)
         if value is None or self.doubt is None:
             return None
         excess, shortfall = self.doubt()
+        # The sum of the absolute terms, which is the loss itself if no cost is negative.
         magnitude = (
             value if self.weighted.min() >= 0.0 else ExpectedLoss(weighted=np.abs(self.weighted)).evaluate(release)
         )
+        # Sums and products lose less than 2^-45 of the sum of absolute terms.
         rounding_error = 2.0**-45 * magnitude
+        # Rows sum to 1, so an error that is the same for all outputs of a record counts once.
         is_per_record = shortfall.shape[1] == 1 < self.weighted.shape[1]
         shortfall_loss = float(shortfall.sum()) if is_per_record else ExpectedLoss(weighted=shortfall).evaluate(release)
+        # The factors 1 + 2**-40 and the last steps to the next doubles cover the rounding of these lines.
         lower, upper = (
             value - (rounding_error + float(excess.sum())) * (1.0 + 2.0**-40),
             value + (rounding_error + shortfall_loss) * (1.0 + 2.0**-40),
         )
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
-    def expected(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the loss of a matrix whose rows (N, K), over their sums, are probabilities."""
+    def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
+        """Return the loss of a matrix (N, K) whose rows, divided by their exact sums (N,), are probabilities."""
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
             check()
@@ -81,9 +88,9 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs by which its own loss judges, for figures; None if it has none.
+    """Return a problem's data with the costs of a mechanism's loss, for figures; None if the loss has no costs.
 
-    Costs of records of probability 0, which an expected loss does not determine, are 0.
+    An expected loss does not determine the costs of records of probability 0; they are set to 0.
     """
     if not isinstance(loss, ExpectedLoss):
         return None

@@ -1,8 +1,8 @@
 """The smallest epsilon that a matrix satisfies, with each row divided by its exact sum.
 
-Logarithms in doubles, with error bounds, select the pairs that may be the worst. For these, ratios of integers are
-compared by ball arithmetic, over distances that are balls if no double equals them. Entries are never rounded: an entry
-of 1e-300 counts.
+Logarithms in doubles, with error bounds, narrow the search to the pairs that may determine epsilon. The exact ratios of
+these pairs are compared in ball arithmetic; distances that no double represents exactly are given as balls (intervals
+that enclose them). Entries are never rounded, so even an entry of 1e-300 counts.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.numbers.exp_log_bounds import PRECISIONS, Ball, ball_of, float_up, rational_of_ball, sign_of
 from privopt_metric_dp.matrix.certify import MIN_RATIOS_PER_THREAD, check_pairs
 
 __all__ = ["ExactDistances", "LeastEpsilon", "exact_sums", "least_epsilon"]
 
 LOG_OF_ZERO: Final = -4096.0
-"""Replaces the logarithm of 0. It is farther from the logarithm of any double than two of these from each other."""
+"""Replaces the logarithm of 0. It differs from the logarithm of any double by more than two such logarithms differ."""
 INFINITE_LOG_RATIO: Final = 2048.0
-"""A difference of logarithms above this has a 0 on one side."""
+"""If a difference of logarithms is above this, one of the two numbers is 0."""
 LOG_ERROR: Final = 2.0**-48
 """Relative error of a difference of two logarithms: four units in the last place of each, and a margin."""
 _BLOCK_COLUMNS: Final = 128
 _MAX_EXACT_PAIRS: Final = 4096
-"""At most this many pairs are evaluated exactly to find the worst one; beyond, bounds in doubles are used."""
+"""Largest number of pairs that are evaluated exactly to find the worst one. For further ones, floating-point bounds are
+used."""
 
 
 @frozen(kw_only=True)
 class ExactDistances:
-    """Distances of pairs that are not exactly representable as doubles.
+    """Distances of pairs that no double represents exactly.
 
     Attributes:
         above: (P,) upper bounds in doubles.
-        balls: returns, for some rows, functions that enclose their distances at the current precision of ``flint.ctx``.
+        balls: Takes pair numbers and returns, for each, a function that encloses its distance at the current precision
+            of ``flint.ctx``.
     """
 
     above: Floats
@@ -51,13 +53,13 @@ class ExactDistances:
 
 @frozen(kw_only=True)
 class LeastEpsilon:
-    """The smallest epsilon of a matrix.
+    """The smallest epsilon of a matrix, and where it is attained.
 
     Attributes:
-        epsilon: rounded up; infinite if no epsilon is enough, 0 if all required rows are equal.
-        holds: whether it is at most the target epsilon, decided exactly.
-        pair: the rows that attain it, the larger probability first; None if epsilon is 0.
-        output: the column that attains it.
+        epsilon: The epsilon, rounded up; infinite if no epsilon is enough, 0 if all required rows are equal.
+        holds: Whether the epsilon is at most the target epsilon, decided exactly.
+        pair: The rows that attain it, the larger probability first; None if epsilon is 0.
+        output: The column that attains it; None if epsilon is 0.
     """
 
     epsilon: float
@@ -74,7 +76,7 @@ def exact_sums(values: NDArray[Any]) -> list[Fraction]:
 
 
 def _sum_exactly(row: Floats) -> Fraction:
-    """Sum doubles exactly: their 53-bit mantissas are added as integers, one exponent at a time."""
+    """Return the exact sum of doubles: their 53-bit mantissas are added as integers, one exponent at a time."""
     mantissas, powers = np.frexp(row[row != 0])
     integers = np.ldexp(mantissas, 53).astype(np.int64)
     total = Fraction(0)
@@ -97,13 +99,14 @@ def least_epsilon(
     """Return the smallest epsilon with ``z_ik <= exp(epsilon d_ij) z_jk``, both ways, for all pairs and columns k.
 
     Args:
-        values: (N, K) doubles or unsigned integers, finite, at least 0; z is each row over its exact sum.
+        values: (N, K) doubles or unsigned integers, finite, at least 0. Each row of z is a row of ``values`` over its
+            exact sum.
         pairs: (P, 2) required pairs, undirected.
-        distances: (P,) distances; each double stands for its exact value, or with ``exact`` for its lower bound.
-        epsilon: target epsilon, exact, above 0.
-        exact: the exact distances, if they are no doubles.
-        sums: the result of :func:`exact_sums`, if it has been computed.
-        progress: called with a description of the current work.
+        distances: (P,) distances. Each double stands for its exact value, or is a lower bound if ``exact`` is given.
+        epsilon: Exact target epsilon, above 0.
+        exact: The exact distances, if doubles do not represent them.
+        sums: The result of :func:`exact_sums`, if it has been computed.
+        progress: Called with a description of the current work.
 
     Raises:
         UsageError: An argument has a wrong type or shape, or a row sums to 0.
@@ -120,11 +123,15 @@ def least_epsilon(
         return LeastEpsilon(epsilon=0.0, holds=True)
     report = progress or (lambda _: None)
     report(f"{len(pairs):,} pairs")
+    # A first pass in doubles: the largest log-ratio of each pair, up to an error bound.
     log_differences, log_error = _max_differences(values, sums, pairs)
     zero_pairs = np.flatnonzero(log_differences > INFINITE_LOG_RATIO)
+    # A 0 meets a positive entry: no epsilon is enough.
     if zero_pairs.size:
-        return _at(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
+        return _result_for_pair(values, sums, pairs[zero_pairs[0]], math.inf, holds=False)
     zero_distance_pairs = np.flatnonzero(distances == 0)
+    # Pairs whose distance in doubles is 0 although their rows differ. Doubles show most differences, exact ratios the
+    # others.
     unequal = [
         p
         for p in zero_distance_pairs.tolist()
@@ -135,11 +142,11 @@ def least_epsilon(
     )
     unequal_rows = np.array(unequal, dtype=np.int64)
     for p, ball in zip(unequal, exact.balls(unequal_rows), strict=True):
+        # The exact distance is not proved to be above 0, so different rows need an infinite epsilon.
         if sign_of(ball) != 1:
-            return _at(values, sums, pairs[p], math.inf, holds=False)
-    positive_pairs = np.concatenate(
-        [np.flatnonzero(distances > 0), unequal_rows]
-    )  # of 0, rounded down, and apart all the same
+            return _result_for_pair(values, sums, pairs[p], math.inf, holds=False)
+    # Distances that are 0 only because they are rounded down belong to the pairs at a positive distance.
+    positive_pairs = np.concatenate([np.flatnonzero(distances > 0), unequal_rows])
     if not positive_pairs.size:
         return LeastEpsilon(epsilon=0.0, holds=True)
     positive_distances = ExactDistances(
@@ -159,7 +166,17 @@ def least_epsilon(
 
 
 def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) -> tuple[Floats, float]:
-    """Return the largest difference of logarithms (P,) of each pair over all columns, and a bound of its error."""
+    """Return the largest difference of logarithms of each pair of rows over all columns, in floating point.
+
+    Args:
+        values: (N, K) entries.
+        sums: (N,) exact row sums, by which rows are divided.
+        pairs: (P, 2) pairs of rows.
+
+    Returns:
+        (P,) differences, above `INFINITE_LOG_RATIO` if a 0 meets a positive entry; and a bound on the absolute error of
+        the differences.
+    """
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
@@ -167,6 +184,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
     differences, max_log = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _BLOCK_COLUMNS):
         block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
+        # Padded with zeros to whole vectors of lanes: their difference 0 changes no maximum.
         logs = np.zeros((len(block), -(-block.shape[1] // DOUBLE_LANES) * DOUBLE_LANES))
         with np.errstate(divide="ignore"):
             block_logs = np.where(block > 0, np.log(block) - shift, LOG_OF_ZERO)
@@ -175,6 +193,7 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
         flat = (logs.ravel(), logs.shape[1] // DOUBLE_LANES)
 
         def raise_block(start: int, stop: int, flat: tuple[Floats, int] = flat) -> None:
+            """Update the maxima of pairs ``start`` to ``stop`` with a block of columns."""
             raise_to_differences(*flat, left_rows[start:stop], right_rows[start:stop], differences[start:stop])
 
         in_threads(raise_block, left_rows.size, min_span=MIN_RATIOS_PER_THREAD // logs.shape[1])
@@ -182,41 +201,61 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
 
 
 def _log(total: Fraction) -> float:
-    """Return the logarithm of a rational with a small relative error, also if its terms overflow a double."""
+    """Return the logarithm of a rational with a small relative error, even if its terms overflow a double."""
     power = total.numerator.bit_length() - total.denominator.bit_length()
+    # Divided by a power of two first, so that the quotient is between 1/2 and 2 and fits a double.
     return math.log(total / Fraction(2) ** power) + power * math.log(2.0)
 
 
 def _max_ratio(values: NDArray[Any], sums: list[Fraction], i: int, j: int) -> tuple[Fraction, int, bool]:
-    """Return the greatest ratio of two rows with zeros in the same columns, its column, and whether row i is above."""
+    """Return the exact largest ratio of two rows in either direction, each row divided by its sum.
+
+    Args:
+        values: (N, K) entries.
+        sums: (N,) exact row sums.
+        i, j: Numbers of the rows, which have zeros in the same columns.
+
+    Returns:
+        The ratio, its column, and whether row i has the larger probability there.
+    """
     row_i, row_j = values[i].astype(np.float64), values[j].astype(np.float64)
     columns = np.flatnonzero(row_i > 0)
     logs = np.log(row_i[columns]) - np.log(row_j[columns])
     shift = sums[j] / sums[i]
     log_shift = _log(shift)
     sizes = np.abs(logs + log_shift)
+    # Logarithms in doubles err by less than this, so the column of the largest ratio is among these.
     candidates = columns[sizes >= sizes.max() - 1e-11]
-    numerator, denominator, best_column, is_i_larger = (
-        0,
-        1,
-        -1,
-        False,
-    )  # of a product of whole numbers: rationals in lowest terms take longer
+    # Products of integers are compared instead of rationals, whose reduction to lowest terms takes longer.
+    numerator, denominator, best_column, is_i_larger = 0, 1, -1, False
     for k, x, y in zip(
         candidates.tolist(), values[i, candidates].tolist(), values[j, candidates].tolist(), strict=True
     ):
+        # The entries are a / b and c / d, and z_i / z_j is their quotient times `shift`.
         (a, b), (c, d) = x.as_integer_ratio(), y.as_integer_ratio()
         product_i, product_j = a * d * shift.numerator, b * c * shift.denominator
         is_up = product_i >= product_j
         product_i, product_j = (product_i, product_j) if is_up else (product_j, product_i)
         if product_i * denominator > numerator * product_j:
             numerator, denominator, best_column, is_i_larger = product_i, product_j, k, is_up
-    return Fraction(numerator, denominator), best_column, is_i_larger  # a row sums to more than 0: there is a column
+    # A row sums to more than 0, so there is a column with a positive entry and `best_column` was set.
+    return Fraction(numerator, denominator), best_column, is_i_larger
 
 
-def _at(values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool) -> LeastEpsilon:
-    """Return the verdict with the place of a pair's worst ratio; a 0 against a positive entry is the worst of all."""
+def _result_for_pair(
+    values: NDArray[Any], sums: list[Fraction], pair: Ints, epsilon: float, *, holds: bool
+) -> LeastEpsilon:
+    """Return the result for a pair of rows, with the column and the direction of its worst ratio.
+
+    Args:
+        values: (N, K) entries.
+        sums: (N,) exact row sums.
+        pair: (2,) numbers of the rows.
+        epsilon: The smallest epsilon of the matrix.
+        holds: Whether it is at most the target.
+    """
     i, j = pair.tolist()
+    # A 0 against a positive entry is the worst of all; of several the largest entry is named.
     odd = np.flatnonzero((values[i] > 0) != (values[j] > 0))
     if odd.size:
         k = int(odd[np.argmax(np.maximum(values[i, odd], values[j, odd]))])
@@ -237,13 +276,27 @@ def _find_worst(
     error: float,
     report: Callable[[str], object],
 ) -> LeastEpsilon:
-    """Return the largest log ratio / distance over pairs at positive distances with zeros in the same columns."""
-    with np.errstate(over="ignore", divide="ignore"):  # distances of 1e-310 and the like: infinite, as the answer is
+    """Return the largest log ratio / distance over pairs at positive distances with zeros in the same columns.
+
+    Args:
+        values: (N, K) entries.
+        sums: (N,) exact row sums.
+        pairs: (P, 2) pairs of rows, at least one.
+        distances: (P,) lower bounds of the distances in doubles; 0 if the exact distance is below the smallest double.
+        exact: The exact distances.
+        epsilon: Target epsilon, exact.
+        log_differences: (P,) largest log-ratio of each pair, in floating point.
+        error: Bound on the absolute error of ``log_differences``.
+        report: Called with a description of the current work.
+    """
+    with np.errstate(over="ignore", divide="ignore"):  # at distances such as 1e-310 the rate is infinite, rightly so
         upper_rates, lower_rates = (
             (log_differences + error) / distances * (1.0 + 2.0**-50),
             (log_differences - error) / exact.above * (1.0 - 2.0**-50),
         )
+    # The worst pair has an upper bound of at least the largest lower bound of any.
     candidates = np.flatnonzero(upper_rates >= lower_rates.max())
+    # The most suspicious pairs first, as only so many are evaluated exactly.
     candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
     value, worst_row = 0.0, -1
     for p, ball in zip(candidates[:_MAX_EXACT_PAIRS].tolist(), exact.balls(candidates[:_MAX_EXACT_PAIRS]), strict=True):
@@ -251,7 +304,9 @@ def _find_worst(
         if rate > value:
             value, worst_row = rate, p
     if len(candidates) > _MAX_EXACT_PAIRS:
+        # The first candidate that was left out has the largest upper bound of the rest.
         value = max(value, float(upper_rates[candidates[_MAX_EXACT_PAIRS]]))
+    # No rate is above 0, so all rows are equal.
     if worst_row < 0:
         return LeastEpsilon(epsilon=0.0, holds=True)
     epsilon_double = float(epsilon)
@@ -259,20 +314,29 @@ def _find_worst(
     report(f"{len(undecided):,} pairs at the limit")
     holds = math.isfinite(value) and Fraction(value) <= epsilon
     if not holds:
+        # The value is rounded up, so it may exceed epsilon although no pair does: then each pair near epsilon is
+        # decided.
         holds = not (lower_rates[undecided] > epsilon_double * (1.0 + 2.0**-50)).any() and all(
             _satisfies_epsilon(_max_ratio(values, sums, *pairs[p].tolist())[0], epsilon, ball)
             for p, ball in zip(undecided.tolist(), exact.balls(undecided), strict=True)
         )
+    # The stated number must agree with the decision, which is exact.
     value = min(value, float_up(epsilon)) if holds else max(value, math.nextafter(epsilon_double, math.inf))
-    return _at(values, sums, pairs[worst_row], value, holds=holds)
+    return _result_for_pair(values, sums, pairs[worst_row], value, holds=holds)
 
 
 def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
-    """Return ln(ratio) / distance rounded up, for a ratio of at least 1; infinite if the distance may be 0."""
+    """Return ln(ratio) / distance rounded up; infinite if the distance may be 0.
+
+    Args:
+        ratio: Exact ratio of probabilities, at least 1.
+        distance: Function that encloses the exact distance at the current precision.
+    """
     if ratio == 1:
         return 0.0
     import flint
 
+    # A ratio just above 1 has a tiny logarithm, whose leading bits cancel. So many more bits are needed.
     extra_bits = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits + extra_bits):
@@ -283,5 +347,5 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Tell whether ratio <= exp(epsilon distance) is proved, for epsilon > 0."""
+    """Return whether ratio <= exp(epsilon distance) is proved, for epsilon > 0."""
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

@@ -1,4 +1,4 @@
-"""Compiled inner loops over pairs of rows. Importing this module loads numba."""
+"""Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ __all__ = ["DOUBLE_LANES", "raise_to_differences", "raise_to_ratios"]
 def raise_to_ratios(
     values: Floats, reciprocals: Floats, width: int, first: Ints, second: Ints, ratios: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise ratios[p] to the greatest ratio, either way, of the rows first[p] and second[p] of a block of columns.
+    """Update ratios[p] with the largest ratio, either way, of rows first[p] and second[p] in a block of columns.
 
     Args:
-        values: positive, rows one after the other, each of ``width`` vectors of eight.
-        reciprocals: theirs.
-        width: see ``values``.
-        first, second: (P,) rows.
-        ratios: (P,), written to.
+        values: Positive entries, row by row, each row of ``width`` vectors of eight.
+        reciprocals: The reciprocals of ``values``.
+        width: Number of vectors in a row.
+        first, second: (P,) row numbers.
+        ratios: (P,) maxima so far, which are updated.
     """
+    # The reverse ratio is the reciprocal of the smallest one, so one division per pair is enough.
     ones = spread(1.0)
     for p in range(first.size):
         i, j = first[p] * width, second[p] * width
@@ -36,13 +37,13 @@ def raise_to_ratios(
 def raise_to_differences(
     values: Floats, width: int, first: Ints, second: Ints, differences: Floats
 ) -> None:  # pragma: no cover - compiled
-    """Raise differences[p] to the greatest one, in size, of the rows first[p] and second[p] of a block of columns.
+    """Update differences[p] with the largest absolute difference of rows first[p] and second[p] in a block of columns.
 
     Args:
-        values: rows one after the other, each of ``width`` vectors of eight.
-        width: see ``values``.
-        first, second: (P,) rows.
-        differences: (P,), written to.
+        values: Entries, row by row, each row of ``width`` vectors of eight.
+        width: Number of vectors in a row.
+        first, second: (P,) row numbers.
+        differences: (P,) maxima so far, which are updated.
     """
     zeros = spread(0.0)
     for p in range(first.size):

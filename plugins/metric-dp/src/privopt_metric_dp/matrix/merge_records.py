@@ -1,4 +1,4 @@
-"""Merging of records that are too near each other for separate rows, and the problem between the merged classes."""
+"""Merging of records that are too close to each other for separate rows, and the problem between the merged classes."""
 
 from __future__ import annotations
 
@@ -20,19 +20,33 @@ MAX_EXPONENT = 200.0
 def merge_records(
     pairs: Ints, distances: Floats, epsilon: Fraction, records: int, merge_distance: float
 ) -> tuple[Ints, Floats]:
-    """Return the class of each record, numbered by first appearance, and eps d of each pair in doubles.
+    """Group records that are close to each other into classes whose records will get equal rows.
 
-    Classes are the connected components of the near pairs. So a pair between two classes is never nearer than the
-    threshold, and equal rows inside a class satisfy every pair there. A long chain of near records would lose much if
-    it got one row, so its threshold is lowered, tenfold at a time.
+    Classes are the connected components of the near pairs, those with eps d below a threshold. So every pair between
+    two classes is at least as long as the threshold, and equal rows inside a class satisfy every pair there. A long
+    chain of near records would lose much if all its records got the same row. For such a chain the threshold is
+    lowered, by a factor of ten each time.
+
+    Args:
+        pairs: (P, 2) required pairs.
+        distances: (P,) distances of the pairs.
+        epsilon: Epsilon per unit of distance.
+        records: N, the number of records.
+        merge_distance: The first threshold of eps d, below which a pair is near.
+
+    Returns:
+        (N,) the class of each record, numbered by first appearance, and (P,) eps d of each pair, capped at
+        `MAX_EXPONENT`.
     """
     # The cap costs nothing: exp(-200) is below the resolution 2**-63 of weights, while exp(-745) would be 0.
     exponents = np.minimum(distances * float(epsilon), MAX_EXPONENT)
     label = np.zeros(records, dtype=np.int64)
     is_active = np.ones(records, dtype=bool)
     threshold = merge_distance
+    # A record is active until its class is settled; only active records are divided again at a lower threshold.
     while True:
         is_near = (exponents < threshold) & is_active[pairs[:, 0]] & is_active[pairs[:, 1]]
+        # Records at distance 0 stay together at any threshold, because they must have equal rows.
         is_near |= (distances == 0) & is_active[pairs[:, 0]]
         class_labels, is_stretched = _connect_near_records(
             pairs[is_near], exponents[is_near], records, 5 * merge_distance
@@ -47,13 +61,23 @@ def merge_records(
 
 
 def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: float) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the components of the near pairs, and a mask of records whose component reaches farther than ``reach``."""
+    """Return the connected components of near records, and which of them are too long.
+
+    Args:
+        pairs, exponents: (Q, 2) near pairs, and their eps d (Q,).
+        records: N, the number of records.
+        reach: A component is too long if a path from its first record to another is longer than this, in eps d.
+
+    Returns:
+        (N,) the component of each record, and (N,) whether its component is too long.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     labels = components(records, pairs)
     adjacency = edge_matrix(records, pairs, exponents)
     is_far = np.zeros(records, dtype=bool)
     sizes = np.bincount(labels)
+    # Ten records are at most nine near pairs apart, hardly more than the reach of five, so they are not measured.
     suspects = sizes[labels] > 10
     if suspects.any():
         first_members = np.full(len(sizes), -1, dtype=np.int64)
@@ -68,7 +92,19 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
 def merge_matrix(
     z: Floats, loss: Floats | None, pairs: Ints, exponents: Floats, label: Ints
 ) -> tuple[Floats, Graph, Floats]:
-    """Return the mean row of each class, the graph of the nearest pairs between classes, and the costs of the rows."""
+    """Return the problem between classes of merged records: their rows, graph and costs.
+
+    Args:
+        z: (N, K) matrix.
+        loss: (N, K) cost times prior; None if it is not known.
+        pairs: (P, 2) required pairs.
+        exponents: (P,) eps d of each pair.
+        label: (N,) class of each record, of C classes.
+
+    Returns:
+        (C, K) the mean row of each class, the graph of the nearest pairs between classes, and (C, K) the cost of each
+        entry.
+    """
     classes = int(label.max()) + 1
     rows = np.zeros((classes, z.shape[1]))
     np.add.at(rows, label, z)
@@ -79,5 +115,6 @@ def merge_matrix(
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
     class_pairs = np.sort(label[pairs], axis=1)
+    # The nearest pair of two classes has the strictest inequality, so it implies the others.
     pair_rows = shortest_rows(class_pairs, exponents)
     return rows, Graph(class_pairs[pair_rows], exponents[pair_rows], classes), cost

@@ -22,7 +22,7 @@ from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint,
 from privopt.interfaces.notions import factor
 from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.problem.kinds import MetricNotion, MetricPrivacy
+from privopt_metric_dp.problem.declared import MetricNotion, MetricPrivacy
 from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.space.exactly import Ways, at_most, is_above
 from privopt_metric_dp.space.pairs import not_implied
@@ -30,6 +30,7 @@ from privopt_metric_dp.space.pairs import not_implied
 __all__ = [
     "DISTANCE_TOLERANCE",
     "PRIVACY_ROWS",
+    "SPHERE",
     "MatrixConstraint",
     "MetricDP",
     "add_reversed_pairs",
@@ -37,11 +38,13 @@ __all__ = [
 ]
 
 PRIVACY_ROWS: Final = "geo-ind"
-"""Name of the family of a model's rows of metric DP."""
+"""Name of the family of constraints by which a model states metric DP."""
 DISTANCE_TOLERANCE: Final = 1e-9
-"""Relative difference allowed between a stored distance and the same distance computed again."""
+"""Relative difference allowed between a stored distance and the recomputed distance."""
+SPHERE: Final = "sphere_km"
+"""Key of a guarantee that covers all points of a sphere, by its radius; its release is a law and no matrix."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
-"""By how much more a stored distance may be too short: what doubles lose of distances below an atom."""
+"""Additional amount by which a stored distance may be too short: the rounding error of doubles at tiny distances."""
 
 _SCOPES = {
     "all-pairs": "any two records",
@@ -62,7 +65,7 @@ _REGION_STATEMENT = (
 
 
 class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
-    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies it."""
+    """A privacy notion for obfuscation matrices, which can also repair a matrix that nearly satisfies the notion."""
 
     along_paths: ClassVar[bool] = False
     """Whether the pairs along a path imply the pair of its ends, so that models need only a few of the pairs."""
@@ -73,8 +76,8 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         """Create the notion from a problem's keys and data.
 
         Args:
-            keys: the table ``[privacy]``, an instance of :meth:`keys`.
-            data: the problem's records, distances and required pairs.
+            keys: The table ``[privacy]``, an instance of :meth:`keys`.
+            data: The problem's records, distances and required pairs.
         """
 
     @abstractmethod
@@ -82,7 +85,7 @@ class MatrixConstraint(PrivacyConstraint[MatrixRelease]):
         """Repair a matrix (N, K) that nearly satisfies the notion into a certified release of integers.
 
         Raises:
-            CertificationError: No repair certifies.
+            CertificationError: No repaired matrix could be certified.
         """
 
 
@@ -91,15 +94,15 @@ class MetricDP(MatrixConstraint):
     """epsilon-metric DP over the required pairs of a release.
 
     Attributes:
-        epsilon: exact, per unit of distance.
-        unit: of epsilon, e.g. ``"per km"``.
+        epsilon: Exact epsilon per unit of distance.
+        unit: Unit of epsilon, e.g. ``"per km"``.
         scope: ``"everywhere"``, ``"all-pairs"``, ``"neighbours"`` or ``"own-matrix"``.
-        within: largest distance of a required pair if the scope is ``"neighbours"``.
-        statement: the guarantee as a sentence; derived from the scope by default.
-        extra: further fields of the guarantee.
-        way: words behind the unit that name the distance, e.g. ``"by road"``.
-        data: the problem's data, from which distances are recomputed. If it is None, the distances that the release
-            states are used.
+        within: Largest distance of a required pair if the scope is ``"neighbours"``.
+        statement: The guarantee as a sentence; derived from the scope by default.
+        extra: Further fields of the guarantee.
+        way: Words after the unit that name the distance, e.g. ``"by road"``.
+        data: The problem's data, from which distances are recomputed. If None, the distances that the release states
+            are used.
     """
 
     kind: ClassVar[str] = MetricPrivacy.kind
@@ -117,7 +120,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
-        """Return metric DP over the problem's required pairs."""
+        """Return metric DP over the problem's required pairs; all values of ``keys`` are also in ``data``."""
         return cls.of(data)
 
     @classmethod
@@ -140,22 +143,30 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Return what the certificate checks and what it does not check, as sentences."""
+        """Return what the certificate of a result checks and what it does not check, as two lists of sentences."""
         checked_claims = [
             f"{result.certificate.checked:,} inequalities between probabilities, on the integers that are drawn from.",
             "That every row adds up to exactly 2^63.",
         ]
         if result.guarantee.scope == "everywhere":
+            # In a region the certificate checks simplices instead of pairs.
             checked_claims[0] = (
                 f"{result.certificate.checked:,} gradients, of every output's probability on every simplex of the "
                 "region, on the integers that are drawn from: that is any two points, not only records."
             )
+        if SPHERE in result.guarantee.extra:
+            checked_claims = [
+                "The rate and the sphere of the law that reports are drawn from, as rationals; that such a law "
+                "protects any two points of the sphere is a theorem.",
+            ]
         unchecked_claims = [
             "Whoever draws the reports: it knows the true records, and must be trusted with them.",
             AGAIN,
             "What the sender reveals elsewhere, or by when and how often it reports.",
         ]
-        if result.guarantee.scope == "everywhere":
+        if SPHERE in result.guarantee.extra:
+            unchecked_claims.insert(0, "How far the Earth is from a sphere, and that positions are as they were sent.")
+        elif result.guarantee.scope == "everywhere":
             unchecked_claims.insert(0, "How far a position lay from the region, and that it is where its sender says.")
         if result.guarantee.scope == "own-matrix":
             unchecked_claims.insert(
@@ -163,8 +174,20 @@ class MetricDP(MatrixConstraint):
             )
         return checked_claims, unchecked_claims
 
+    @classmethod
+    def trust(cls, result: Result) -> str:
+        """Name whoever draws the reports, or the server if a user's upload is enough to find the user."""
+        if result.guarantee.scope == "own-matrix":
+            return "The server must be trusted: what a user uploads to it is enough to find that user."
+        return "Whoever draws the reports knows the true values and must be trusted with them. Readers need not be."
+
+    @classmethod
+    def exposed_to(cls, result: Result) -> str:
+        """Name the server and observers of several users for a guarantee inside each user's own matrix."""
+        return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
+
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """See :meth:`MatrixRelease.from_matrix`."""
+        """Repair a matrix (N, K) that nearly satisfies metric DP; see :meth:`MatrixRelease.from_matrix`."""
         return MatrixRelease.from_matrix(z, data, context)
 
     @property
@@ -180,16 +203,16 @@ class MetricDP(MatrixConstraint):
 
     @property
     def relation(self) -> str:
-        """The unit, and by which distance: ``"per km by road"``."""
+        """The unit of epsilon, followed by the name of the distance: ``"per km by road"``."""
         return f"{self.unit} {self.way}".rstrip()
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Add the family :data:`PRIVACY_ROWS` to a model.
 
         Args:
-            model: with a variable over records and outputs.
+            model: A model with a variable over records and outputs.
             symbols: ``z``, ``i``, ``j``, ``k`` (variable and indices), ``d`` (parameter over pairs of records) and
-                ``pairs`` ((P, 2), both ways).
+                ``pairs`` ((P, 2), in both directions).
         """
         from privopt.dsl import Le, exp
 
@@ -203,22 +226,22 @@ class MetricDP(MatrixConstraint):
         """Certify a release over the pairs that it stores, in exact arithmetic.
 
         A stored distance is used if it is at most the exact one; otherwise the problem's distance, rounded down, is
-        used.
-        With a region, the release is certified over all points of the region: the problem's region if it is known.
+        used. With a region, the release is certified over all points of the region: of the problem's region if the
+        problem is known, otherwise of the release's.
         """
         region = release.region if self.data is None else self.data.region
         if region is not None:
             from privopt_metric_dp.matrix.certify_region import certify_everywhere
 
             region_measurements = certify_everywhere(release.weights, region, self.epsilon)
-            return self.stated(region_measurements, release.weights, release.records, release.outputs)
+            return self.make_certificate(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
         measurements = certify(release.weights, release.pairs, distances, self.epsilon)
-        return self.stated(measurements, release.weights, release.records, release.outputs)
+        return self.make_certificate(measurements, release.weights, release.records, release.outputs)
 
-    def stated(
+    def make_certificate(
         self,
         measured: Measurements,
         weights: NDArray[np.uint64],
@@ -226,7 +249,15 @@ class MetricDP(MatrixConstraint):
         outputs: Sequence[str] | NDArray[np.str_],
         notes: Mapping[str, Any] | None = None,
     ) -> Certificate:
-        """Turn the measurements of `certify` on integer weights (N, K) into a certificate."""
+        """Turn the measurements of `certify` into a certificate, in which failures name records and outputs by id.
+
+        Args:
+            measured: The measurements.
+            weights: (N, K) the integer weights that were measured.
+            records: (N,) ids of the records.
+            outputs: (K,) ids of the outputs.
+            notes: Further entries of the certificate.
+        """
         failures = tuple(
             f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
             f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
@@ -237,6 +268,7 @@ class MetricDP(MatrixConstraint):
             holds=measured.holds,
             evidence="proved",
             kind=self.kind,
+            # `worst` is rounded up and epsilon to the nearest double. A release that holds must not seem to exceed it.
             worst=min(measured.worst, allowed) if measured.holds else measured.worst,
             allowed=allowed,
             checked=measured.checked,
@@ -252,10 +284,16 @@ def add_reversed_pairs(pairs: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floats) -> Bools:
-    """Mark stored distances (P,) that are less than the exact ones D of their pairs by more than a share 1e-9 of D.
+    """Return which stored distances are shorter than the exact distances of their pairs by more than a share of 1e-9.
 
-    The stand-alone checker has the same rule (docs/reference/proof.md), so comparisons near its edge are exact.
-    ``computed`` are doubles of at most the exact distances.
+    The stand-alone checker has the same rule (docs/reference/proof.md), so distances close to the threshold are
+    compared exactly.
+
+    Args:
+        data: The problem's data.
+        pairs: (P, 2) the stored pairs.
+        stored: (P,) the stored distances.
+        computed: (P,) doubles that are at most the exact distances.
     """
     edge = 1.0 - DISTANCE_TOLERANCE
     # Doubles decide all but the pairs near the edge: their rounding errors are far below the factor 2**-50.
@@ -268,10 +306,17 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
 
 
 def _uncovered_pairs(data: MetricData, pairs: Ints, distances: Floats, rows: Ints) -> Ints:
-    """Return those ``rows`` of required pairs that no path of stored pairs (P, 2) implies, compared exactly."""
+    """Return the required pairs that no path of stored pairs implies, compared exactly.
+
+    Args:
+        data: The problem's data.
+        pairs, distances: (P, 2) stored pairs and their distances (P,).
+        rows: Numbers of the required pairs to decide.
+    """
     edges = [(i, j, Fraction(x)) for (i, j), x in zip(pairs.tolist(), distances.tolist(), strict=True)]
     paths = Ways(edges, data.shape[0])
-    lengths, balls = paths.between(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
+    lengths, balls = paths.shortest_lengths(data.pairs[rows].tolist()), data.metric.exactly(data.pairs[rows])
+    # Covered if there is a path that is proved to be no longer than the exact distance.
     is_uncovered = [length is None or not at_most(length, ball) for length, ball in zip(lengths, balls, strict=True)]
     return rows[np.array(is_uncovered, dtype=np.bool_)]
 
@@ -283,12 +328,19 @@ def _round_down(value: float) -> float:
 
 
 def _state_promise(guarantee: Guarantee) -> str:
+    """Return a sentence on how much more likely a release can be from one record than from another nearby.
+
+    The sentence is about the distance at which the ratio is at most 2, rounded down, or about the largest distance that
+    is covered if that is smaller.
+    """
     assert guarantee.epsilon is not None  # the notion's own guarantee states it
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
     unit = "" if unit == "unit of distance" else f" {unit}"
     opening, ending = "Anyone who sees what was released, whatever else they know, can", "."
     subjects = "two points of the region" if guarantee.scope == "everywhere" else "two records"
+    if SPHERE in guarantee.extra:
+        subjects = "two points on Earth"
     if guarantee.scope == "own-matrix":
         opening, subjects = "Anyone who sees a report and knows the one matrix that it was drawn from can", "two places"
         ending = "; between different users, and towards the server, nothing of the kind is promised."
@@ -304,18 +356,26 @@ def _state_promise(guarantee: Guarantee) -> str:
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:
-    """Return a line for each fault of the stored pairs.
+    """Return a line for each fault of the stored pairs, at most five.
 
     A fault is a wrong stored distance, or a required pair that is neither stored nor implied by a path of stored pairs.
-    Stored distances above the computed ones, which are rounded down, are compared exactly, as in the certificate. Pairs
-    that the file leaves to the problem are the required ones, at its distances.
+    Stored distances above the computed ones, which are rounded down, are compared exactly, as in the certificate. If
+    the file stores no pairs because it uses those of the problem, there can be no fault.
+
+    Args:
+        release: The release, whose stored pairs are checked.
+        data: The problem's data.
+        along_paths: Whether a path of stored pairs implies the pair of its ends (:attr:`MatrixConstraint.along_paths`).
     """
+    # The file stores no pairs, so the problem's own are used and none can be wrong.
     if release.follow is not None:
         return []
     pairs, distances = release.pairs, release.distances
+    # The pairs that a release stores: for a notion along paths those that imply all others.
     implying = data.standing if along_paths else data.required
     recomputed = implying[1] if np.array_equal(pairs, implying[0]) else data.between(pairs)
     lower_bounds = data.not_above(pairs, distances)
+    # Stored distances that are too short, or not proved to be at most the exact ones.
     wrong_pairs = np.flatnonzero(_are_too_short(data, pairs, distances, recomputed) | (lower_bounds < distances))
     lines = [
         f"mechanism.npz: distances: {_name_pair(data, pairs[row])}: stored {distances[row]}, computed {recomputed[row]}"
@@ -323,6 +383,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
     ]
     if lines:
         return lines
+    # The stored pairs are those that imply all others, so no path has to be searched.
     if recomputed is implying[1] and (not along_paths or (distances <= recomputed).all()):
         return []
     if along_paths:
@@ -330,6 +391,7 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
         if (distances > recomputed).any():
             missing = _uncovered_pairs(data, pairs, distances, missing)
     else:
+        # Pairs as single numbers, to look each required one up among the stored ones.
         n = len(release.records)
         missing = np.flatnonzero(~np.isin(data.pairs @ [n, 1], np.sort(pairs, axis=1) @ [n, 1]))
     implied = "nor implied by a path of stored pairs" if along_paths else "as this notion needs each of them to be"
@@ -340,5 +402,6 @@ def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bo
 
 
 def _name_pair(data: MetricData, pair: NDArray[np.int64]) -> str:
+    """Return the ids of a pair of records, as a phrase for messages."""
     i, j = (data.records.ids[row] for row in pair.tolist())
     return f"records {i} and {j}"

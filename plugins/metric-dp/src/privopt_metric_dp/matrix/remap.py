@@ -1,8 +1,8 @@
 """Optimal remap of outputs: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
 A reader of output k who knows the prior would replace it by the y with the smallest expected loss sum_i p_i z_ik c_iy.
-Releasing y directly is a function of the output alone, so it costs no privacy. Columns of integers are added, so every
-inequality between two rows still holds. Outputs that are no longer released stay as columns of zeros.
+Releasing y directly is a function of the output alone, so it costs no privacy. Columns of integer weights are added, so
+every inequality between two rows still holds. Outputs that are no longer released remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ The largest possible loss adds up over outputs as losses do, so a tie of outputs
 """
 
 BLOCK: Final = 1 << 24
-"""Entries of a block of expected losses, at most."""
+"""Largest number of entries in a block of expected losses."""
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return the output (K,) with the smallest expected loss for a reader of each output; the output itself on a tie.
+    """Return for each output the one with the smallest expected loss for its reader, (K,); the output itself on a tie.
 
     Args:
-        release: a release with N records and K outputs.
+        release: A release with N records and K outputs.
         weighted: (N, K) p_i c_ik: the loss of output k for record i times the prior.
-        tie: losses count as equal if they differ by at most this, relative to the largest loss of each record. Of
-            several equal outputs the first is taken.
+        tie: Losses count as equal if they differ by at most this, relative to the largest loss of each record. Of
+            several equal outputs the first is used.
 
     Notes:
-        Cost: N K^2 multiplications, in blocks.
+        Takes N K^2 multiplications, in blocks.
     """
     z = release.probabilities
     count = z.shape[1]
@@ -52,6 +52,7 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
         block_outputs = used_outputs[rows]
         losses = z[:, block_outputs].T @ weighted
         min_losses = losses.min(axis=1)
+        # The second term is the tolerance: the largest possible expected loss of each output, times `tie`.
         max_tied_losses = min_losses + tie * (z[:, block_outputs].T @ max_losses)
         keeps_output = losses[np.arange(len(block_outputs)), block_outputs] <= max_tied_losses
         best_output[block_outputs] = np.where(
@@ -61,15 +62,15 @@ def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_
 
 
 def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> MatrixRelease:
-    """Return the release with each output replaced by its best guess; rows still sum to 2**63 and ids stay.
+    """Return the release with each output replaced by its best guess. Rows still sum to 2**63 and ids stay the same.
 
     Args:
-        release: any matrix.
-        loss: the loss that decides which guess is best.
-        data: the problem's data, for error messages.
+        release: Any matrix.
+        loss: The loss that determines the best guess.
+        data: The problem's data, for error messages.
 
     Raises:
-        InputError: The loss is no :class:`ExpectedLoss`, so the best guess for a single output is not defined.
+        InputError: The loss is not an :class:`ExpectedLoss`, so the best guess for a single output is not defined.
     """
     best = best_outputs(release, _weighted_costs(loss, data))
     weights = np.zeros_like(release.weights)
@@ -79,7 +80,14 @@ def remap_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data
 
 
 def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease], data: MetricData) -> list[str]:
-    """Return a line for each output, at most five, for which another output would have a smaller loss."""
+    """Return a line for each output, at most five, for which another output would have a smaller loss.
+
+    Args:
+        release: A release that claims to be remapped.
+        loss: The loss that determines the best output.
+        data: The problem's data.
+    """
+    # A wider tie than that of the remapping, so that other rounding on another machine does not refuse a right release.
     best_output = best_outputs(release, _weighted_costs(loss, data), tie=10 * LOSS_TOLERANCE)
     improvable = np.flatnonzero(best_output != np.arange(len(best_output)))[:5].tolist()
     ids = release.outputs
@@ -90,6 +98,11 @@ def improvable_outputs(release: MatrixRelease, loss: UtilityLoss[MatrixRelease],
 
 
 def _weighted_costs(loss: UtilityLoss[MatrixRelease], data: MetricData) -> Floats:
+    """Return the costs of an expected loss, each row multiplied by the prior of its record, shape (N, K).
+
+    Raises:
+        InputError: The mechanism's loss is not an expected loss, so a best guess is not defined.
+    """
     if isinstance(loss, ExpectedLoss):
         return loss.weighted
     actual = f"true beside {type(loss).__name__}, a loss of the mechanism's own"

@@ -1,23 +1,27 @@
-"""Repair of a solver's matrix: it becomes integer weights that can be certified.
+"""Repair of a solver's matrix into integer weights that can be certified.
 
-A solver satisfies its constraints to about 1e-7: an entry that should be 1e-9 is 0, and its ratio is infinite. The
-repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it:
+A solver satisfies its constraints to about 1e-7: an entry that should be 1e-9 is 0, which makes its ratio infinite. The
+repair turns the matrix into a mechanism whose rows sum to exactly 2**63, and certifies it.
 
-A matrix whose rounded rows keep every inequality already is left as it is (:func:`_as_it_is`). Any other:
+A matrix that already satisfies every inequality after rounding is not changed otherwise (:func:`_round_if_private`).
+Any other matrix is repaired in these steps:
 
 1. Records nearer than eps d = 1e-6 get equal rows (:func:`.merge_records`).
 2. The max-times closure raises entries until the constraints hold at eps' = eps (1 - tau) (:mod:`.closure`).
 3. Rows are brought back to sum 1 inside the cone of the privacy constraints (:func:`_to_sum_one`). Dividing each row by
    its sum would leave the cone: for small eps d the sums differ by more than the slack.
 4. Entries are rounded to integers, and a closure that rounds up makes the constraints hold between the integers, so
-   weights as small as 1 need no floor. The error of a row's sum is distributed over its largest entries in proportion,
-   a relative change of at most 1e-13, which tau covers (:func:`_to_integers`).
-5. The result is certified. If that fails, tau is raised and steps 1 to 5 are repeated.
+   even weights as small as 1 are possible. The error of a row's sum is distributed over its largest entries in
+   proportion, a relative change of at most 1e-13, which tau covers (:func:`_to_integers`).
+5. The result is certified. If that fails, tau is raised and steps 2 to 5 are repeated.
+
+If too much mass was moved in step 3, or no tau leads to a certificate, all steps are repeated with a larger merge
+distance (`MERGE_DISTANCES`).
 
 Steps 2 to 4 rely on three facts. First, the matrices with ``z_i <= exp(eps' d) z_j`` form a cone in each column: sums,
-scalings and maxima stay inside. Second, a row of a closed matrix may be lowered to what its neighbours require. Third,
-let sums s_i and a scale S satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then the deficits
-r_i = S - s_i are in the cone, so (z + r q^T) / S is in it for every distribution q, and its rows sum to 1.
+scalings and maxima stay inside. Second, a row of a closed matrix may be lowered to the bounds that its neighbours
+impose. Third, let sums s_i and a scale S satisfy ``S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1)`` for every pair. Then
+the deficits r_i = S - s_i are in the cone, so (z + r q^T) / S is in it for every distribution q, and its rows sum to 1.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from attrs import evolve, field, frozen
 from privopt.arrays import Floats, Ints, Unsigned, read_only
 from privopt.errors import CertificationError, SolverError, UsageError
 from privopt.execution.clock import check, clock
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.certify import Measurements, certify, certify_in_doubles, check_pairs
 from privopt_metric_dp.matrix.closure import Graph, close_matrix, lower_rows
@@ -45,8 +49,9 @@ MERGE_DISTANCES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
 MOVED_MASS = 1e-7
 #: Relative rounding errors of sums and products that tau must cover, with a margin.
 ROUNDING_ERROR = 2e-14
+#: Factor by which tau grows after a certificate that failed, and its largest value.
 _TAU_FACTOR, _MAX_TAU = 8.0, 0.5
-#: Rounds that bring rows whose sums are far from 1 (or 0) near 1, before the exact steps.
+#: Number of rounds, before the exact steps, that bring row sums far from 1 (or of 0) close to 1.
 _COARSE_ROUNDS = 3
 
 
@@ -56,13 +61,13 @@ class RepairedWeights:
 
     Attributes:
         weights: (N, K) uint64, read-only, rows summing to exactly 2**63.
-        tau: slack of the repair: the closure is at eps (1 - tau).
-        merged: number of records that share their row with an earlier one because they are too near (eps d < 1e-6 as a
-            rule).
-        measured: the measurements of the certificate.
-        loss_before: expected loss of the input matrix, with negatives cut and rows divided by their sums; None if no
-            loss was given.
-        loss_after: expected loss of the weights.
+        tau: Slack of the repair: the closure is at eps (1 - tau).
+        merged: Number of records that share their row with an earlier record because they are too close to it (eps d <
+            1e-6 as a rule).
+        measured: The measurements of the certificate.
+        loss_before: Expected loss of the input matrix, with negative entries set to 0 and rows divided by their sums;
+            None if no loss was given.
+        loss_after: Expected loss of the weights; None if no loss was given.
     """
 
     weights: Unsigned = field(repr=False)
@@ -92,15 +97,16 @@ def repair(
     loss: Floats | None = None,
     gap: float = 1e-6,
 ) -> RepairedWeights:
-    """Turn a near-feasible matrix into a certified mechanism.
+    """Turn a nearly feasible matrix into a certified mechanism.
 
     Args:
-        z: (N, K) finite; zeros in place of tiny entries, noise and small negative entries are allowed.
+        z: (N, K) finite matrix. Zeros in place of tiny entries, noise and small negative entries are allowed.
         pairs: (P, 2) required pairs, undirected; P may be 0.
         distances: (P,) distances; each double stands for its exact value. Distance 0 requires equal rows.
-        epsilon: exact, above 0.
-        loss: (N, K) cost times prior. It decides which entries are lowered and which outputs get more mass.
-        gap: relative optimality gap asked of the release; tau starts at a thousandth of it or below.
+        epsilon: Exact epsilon, above 0.
+        loss: (N, K) cost times prior. It determines which entries are lowered and which outputs get more mass.
+        gap: Relative optimality gap requested for the release. Tau starts at a thousandth of the gap or below, unless
+            rounding errors need more.
 
     Returns:
         The weights with their certificate.
@@ -108,7 +114,7 @@ def repair(
     Raises:
         SolverError: An entry is not finite.
         CertificationError: No tau up to 1/2 gave a certificate.
-        OutOfTime: The time limit came before an attempt gave a certificate.
+        OutOfTime: The time limit expired during an attempt.
         UsageError: An argument has a wrong shape or range.
     """
     matrix = _check_matrix(z, loss)
@@ -117,10 +123,12 @@ def repair(
     pairs, distances = check_pairs(pairs, distances, len(matrix))
     sums = matrix.sum(axis=1)
     loss_before = None if loss is None else _total_loss(loss, matrix, np.where(sums > 0, sums, 1.0))
+    # A matrix that is already private is only rounded to integers.
     unchanged = _round_if_private(matrix, pairs, distances, epsilon)
     if unchanged is not None:
         rounded_loss = None if loss is None else _total_loss(loss, unchanged.weights, float(TOTAL))
         return evolve(unchanged, loss_before=loss_before, loss_after=rounded_loss)
+    # Each larger merge distance is tried as long as it costs less than the one before.
     best_repair, best_price, last_error = None, np.inf, None
     for merge_distance in MERGE_DISTANCES:
         if best_repair is not None and clock().left == 0.0:
@@ -128,8 +136,10 @@ def repair(
         try:
             candidate, moved_mass = _repair_within(merge_distance, matrix, loss, pairs, distances, epsilon, gap)
         except CertificationError as error:
+            # Equal rows for more records leave fewer inequalities, so the next distance may certify.
             last_error = error
             continue
+        # Without a loss, the mass that was moved counts instead.
         price = moved_mass if loss is None else _total_loss(loss, candidate.weights, float(TOTAL))
         if best_repair is not None and price >= best_price:
             break
@@ -142,11 +152,11 @@ def repair(
 
 
 def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
-    """Validate the matrix, and return it with negative entries cut to 0.
+    """Validate the matrix, and return it with negative entries set to 0.
 
     Raises:
         SolverError: An entry is not finite.
-        UsageError: It is no matrix, or the loss has another shape.
+        UsageError: The array is not a matrix with entries, or the loss has another shape.
     """
     matrix = np.ascontiguousarray(z, dtype=np.float64)
     if matrix.ndim != 2 or not matrix.size:
@@ -164,7 +174,10 @@ def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -
 
 
 def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -> Floats:
-    """Run only steps 2 and 3 of the repair, in doubles.
+    """Repair a matrix in floating point, without rounding it to integers and certifying it.
+
+    Entries are raised until the privacy constraints hold; then every row is made to sum to 1 without violating them.
+    These are steps 2 and 3 of the module docstring.
 
     Args:
         z: (N, K) finite, at least 0; it nearly satisfies the privacy constraints.
@@ -173,30 +186,42 @@ def repair_in_doubles(z: Floats, cost: Floats, pairs: Ints, exponents: Floats) -
         exponents: (P,) eps d, all above 0.
 
     Returns:
-        (N, K) rows that sum to 1 and satisfy the privacy constraints at (1 - 1e-9) eps up to rounding.
+        (N, K) rows that sum to 1 and satisfy the privacy constraints at eps, with a slack for rounding errors.
     """
     graph = Graph(pairs, np.minimum(exponents, MAX_EXPONENT), len(z))
     return _to_sum_one(np.array(z, dtype=np.float64, order="C"), cost, graph, 1e-9)[0]
 
 
 def round_to_weights(z: Floats) -> Unsigned:
-    """Normalise the rows of a matrix (N, K), none of them all 0, and round them to integers that sum to 2**63."""
+    """Normalise the rows of a matrix (N, K) and round them to integers that sum to 2**63. No row may be all 0.
+
+    The largest entries of a row absorb the difference that rounding leaves.
+    """
     weights = np.empty(z.shape, dtype=np.uint64)
 
     def round_rows(start: int, stop: int) -> None:
+        """Round rows ``start`` to ``stop``."""
         row_block = z[start:stop] / z[start:stop].sum(axis=1, keepdims=True)
         row_block *= float(TOTAL)
         weights[start:stop] = np.rint(row_block, out=row_block)
 
     in_threads(round_rows, len(z))
     missing_units = np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)
+    # Read as signed numbers, since a row may have too many units.
     for row, units in zip(weights, missing_units.view(np.int64).tolist(), strict=True):
         _add_units(row, units)
     return weights
 
 
 def _round_if_private(matrix: Floats, pairs: Ints, distances: Floats, epsilon: Fraction) -> RepairedWeights | None:
-    """Return the normalised and rounded matrix if doubles prove every inequality, or None."""
+    """Return the matrix normalised and rounded if floating-point bounds prove every inequality, or None.
+
+    Args:
+        matrix: (N, K) entries of at least 0.
+        pairs, distances: (P, 2) required pairs and their distances (P,).
+        epsilon: Exact epsilon.
+    """
+    # A row of zeros cannot be normalised.
     if not matrix.any(axis=1).all():
         return None
     weights = round_to_weights(matrix)
@@ -215,7 +240,22 @@ def _repair_within(
     epsilon: Fraction,
     gap: float,
 ) -> tuple[RepairedWeights, float]:
-    """Repair with one row for records nearer than ``merge_distance``; return also the share of mass that was moved."""
+    """Run all steps of the repair for one merge distance, with increasing slacks tau until a certificate succeeds.
+
+    Args:
+        merge_distance: Records below this eps d get equal rows.
+        matrix: (N, K) entries of at least 0.
+        loss: (N, K) cost times prior; None if it is not known.
+        pairs, distances: (P, 2) required pairs and their distances (P,).
+        epsilon: Exact epsilon.
+        gap: Requested relative gap.
+
+    Returns:
+        The certified weights, and the largest share of a row's mass that was added to make row sums 1.
+
+    Raises:
+        CertificationError: No slack up to `_MAX_TAU` gave a certificate.
+    """
     labels, exponents = merge_records(pairs, distances, epsilon, len(matrix), merge_distance)
     start_matrix, graph, cost = merge_matrix(matrix, loss, pairs, exponents, labels)
     tau = _first_tau(graph, gap)
@@ -223,6 +263,7 @@ def _repair_within(
         check("the matrix was repaired")
         rows, moved_mass = _to_sum_one(start_matrix.copy(), cost, graph, tau)
         merged_weights = _to_integers(rows, graph, tau)
+        # Every record gets the row of its class.
         weights = merged_weights[labels]
         measurements = certify(weights, pairs, distances, epsilon)
         if measurements.holds:
@@ -230,6 +271,7 @@ def _repair_within(
             return RepairedWeights(
                 weights=read_only(weights), tau=tau, merged=merged_count, measured=measurements
             ), moved_mass
+        # The certificate is exact, so too small a slack is never released: it only costs another round.
         tau *= _TAU_FACTOR
     raise CertificationError(
         f"no slack up to {_MAX_TAU} made the repaired matrix certify: {measurements.failed} of {len(pairs)} pairs fail"
@@ -237,21 +279,49 @@ def _repair_within(
 
 
 def _first_tau(graph: Graph, gap: float) -> float:
-    """Return the smallest tau that covers rounding errors; it raises the loss by a few times tau, relatively."""
+    """Return the first slack tau: small compared with the gap, but large enough to cover rounding errors.
+
+    A slack tau raises the loss by a few times tau, in relative terms.
+
+    Args:
+        graph: The required pairs, with eps d of each pair.
+        gap: Requested relative gap.
+    """
     shortest = float(graph.exponents.min()) if len(graph.exponents) else 1.0
+    # Rounding changes a log-ratio by up to ROUNDING_ERROR, and tau of the shortest pair's eps d must cover it.
     return min(_MAX_TAU, max(min(1e-9, 1e-3 * gap), ROUNDING_ERROR / shortest))
 
 
 def _max_drift(sums: Floats, graph: Graph) -> float:
-    """Return the largest |log sum_i - log sum_j| / (eps d): the slack that normalising the rows would use up."""
+    """Return the largest |log sum_i - log sum_j| / (eps d): the share of epsilon that normalising rows would use up.
+
+    Args:
+        sums: (N,) row sums, above 0.
+        graph: The required pairs with their eps d.
+    """
     if not len(graph.first):
         return 0.0
+    # Dividing rows i and j by their sums changes their log-ratio by the difference of these logarithms.
     logs = np.log(sums)
     return float((np.abs(logs[graph.first] - logs[graph.second]) / graph.exponents).max())
 
 
 def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Bring the rows to sum 1, up to a drift that tau covers; return also the share of mass that was moved."""
+    """Make the rows sum to 1 inside the cone of the privacy constraints, up to a drift that tau covers.
+
+    The cone consists of the matrices with ``z_ik <= exp((1 - tau) eps d_ij) z_jk`` for all required pairs. Sums and
+    scalings of whole components stay in the cone, but dividing single rows by different sums may leave it.
+
+    Args:
+        z: (N, K) rows of at least 0, which may be changed.
+        cost: (N, K) cost of each entry: the most expensive entries are lowered first.
+        graph: The required pairs.
+        tau: Slack.
+
+    Returns:
+        (N, K) the rows, and the largest share of mass that was added to a row.
+    """
+    # Coarse rounds: raise entries to the closure and normalise, until sums are within 1 % of 1.
     for remaining_rounds in reversed(range(_COARSE_ROUNDS)):
         close_matrix(z, graph, tau, is_integer=False)
         _fill_empty_components(z, graph)
@@ -261,8 +331,10 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         z = _normalize_rows(z, sums)
     for _ in range(2):
         sums = z.sum(axis=1)
+        # Dividing by sums that differ so little uses up a quarter of the slack at most.
         if _max_drift(sums, graph) <= tau / 4:
             return _normalize_rows(z, sums), 0.0
+        # Afterwards every row sums to at least 1, and what is above 1 can be lowered.
         z /= _min_sums_by_component(sums, graph)[:, None]  # one factor for each component keeps z in the cone
         lower_rows(z, z.sum(axis=1) - 1.0, cost, graph, tau)
     return _share_deficits(z, cost, graph, tau)
@@ -275,7 +347,7 @@ def _normalize_rows(z: Floats, sums: Floats) -> Floats:
 
 
 def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
-    """Return the smallest row sum in the component of each record, (N,)."""
+    """Return (N,), for each record, the smallest row sum in its component."""
     min_sums = np.full(graph.components, np.inf)
     np.minimum.at(min_sums, graph.labels, sums)
     sums_of_records: Floats = min_sums[graph.labels]
@@ -283,24 +355,40 @@ def _min_sums_by_component(sums: Floats, graph: Graph) -> Floats:
 
 
 def _fill_empty_components(z: Floats, graph: Graph) -> None:
-    """Make the rows of components without any mass uniform."""
+    """Make the rows of components without any mass uniform, since no row of zeros can be normalised."""
     mass = np.zeros(graph.components)
     np.add.at(mass, graph.labels, z.sum(axis=1))
+    # In a closed matrix a positive entry has raised its column in the whole component, so other rows are not empty.
     z[mass[graph.labels] == 0] = 1.0
 
 
 def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floats, float]:
-    """Bring sums to 1 by adding mass to one output of each component, in amounts inside the cone (third fact above)."""
+    """Make rows sum to 1 by adding mass to one output of each component, in amounts inside the cone.
+
+    This uses the third fact of the module docstring: S is the smallest scale of a component for which the deficits S -
+    s_i of its rows satisfy the privacy constraints among themselves.
+
+    Args:
+        z: (N, K) closed matrix, which is changed.
+        cost: (N, K) cost of each entry.
+        graph: The required pairs.
+        tau: Slack.
+
+    Returns:
+        (N, K) the rows, and the largest share of a row's mass that was added.
+    """
     sums = z.sum(axis=1)
     if _max_drift(sums, graph) <= tau / 4:
         return _normalize_rows(z, sums), 0.0
     steps = np.expm1((1.0 - tau) * graph.exponents)
     i, j = graph.first, graph.second
+    # S >= s_j + (s_j - s_i) / (exp(eps' d_ij) - 1), for both directions of each pair.
     required_scale = np.maximum(sums[j] + (sums[j] - sums[i]) / steps, sums[i] + (sums[i] - sums[j]) / steps)
     scale = np.zeros(graph.components)
     np.maximum.at(scale, graph.labels, sums)
     np.maximum.at(scale, graph.labels[i], required_scale)
     deficits = scale[graph.labels] - sums
+    # The output that costs least if a component's deficits are added to it.
     output_costs = np.zeros((graph.components, z.shape[1]))
     np.add.at(output_costs, graph.labels, cost * deficits[:, None])
     z[np.arange(len(z)), output_costs.argmin(axis=1)[graph.labels]] += deficits
@@ -308,13 +396,20 @@ def _share_deficits(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[
 
 
 def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
-    """Round to integers whose rows sum to exactly 2**63 and that satisfy the privacy constraints."""
+    """Round a matrix to integers whose rows sum to exactly 2**63 and that satisfy the privacy constraints.
+
+    Args:
+        z: (N, K) rows that sum to 1 and satisfy the constraints with a slack.
+        graph: The required pairs.
+        tau: The slack.
+    """
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
         close_matrix(units, graph, tau, is_integer=True)
         weights = units.astype(np.uint64)
         missing_units = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
         relative_errors = missing_units / float(TOTAL)
+        # The sums are near enough to 2**63 for the final correction; otherwise normalise and round again.
         if np.abs(relative_errors).max() <= 1e-15 * z.shape[1] or _max_drift(1.0 - relative_errors, graph) <= tau / 8:
             break
         z = units / units.sum(axis=1, keepdims=True)
@@ -324,10 +419,12 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
 
 
 def _add_units(row: Unsigned, missing: int) -> None:
-    """Add ``missing`` units, which may be negative, to the row's largest entries in proportion."""
+    """Add ``missing`` units, which may be negative, to the largest entries of a row (K,) in proportion, in place."""
     greatest = int(row.argmax())
+    # Only entries of at least a sixteenth of the largest one, so that the relative change of each is small.
     large_entries = np.flatnonzero(row >= row[greatest] // np.uint64(16))
     values = row[large_entries].astype(np.float64)
     added = np.trunc(missing * (values / values.sum())).astype(np.int64)
     row[large_entries] += added.view(np.uint64)  # wraps for negative amounts, as two's complement means it to
+    # What truncation left over goes to the largest entry.
     row[greatest] += np.array(missing - int(added.sum())).astype(np.int64).view(np.uint64)

@@ -1,8 +1,8 @@
 """Vectors of fixed width inside compiled loops: eight doubles, or sixteen floats in single precision.
 
-The loops over the outputs of a batch are that short, and compilers leave loops that short alone: arrays
-might overlap. These vectors say what is meant; a machine with narrower registers takes two or more for
-each. ``a - b * c`` becomes one fused instruction where there is one.
+The loops over the outputs of a batch are so short that compilers do not vectorise them, because arrays might overlap.
+These types make the vectors explicit. A machine with narrower registers uses several registers for each vector.
+``a - b * c`` becomes one fused instruction if the machine has it.
 
 For compiled functions only:
 
@@ -30,20 +30,28 @@ from numba.extending import intrinsic, overload, register_model
 __all__ = ["DOUBLE_LANES", "SINGLE_LANES", "greatest", "highest", "least", "load", "lowest", "spread", "store", "total"]
 
 DOUBLE_LANES = 8
-"""Lanes of a vector of doubles."""
+"""Number of lanes in a vector of doubles."""
 SINGLE_LANES = 16
-"""Lanes of a vector of floats in single precision."""
+"""Number of lanes in a vector of floats in single precision."""
 
 _WORD = ir.IntType(32)
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
+"""The result of an intrinsic for numba: its signature, and the function that generates its code."""
 _FUSED = ("contract",)
+"""Lets LLVM fuse a product and a sum into one instruction, with one rounding."""
 
 
 class _Lanes(types.Type):  # type: ignore[misc]
-    """Numba's type of a vector."""
+    """Numba's type of a SIMD vector: eight doubles or sixteen floats.
+
+    Attributes:
+        element: Numba's type of a lane.
+        count: Number of lanes.
+    """
 
     def __init__(self, element: types.Float) -> None:
+        """Create the type of vectors with a given element type."""
         self.element = element
         self.count = DOUBLE_LANES if element == types.float64 else SINGLE_LANES
         super().__init__(name=f"Lanes({element} x {self.count})")
@@ -51,6 +59,8 @@ class _Lanes(types.Type):  # type: ignore[misc]
 
 @register_model(_Lanes)
 class _LanesModel(PrimitiveModel):  # type: ignore[misc]
+    """Tells numba that a `_Lanes` value is stored as LLVM's vector type."""
+
     def __init__(self, manager: object, kind: _Lanes) -> None:
         element = ir.DoubleType() if kind.element == types.float64 else ir.FloatType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
@@ -59,8 +69,16 @@ class _LanesModel(PrimitiveModel):  # type: ignore[misc]
 def _address(
     context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values, vector: ir.VectorType
 ) -> ir.Value:
-    """Return the address of lane 0 of a place of a flat array."""
+    """Return the address of a vector in a flat array, as a pointer to LLVM's vector type.
+
+    Args:
+        context, builder: Numba's target and the builder of the code.
+        signature: Types of the arguments: the array, then the vector's number.
+        values: The arguments.
+        vector: Type of the vector.
+    """
     array = context.make_array(signature.args[0])(context, builder, values[0])
+    # The number may be of any integer type; addresses need numba's word-sized one.
     place = context.cast(builder, values[1], signature.args[1], types.intp)
     first = builder.gep(array.data, [builder.mul(place, ir.Constant(place.type, vector.count))])
     return builder.bitcast(first, vector.as_pointer())
@@ -68,11 +86,13 @@ def _address(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
-    """Load vector number ``place`` of a flat array."""
+    """Load vector number ``place`` of a flat array, which starts at element ``place`` times the number of lanes."""
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
+        """Generate the code, given the array and the vector's number."""
         vector = context.get_value_type(kind)
+        # NumPy aligns arrays to their elements, not to vectors, so no stricter alignment may be assumed.
         return builder.load(_address(context, builder, signature, values, vector), align=kind.element.bitwidth // 8)
 
     return kind(array, place), generate
@@ -80,9 +100,10 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: object, array: types.Array, place: types.Integer, value: _Lanes) -> _Typed:
-    """Write a vector over number ``place`` of a flat array."""
+    """Write a vector into a flat array as vector number ``place``, from element ``place`` times the number of lanes."""
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
+        """Generate the code, given the array, the vector's number and the vector."""
         address = _address(context, builder, signature, values, values[2].type)
         builder.store(values[2], address, align=value.element.bitwidth // 8)
         return context.get_dummy_value()
@@ -92,25 +113,36 @@ def store(typing: object, array: types.Array, place: types.Integer, value: _Lane
 
 @intrinsic  # type: ignore[untyped-decorator]
 def spread(typing: object, value: types.Float) -> _Typed:
-    """Return the same number in each lane."""
+    """Return a vector with the same number in each lane."""
     kind = _Lanes(value)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
+        """Generate the code, given the number."""
         nothing = ir.Constant(context.get_value_type(kind), ir.Undefined)
+        # The number is put into lane 0, and a shuffle copies lane 0 into every lane: LLVM's idiom for a broadcast.
         one = builder.insert_element(nothing, values[0], ir.Constant(_WORD, 0))
         return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(_WORD, kind.count), [0] * kind.count))
 
     return kind(value), generate
 
 
-def _between(name: str, compare: str | None = None) -> Callable[..., object]:
-    """Return an operation on two vectors, lane by lane."""
+def _make_lane_operation(name: str, compare: str | None = None) -> Callable[..., object]:
+    """Return a compiled operation on two vectors, lane by lane.
+
+    Args:
+        name: LLVM's name of an arithmetic operation; only a label if ``compare`` is given.
+        compare: LLVM's comparison that selects one of the two lanes; None for arithmetic.
+    """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes, b: _Lanes) -> _Typed:
+        """Return the signature and the code of the operation on two vectors of one type."""
+
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
+            """Generate the code, given the two vectors."""
             if compare is None:
                 return getattr(builder, name)(*values, flags=_FUSED)
+            # An ordered comparison with NaN is false, which selects the second operand.
             return builder.select(builder.fcmp_ordered(compare, *values), *values)
 
         return a(a, b), generate
@@ -119,18 +151,28 @@ def _between(name: str, compare: str | None = None) -> Callable[..., object]:
     return result
 
 
-least = _between("least", "<")
-greatest = _between("greatest", ">")
+least = _make_lane_operation("least", "<")
+greatest = _make_lane_operation("greatest", ">")
 
 
-def _reduced(name: str, compare: str | None = None) -> Callable[..., float]:
-    """Return an operation on the lanes of a vector, to one number."""
+def _make_reduction(name: str, compare: str | None = None) -> Callable[..., float]:
+    """Return a compiled operation that combines the lanes of a vector into one number.
+
+    Args:
+        name: A label.
+        compare: LLVM's comparison that selects the smaller or larger lane; None for the sum.
+    """
 
     @intrinsic  # type: ignore[untyped-decorator]
     def operation(typing: object, a: _Lanes) -> _Typed:
+        """Return the signature and the code of the reduction of a vector to a number of its element type."""
+
         def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
+            """Generate the code, given the vector: a tree of operations on its lanes."""
             lanes = [builder.extract_element(values[0], ir.Constant(_WORD, k)) for k in range(a.count)]
             while len(lanes) > 1:
+                # Neighbouring lanes are combined first: a tree of fixed order, whose chains of dependent operations are
+                # short.
                 pairs = zip(lanes[::2], lanes[1::2], strict=True)
                 if compare is None:
                     lanes = [builder.fadd(x, y) for x, y in pairs]
@@ -144,20 +186,23 @@ def _reduced(name: str, compare: str | None = None) -> Callable[..., float]:
     return result
 
 
-total = _reduced("total")
-lowest = _reduced("lowest", "<")
-highest = _reduced("highest", ">")
+total = _make_reduction("total")
+lowest = _make_reduction("lowest", "<")
+highest = _make_reduction("highest", ">")
 
 
-def _teach(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
+def _register_operator(symbol: Callable[..., object], operation: Callable[..., object]) -> None:
+    """Register an operation with numba for a Python operator, such as ``+``, on two vectors of one type."""
+
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
-    def typed(a: object, b: object) -> Callable[..., object] | None:
+    def type_operation(a: object, b: object) -> Callable[..., object] | None:
+        """Return numba's implementation of the operator for two vectors of one type; None for any other arguments."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None
 
 
-_teach(operator.add, _between("fadd"))
-_teach(operator.sub, _between("fsub"))
-_teach(operator.mul, _between("fmul"))
-_teach(operator.truediv, _between("fdiv"))
+_register_operator(operator.add, _make_lane_operation("fadd"))
+_register_operator(operator.sub, _make_lane_operation("fsub"))
+_register_operator(operator.mul, _make_lane_operation("fmul"))
+_register_operator(operator.truediv, _make_lane_operation("fdiv"))

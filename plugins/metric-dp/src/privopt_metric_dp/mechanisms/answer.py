@@ -14,7 +14,7 @@ from privopt_metric_dp.matrix.privacy import PRIVACY_ROWS
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import multipliers_of
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 
 __all__ = ["Matrix"]
 
@@ -26,10 +26,10 @@ class Matrix:
     Attributes:
         z: (N, K) near-feasible probabilities.
         multipliers: Multipliers of privacy rows, from which a rigorous bound is computed; None for no bound.
-        over: Required pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all.
-        bound: About the bound that they prove, according to the solver; None if it does not say.
-        solver, details, stopped: As in :class:`privopt.interfaces.Outcome`.
-        release: Integers that are released unchanged if they satisfy the notion; otherwise ``z`` is repaired.
+        over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
+        bound: The solver's estimate of the bound that the multipliers prove; None if unknown.
+        solver, details, stopped: See :class:`privopt.interfaces.Outcome`.
+        release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
     """
 
     z: Floats
@@ -48,18 +48,19 @@ class Matrix:
 
     @classmethod
     def of(cls, solution: dsl.Solution, data: MetricData, context: SolveContext) -> Matrix:
-        """Build an answer from a solved model: its matrix z, the multipliers for the bound, and solver details.
+        """Build an answer from a solved model: the matrix z, the multipliers for the bound, and solver details.
 
         Args:
-            solution: The solution of a model. If :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit` added rows over
-                ``data.needed`` in both directions, there are multipliers.
+            solution: The solution of a model. The answer has multipliers if the model's privacy rows come from
+                :meth:`privopt_metric_dp.matrix.privacy.MetricDP.emit`, over ``data.needed`` in both directions.
             data: The problem's data.
-            context: The context in which it was solved.
+            context: The context in which the model was solved.
         """
         has_rows = any(block.name == PRIVACY_ROWS for block in solution.form.families)
         return cls(
             z=solution.value("z"),
             multipliers=multipliers_of(solution, data) if has_rows else None,
+            # `optimal_model` adds rows for these pairs alone, and only in this order do the duals belong to them.
             over=data.needed,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},

@@ -1,4 +1,4 @@
-"""The base class of mechanisms that release an obfuscation matrix. A subclass only computes the matrix.
+"""The base class of mechanisms that release an obfuscation matrix. Subclasses need only compute the matrix.
 
 ::
 
@@ -7,7 +7,8 @@
             z = acme(problem.data.distances, ...)  # (N, K), rows near 1, near-feasible
             return Matrix(z=z, solver={"name": "acme"})
 
-Repair into integers, certificate, bound, files, ``verify``, ``sample`` and ``audit`` follow.
+The base class provides the repair into integers, the certificate, the bound, the files, ``verify``, ``sample`` and
+``audit``.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final, Generic, cast
 
 import numpy as np
 from attrs import evolve
 
+from privopt.arrays import Floats
+from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError
 from privopt.execution.clock import within
-from privopt.interfaces import Outcome, Result, SolveContext, UtilityLoss
+from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.interfaces.abilities import solves_program
 from privopt.registry import registry
 from privopt.search.incumbent import Answer, Incumbent
+from privopt.search.offers import Later
 from privopt.search.run_search import run_search
 from privopt.version import VERSION
+from privopt_metric_dp.attacks.meaning import Interpretation, costs_in_words, interpret_guarantee
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, uncovered_pairs
 from privopt_metric_dp.matrix.release import ARTEFACT, MatrixRelease, matrix_bytes
@@ -40,26 +45,130 @@ from privopt_metric_dp.mechanisms.certifier import (
     MatrixIncumbent,
     MatrixOffers,
 )
-from privopt_metric_dp.mechanisms.first_offers import make_first_offers
-from privopt_metric_dp.mechanisms.words import MatrixWords
-from privopt_metric_dp.problem.data import D, MetricInstance
+from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.proof import PROOF, Proof, Streets, read_proof
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.region.region import compare_regions
+from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.space.places import places_at_most
 
-__all__ = ["MetricMechanism"]
+__all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
+
+
+class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
+    """Methods of a metric mechanism that describe a release. Subclasses add the search for a release."""
+
+    def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
+        """Return sentences on what the guarantee means to readers.
+
+        The sentences state the guarantee between nearest neighbours, how often an attacker's best guess is right with
+        and without the report, and the loss.
+        """
+        return (*self._interpret(problem, release, result).sentences, *costs_in_words(problem.data, result.objective))
+
+    def warnings(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
+        """Return warnings of doubtful input, weak protection, a coarse mesh, and ids that look alike."""
+        data = problem.data
+        mesh_warning = None if data.region is None else data.region.coarse(data.epsilon)
+        look_alikes = warn_of_look_alikes((*data.records.ids, *data.outputs.ids), "ids")
+        interpretation = self._interpret(problem, release, result)
+        return [*data.warnings, *interpretation.warnings, *filter(None, [mesh_warning]), *look_alikes]
+
+    def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
+        """Return sentences and warnings on what the guarantee means for attackers, and the figures behind them.
+
+        Nearest neighbours explain only a guarantee in proportion to distance (metric DP).
+        """
+        by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
+        return interpret_guarantee(release, problem.data, by_distance=by_distance)
+
+    def channel(self, problem: MetricInstance[D], release: MatrixRelease) -> Channel:
+        """Return the matrix as a channel, the probabilities of outputs given inputs, which attacks and estimates use.
+
+        If the release has a row for each record, the channel includes the prior, the distances and the places.
+        """
+        return release.channel_over(problem.data)
+
+    def audit(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Mapping[str, Any]:
+        """Return figures of what an attacker gains from the release, for ``privopt audit``.
+
+        The figures are the epsilon achieved over all pairs, the share and extent of violated inequalities
+        (geo-indistinguishability violation, GV; LR-Geo, Equations (34) and (35)), Bayes error, entropy, expected loss
+        and the results of attacks on samples.
+        """
+        from privopt_metric_dp.attacks.matrix_figures import audit_matrix
+
+        return audit_matrix(release, problem.data, self.utility(problem, result.method))
+
+    def over_time(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Result, reports: int
+    ) -> Mapping[str, Any] | None:
+        """Return how closely an attacker can locate a person from up to ``reports`` reports about one place.
+
+        The attacker guesses the record that is most likely given all reports. The figures are the distances from that
+        guess to the true place.
+        """
+        from privopt_metric_dp.attacks.many_reports import over_time
+
+        return over_time(release, problem.data, max_reports=reports)
+
+
+def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
+    """Return functions that each offer a private matrix without a search.
+
+    The first matrix reports one output for all records, which is private at any distances. The second is the
+    exponential mechanism at half of epsilon, which needs distances to outputs.
+
+    Args:
+        data: The problem's data.
+        incumbent: Receives the offers.
+        bounds: Whether to offer also the loss at each record's cheapest output as a lower bound.
+    """
+    # Neither offer needs a solver, so a run under a time limit has a certified release almost from the start.
+    weighted, (records, outputs) = data.weighted, data.shape
+
+    def offer_one_output() -> None:
+        """Offer the matrix that always reports the output with the smallest expected loss."""
+        k = int(weighted.sum(axis=0).argmin())
+        incumbent.offer(
+            "one output",
+            candidate=Later(_one_output_matrix, records, outputs, k),
+            value=float(weighted[:, k].sum()),
+            # With all multipliers 0, the Lagrangian bound is the loss if every record reports its cheapest output.
+            bound=float(weighted.min(axis=1).sum()) if bounds else None,
+            proof=Dual(Multipliers.zero(), (np.zeros((0, 2), dtype=np.int64), np.zeros(0))) if bounds else None,
+        )
+
+    def offer_exponential() -> None:
+        """Offer the exponential mechanism at half of epsilon, if every record has an output within reach."""
+        try:
+            z = exponential(data.to_outputs, float(data.epsilon))
+        except InputError as error:  # a record has no output within reach, so there is no exponential mechanism
+            incumbent.note(f"exponential ({error})")
+            return
+        incumbent.offer("exponential", candidate=z, value=float(np.vdot(weighted, z)))
+
+    return [offer_one_output, offer_exponential] if data.crossed else [offer_one_output]
+
+
+def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
+    """Return the matrix (N, K) in which every record reports output k with certainty."""
+    z = np.zeros((records, outputs))
+    z[:, k] = 1.0
+    return z
+
 
 CHOSEN: Final = "chosen"
 """Scope of a bound that only holds for mechanisms over the chosen outputs."""
 PROPOSED_OUTPUTS: Final = 120
-"""Number of outputs that is proposed if all records are too many."""
+"""Number of outputs that a message proposes if all records are too many outputs."""
 ALL: Final = "all"
 """Scope of a bound that also holds for mechanisms over all records."""
 MIN_BOUND_SHARE: Final = 0.9
 """A bound over all records is stated if it is at least this share of the bound over the chosen outputs."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""Share of the requested gap that solvers must reach. The remainder is left to the repair and the rigorous bound."""
+"""Share of the requested gap that solvers must reach. Repair and rigorous bound may use the remainder."""
 
 
 class MetricMechanism(MatrixWords[D]):
@@ -67,7 +176,7 @@ class MetricMechanism(MatrixWords[D]):
 
     A mechanism with further keys in a subclass ``AcmeProblem`` is a ``MetricMechanism[AcmeProblem]`` and finds them in
     ``problem.declared``. If ``AcmeProblem`` is not a subclass of :class:`MetricProblem`, the mechanism must override
-    :meth:`load`, which makes the data, and :meth:`privacy`, which makes the notion.
+    the methods :meth:`load`, which returns the data, and :meth:`privacy`, which returns the notion.
     """
 
     problem_class: ClassVar[type] = MetricProblem
@@ -84,16 +193,24 @@ class MetricMechanism(MatrixWords[D]):
     reporting: ClassVar[str] = "privopt_metric_dp.report.reporting:MetricReporting"
 
     chooses: ClassVar[bool] = False
-    """Whether it can choose outputs among the records, as ``[outputs] choose`` requests (:meth:`choose`)."""
+    """Whether the mechanism can choose outputs among the records (:meth:`choose`), for ``[outputs] choose``."""
 
     falls_back: ClassVar[bool] = False
-    """Whether one output for all and the exponential mechanism, which satisfy metric DP, are valid releases of it."""
+    """Whether the first offers (one output for all; the exponential mechanism) are releases of the mechanism."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
-    """Methods that solve for any notion of the problem, through its rows. The others support metric DP only."""
+    """Methods that support any notion by using its model rows. Other methods support metric DP only."""
 
     def takes(self, role: str, name: str) -> bool:
-        """Return False for notions other than metric DP, unless some method supports any notion."""
+        """Return whether the mechanism supports a registered kind.
+
+        The answer is False only for notions other than metric DP, unless some method supports any notion.
+
+        Args:
+            role: "distance", "loss" or "notion".
+            name: Name of the kind.
+        """
+        # The problem handles distances and losses, so every mechanism over MetricProblem accepts them.
         if role != "notion" or self.any_notion:
             return True
         return issubclass(registry().kind(role, name).load(), MetricDP)
@@ -111,51 +228,63 @@ class MetricMechanism(MatrixWords[D]):
         return MetricInstance.of(declared, file)
 
     def reopen(self, declared: D, file: str, folder: Path) -> tuple[MetricInstance[D], MatrixRelease]:
-        """Load the problem and the release; their sizes are compared before anything is computed from them.
+        """Load the problem and the release. Their sizes are compared first, before anything is computed.
+
+        Args:
+            declared: The parsed problem file of the folder.
+            file: Name of the problem file, for messages.
+            folder: The release folder.
 
         Raises:
             DoesNotHoldError: The sizes differ.
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
+        # Nobody has checked the problem file yet: a few of its numbers can declare millions of places. The matrix
+        # limits how many can be meant, so that a file that was tampered with is refused before its places are computed.
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
+            # The problem file only says how many outputs are chosen. The columns of the matrix say which.
             problem.choose(release.rows_of_outputs(problem.whole))
         if problem.data.shape != shape:
             problem_shape = " x ".join(map("{:,}".format, problem.data.shape))
             raise DoesNotHoldError(
                 f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {problem_shape}"
             )
-        is_matrix_only = self.release_class is MatrixRelease  # others have more files
+        is_matrix_only = self.release_class is MatrixRelease  # subclasses have more files
         return problem, release.following(problem.data) if is_matrix_only else self.release_class.read(folder, problem)
 
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
-        """Compute a matrix, which the caller repairs and certifies. A subclass overrides this or :meth:`search`.
+        """Compute a matrix, which the caller repairs and certifies. Subclasses override this method or :meth:`search`.
+
+        Args:
+            problem: The loaded problem.
+            context: The method, solver, gap and limits of the run.
 
         Raises:
-            InfeasibleError: There is no matrix.
-            OutOfTime: The time limit came first.
+            InfeasibleError: No matrix satisfies the constraints.
+            OutOfTime: The time limit passed before a matrix was found.
         """
         raise ModelError(f"{type(self).__name__} defines neither matrix nor search")
 
     def choose(self, problem: MetricInstance[D], context: SolveContext) -> None:
-        """Choose outputs among the records, if the problem requests it, by :meth:`MetricInstance.choose`."""
+        """Choose outputs among the records by :meth:`MetricInstance.choose`, if the problem requests it."""
 
     def prove_over_all(
         self, problem: MetricInstance[D], release: MatrixRelease, context: SolveContext
     ) -> tuple[Proof, float] | None:
-        """Prove a bound on mechanisms over all records if outputs were chosen; None if that is not possible.
+        """Prove a bound on mechanisms that may report any record, if outputs were chosen; None if there is no proof.
 
         Args:
             problem: The problem with the chosen outputs.
             release: The release over these outputs.
-            context: The context in which it is solved.
+            context: The solver, gap and limits of the run.
         """
         return None
 
     def privacy(self, problem: MetricInstance[D], method: str) -> MatrixConstraint:
-        """Return the notion of the problem, over its required pairs."""
+        """Return the notion of the problem over the required pairs."""
         keys = cast("MetricProblem", problem.declared).privacy
         constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, problem.whole)
         return constraint
@@ -183,26 +312,37 @@ class MetricMechanism(MatrixWords[D]):
     def solve(self, problem: MetricInstance[D], context: SolveContext) -> Outcome[MatrixRelease]:
         """Run the search, repair its result into integers, and bound the loss of every other mechanism.
 
+        Args:
+            problem: The loaded problem.
+            context: The method, solver, gap and limits of the run.
+
+        Returns:
+            The certified release with its proved lower bound and details of the search.
+
         Raises:
-            StoppedError: A limit came before any release was certified.
+            StoppedError: A limit was reached before any release was certified.
             SolverError: No method found a matrix.
         """
         self.check_problem(problem, context.method)
+        # Outputs are chosen before `problem.data` is read, which would otherwise choose some by their distances alone.
         if problem.whole.choose is not None:
-            with context.timed("solve"):
+            with context.time_phase("solve"):
                 self.choose(problem, context)
         data, loss = problem.data, self.utility(problem, context.method)
         if not isinstance(loss, UtilityLoss):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
-        with context.timed("build"), within(context.search_time):
-            data.weighted, data.standing  # noqa: B018  (here, so that building is timed as such; costs first: their distances serve pairs)
+        with context.time_phase("build"), within(context.search_time):
+            # Both are cached properties, computed here so that the time counts as building. The costs come first,
+            # because the distances that they need serve the pairs too.
+            data.weighted, data.standing  # noqa: B018
         certifier = MatrixCertifier(data, self.privacy(problem, context.method), loss, context)
+        # Losses that differ by less cannot be told apart: a sum over N records has about that rounding error.
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
             certifier, SOLVER_GAP_SHARE * context.gap, final_gap=context.gap, noise=noise, progress=context.report
         )
-        with context.timed("solve"):
+        with context.time_phase("solve"):
             answer = run_search(
                 partial(self.search, problem, incumbent, context),
                 incumbent,
@@ -212,6 +352,8 @@ class MetricMechanism(MatrixWords[D]):
         outcome = _make_outcome(self, answer, problem)
         if problem.whole.choose is None or outcome.stopped:
             return outcome
+        # More outputs can only lower the optimum, so a bound over all records is usually the smaller one. It is stated
+        # if it is close, because it holds against more mechanisms.
         wider_proof = self.prove_over_all(problem, answer.release.release, context)
         if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
@@ -220,16 +362,24 @@ class MetricMechanism(MatrixWords[D]):
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
     ) -> Sequence[Callable[[], None]]:
-        """Return functions that make quick offers before the search; none unless :attr:`falls_back`."""
+        """Return functions that make quick offers before the search; none unless :attr:`falls_back`.
+
+        An offer is a candidate for the release. Quick offers ensure that a run that is stopped early has a release.
+        """
         has_offers = self.falls_back and isinstance(self.privacy(problem, context.method), MetricDP)
         return make_first_offers(problem.data, incumbent, bounds=not solves_program(self)) if has_offers else ()
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer matrices and multipliers; by default those of :meth:`matrix`.
+        """Offer matrices and multipliers. By default, offer the result of :meth:`matrix`.
+
+        Args:
+            problem: The loaded problem.
+            incumbent: Receives the offers, certifies the best matrix and proves the best bound.
+            context: The method, solver, gap and limits of the run.
 
         Raises:
             ModelError: There are multipliers, but the loss is not an :class:`ExpectedLoss`, so they prove no bound.
-            OutOfTime: The time limit came; earlier offers remain.
+            OutOfTime: The time limit has passed. Earlier offers remain valid.
         """
         answer = self.matrix(problem, context)
         loss, proof = self.utility(problem, context.method), None
@@ -239,7 +389,9 @@ class MetricMechanism(MatrixWords[D]):
             if not isinstance(loss, ExpectedLoss):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             proof = Dual(answer.multipliers, answer.over, answer.bound)
-        has_right_shape = np.shape(answer.z) == problem.data.shape  # else the repair refuses it, in words
+        has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
+        # Value and bound are only promises: before either is stated, the certifier repairs the matrix and evaluates the
+        # multipliers exactly. Without an estimate the bound promises the value itself, so that the proof is tried.
         value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
         incumbent.note("", matrix=answer)
         incumbent.offer(
@@ -255,7 +407,10 @@ class MetricMechanism(MatrixWords[D]):
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-        """Return the solver and the details of an answer, in the form of an outcome."""
+        """Return the solver and the details of an answer, as an outcome states them.
+
+        :meth:`matrix` states its solver itself. For other searches, the solver is the origin of the best offer.
+        """
         matrix: Matrix | None = answer.details.get("matrix")
         if matrix is None:
             solver = {"name": answer.origin, "version": VERSION, "iterations": answer.offers}
@@ -263,18 +418,25 @@ class MetricMechanism(MatrixWords[D]):
         return (matrix.solver if answer.origin == matrix.name else {"name": answer.origin}), matrix.details
 
     def memory_advice(self, problem: MetricInstance[D]) -> str:
-        """Propose fewer outputs if all records are outputs and the mechanism can choose among them."""
+        """Return a phrase that proposes fewer outputs, for the error message of a run that lacks memory.
+
+        The phrase is "" unless all records are outputs and the mechanism can choose among them.
+        """
         records, outputs = problem.shape
         if not (self.chooses and records == outputs > PROPOSED_OUTPUTS):
             return ""
         return f"so would [outputs] choose = {PROPOSED_OUTPUTS}, that many of the {records:,} records"
 
     def bytes_needed(self, problem: MetricInstance[D], method: str) -> float:
-        """Return the bytes of its matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
+        """Return the bytes of memory for the matrix (:func:`privopt_metric_dp.matrix.release.matrix_bytes`)."""
         return matrix_bytes(*problem.shape, problem.whole.most_pairs)
 
     def verify(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> list[str]:
-        """Compare records, outputs, distances and pairs of the artefact with the problem's, which are recomputed."""
+        """Compare the records, outputs, distances and pairs of the release with those recomputed from the problem.
+
+        Returns:
+            A sentence on each difference; empty if the release belongs to the problem.
+        """
         data = problem.data
         ids = {"records": (release.records, data.records.ids), "outputs": (release.outputs, data.outputs.ids)}
         lines = [
@@ -282,14 +444,21 @@ class MetricMechanism(MatrixWords[D]):
             for name, (stored, expected_ids) in ids.items()
             if stored.tolist() != list(expected_ids)
         ]
+        # The comparisons below use row and column numbers, which refer to the problem's places only if the ids agree.
         if data.remap and not lines:
             lines += improvable_outputs(release, self.utility(problem, result.method), data)
         if release.region is not None or data.region is not None:
             return lines + compare_regions(release.region, data.region, release.pairs)
         return lines or uncovered_pairs(release, data, along_paths=self.privacy(problem, result.method).along_paths)
 
-    def proved(self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path) -> float | None:
-        """Return the bound that proof.npz proves, if the notion is metric DP and the loss the expected one."""
+    def proved_bound(
+        self, problem: MetricInstance[D], release: MatrixRelease, result: Result, folder: Path
+    ) -> float | None:
+        """Return the bound that proof.npz proves, evaluated again from the multipliers, in the unit of the loss.
+
+        The result is None if the folder has no proof, or unless the notion is metric DP and the loss the expected one:
+        the multipliers prove nothing about others.
+        """
         loss = self.utility(problem, result.method)
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         if not (by_distance and isinstance(loss, ExpectedLoss) and (folder / PROOF).exists()):
@@ -297,7 +466,7 @@ class MetricMechanism(MatrixWords[D]):
         return read_proof(folder, problem.data.shape).stated_bound(problem.data, loss.weighted)
 
     def bound_over(self, problem: MetricInstance[D], folder: Path) -> str | None:
-        """Return, if outputs were chosen, whether the bound covers mechanisms over these or over all records."""
+        """Return the scope of the bound: :data:`CHOSEN` or :data:`ALL`, or None if no outputs were chosen."""
         if problem.whole.choose is None:
             return None
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
@@ -307,7 +476,13 @@ class MetricMechanism(MatrixWords[D]):
 def _make_outcome(
     mechanism: MetricMechanism[D], answer: Answer[CertifiedRelease], problem: MetricInstance[D]
 ) -> Outcome[MatrixRelease]:
-    """Build the outcome of a mechanism's search from its answer."""
+    """Build the outcome of a mechanism from the answer of its search.
+
+    Args:
+        mechanism: The mechanism, which converts the release to its class and describes the solver.
+        answer: The best certified release and the best proved bound.
+        problem: The loaded problem.
+    """
     solver, details = mechanism.describe_solver(answer)
     matrix: Matrix | None = answer.details.get("matrix")
     stopped = answer.stopped
@@ -315,6 +490,7 @@ def _make_outcome(
         # A method that offers a single matrix is complete even if the limit came while it was certified.
         lacks_proof = matrix.multipliers is not None and answer.proof is None
         stopped = matrix.stopped or lacks_proof or (answer.stopped and answer.origin != matrix.name)
+    # A description of the search: the solver's own description, then the steps of the search.
     path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
     return Outcome(
         release=mechanism.release_of(answer.release.release, problem),

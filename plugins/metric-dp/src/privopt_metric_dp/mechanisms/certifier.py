@@ -1,4 +1,4 @@
-"""The trusted code of metric DP: candidates are repaired and certified here, and bounds proved."""
+"""The trusted code of metric DP, which repairs and certifies candidates, and proves bounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.matrix.remap import remap_outputs
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof import Proof, prove
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = [
@@ -32,17 +32,17 @@ __all__ = [
 ]
 
 Candidate = Floats | MatrixRelease
-"""A matrix (N, K), which is repaired, or a release, which is used as it is if it satisfies the notion."""
+"""A matrix (N, K) to repair, or a release, which is used unchanged if it satisfies the notion."""
 
 
 @frozen(eq=False)
 class Dual:
-    """What a bound is proved from.
+    """Dual multipliers, from which a lower bound is proved.
 
     Attributes:
         multipliers: Multipliers of privacy rows.
-        over: The required pairs (S, 2) that they belong to, and their distances (S,); None for all.
-        bound: About what they prove; None if it is not known.
+        over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
+        bound: Approximate bound that the multipliers prove; None if unknown.
     """
 
     multipliers: Multipliers
@@ -64,13 +64,13 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """Repairs candidates into certified integers, and evaluates multipliers into proofs.
+    """Repairs candidates into certified integer weights, and proves lower bounds from multipliers.
 
     Attributes:
         data: The problem's data.
-        constraint: The notion of the mechanism and its method.
-        loss: Their utility loss.
-        context: How the problem is solved.
+        constraint: The privacy notion.
+        loss: The utility loss.
+        context: The solver, gap and limits of the run.
     """
 
     data: MetricData
@@ -79,23 +79,32 @@ class MatrixCertifier:
     context: SolveContext
 
     def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
-        """Make a certified release of a candidate, and evaluate its loss.
+        """Turn a candidate into a certified release; return its loss and the release.
 
         Raises:
-            CertificationError: No release satisfies the notion, or its loss cannot be evaluated.
+            CertificationError: The repair failed, or the loss cannot be evaluated.
         """
         release, details = self._certify_release(candidate), {}
         if release.repaired is not None:
             details["repair"] = release.repaired.details
         if self.data.remap:
+            # Renaming outputs is post-processing, so the repaired release keeps its guarantee.
             original, release = release, remap_outputs(release, self.loss, self.data)
             details["remap"] = {"loss_before": self.loss.state(original)[0], "loss_after": self.loss.state(release)[0]}
         value = self.loss.state(release)[0]
         if value is None or math.isnan(value):
             raise CertificationError("the release's objective could not be evaluated; nothing written")
+        # A search minimises, whatever the loss does.
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
+        """Return a release that satisfies the notion: the candidate itself, or else the repaired candidate.
+
+        Raises:
+            CertificationError: The repair failed.
+        """
+        # Integers that satisfy the notion are released unchanged. Only others are converted to doubles and repaired,
+        # which would change them even if they hold.
         if isinstance(candidate, MatrixRelease):
             if self.constraint.measure(candidate).holds:
                 return candidate
@@ -103,9 +112,14 @@ class MatrixCertifier:
         return self.constraint.repair(candidate, self.data, self.context)
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate multipliers exactly; return the bound that the proof states, and the proof."""
+        """Evaluate multipliers exactly; return the bound that they prove, and the proof.
+
+        Args:
+            proof: The multipliers that a solver offered.
+            value: The best certified loss, which no bound can exceed.
+        """
         assert isinstance(self.loss, ExpectedLoss)  # only searches with this loss offer bounds
-        with self.context.timed("verify"):
+        with self.context.time_phase("verify"):
             evaluated, bound = prove(
                 proof.multipliers,
                 self.data,
@@ -120,10 +134,17 @@ class MatrixCertifier:
 
 
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
-    """Return the view of a search for a solver of ``Instance.of(data)``.
+    """Return an adapter through which a solver of ``Instance.of(data)`` makes offers to a search.
 
-    The instance has a smaller epsilon and distances that are rounded down; bounds are evaluated without either.
+    The instance has a slightly smaller epsilon and rounded-down distances. The adapter scales multipliers, because
+    bounds are evaluated with the exact ones.
+
+    Args:
+        data: The problem's data.
+        offers: The search, which receives bounds over the pairs ``data.needed``.
     """
-    lengths, solved_epsilon = data.needed[1], Instance.solved(data.epsilon)
+    lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
+    # By how much the log-ratios that bounds are evaluated with exceed those of the instance. Multipliers that are not
+    # scaled down for it would prove little where eps d is large (`Multipliers.freer`).
     gain = float(data.epsilon) * data.metric.upper_distances(lengths) - solved_epsilon * lengths
     return offers.through("", lambda z: z, lambda multipliers: Dual(multipliers.freer(gain), data.needed))

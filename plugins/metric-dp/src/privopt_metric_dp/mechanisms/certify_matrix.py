@@ -1,4 +1,4 @@
-"""Measure any probability matrix, and make a certified release from it (``privopt certify``)."""
+"""Measure the privacy of any probability matrix, and make a certified release from it (``privopt certify``)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ from privopt.declare.schema import File, share
 from privopt.declare.toml_text import to_toml
 from privopt.errors import Fault, InputError, StoppedError, UsageError
 from privopt.execution.clock import Clock, clock, limit
-from privopt.execution.memory import GB, available, resident
-from privopt.files.sizes import loading
+from privopt.execution.resources import GB, available, resident
+from privopt.files.archive import loading
 from privopt.interfaces import SolveContext
 from privopt.registry import registry
-from privopt.run.options import Options
 from privopt.run.solve import SolveOutcome
 from privopt.run.solve import solve as solve_into
-from privopt.run.task import read_problem
+from privopt.run.task import Options, read_problem
 from privopt.search.incumbent import Incumbent
 from privopt.search.run_search import run_search
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
@@ -41,34 +40,36 @@ from privopt_metric_dp.proof import Proof
 __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 
 GIVEN: Final = "given"
-"""The mechanism, its table, and where its details stand."""
+"""Name of the mechanism for given matrices, of its table in problem files, and of its details in results."""
 MEASURED: Final = "repair"
 BOUNDED: Final = "bounded"
 SEARCH_TIME_SHARE: Final = 0.9
-"""Share of the time in which a bound is looked for; the rest is left to its proof."""
+"""Share of the remaining time for the search for a bound. The rest is reserved for the proof."""
 MATRIX_COPIES: Final = 5
-"""Of the matrix's size that measuring takes: it, its bytes, costs, costs times prior, weights."""
+"""Number of arrays of the matrix's size in a measurement: matrix, file bytes, costs, costs times prior, weights."""
 
 
 @frozen(kw_only=True)
 class CertifiedMatrix:
-    """What a matrix satisfies, exactly.
+    """The guarantee and the loss of a matrix, measured exactly.
 
     Attributes:
-        epsilon: the least, over the pairs that the problem requires, rounded up to a double; infinite if none is
-            enough. It may be above ``asked``, a double that is rounded to the nearest, although the problem's is kept.
-        asked: the problem's.
-        holds: whether it is at most that, decided exactly.
-        pair: records where it is reached, the likelier first; None where all required rows are equal.
-        output: the output where.
-        loss: expected, of the matrix itself.
-        lower_bound: on the loss of every mechanism that satisfies the problem's epsilon, proved; None where it was not
-            asked for.
-        unit: of epsilon.
-        loss_unit: of the loss and the bound.
-        over: what it was compared over, in words: exact distances, or what encloses them.
-        stopped: whether a limit ended the search for the bound early.
-        problem: with the matrix next to it: what ``privopt.solve("given", ...)`` makes a certified release of.
+        epsilon: Smallest epsilon that the matrix satisfies over the required pairs, rounded up to a double; infinite if
+            no epsilon is enough. It may exceed ``asked``, which is rounded to nearest, even if ``holds`` is true.
+        asked: Epsilon of the problem, as the nearest double.
+        holds: Whether the matrix satisfies the problem's epsilon, decided exactly.
+        pair: Ids of the two records that attain ``epsilon``, the one with the larger probability first; None if all
+            required rows are equal.
+        output: Id of the output that attains ``epsilon``; None if all required rows are equal.
+        loss: Expected loss of the matrix itself.
+        lower_bound: Proved lower bound of the loss of every mechanism that satisfies the problem's epsilon; None if no
+            bound was requested.
+        unit: Unit of epsilon.
+        loss_unit: Unit of the loss and of the bound.
+        over: Description of the distances that were compared; "" for regions and for notions other than metric DP.
+        stopped: Whether a limit ended the search for the bound early.
+        problem: The problem extended by the file of the matrix. ``privopt.solve("given", ...)`` makes a certified
+            release of it.
     """
 
     epsilon: float
@@ -85,12 +86,12 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of ``privopt certify --json``, infinite numbers not yet as "inf"."""
+        """Return the JSON object of ``privopt certify --json``, in which infinite numbers are still floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
     def sentences(self) -> list[str]:
-        """Return the findings in words."""
+        """Return sentences on the least epsilon, whether the requested epsilon holds, the loss and the bound."""
         min_epsilon, target = self._format_epsilons()
         satisfied = "no epsilon at all" if self.epsilon == np.inf else f"epsilon {min_epsilon} {self.unit}"
         where = "" if self.pair is None else f", reached by {self.pair[0]} against {self.pair[1]} at {self.output}"
@@ -102,10 +103,10 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}{tail}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Format both epsilons with enough digits that they differ if the one asked for is not satisfied.
+        """Return the least and the requested epsilon as texts, which differ if the requested epsilon is not satisfied.
 
-        If it is satisfied, it is at least the least one. The two doubles may not show that: one is rounded up, one to
-        the nearest.
+        If the requested epsilon is satisfied, it is at least the least one. The two doubles may not show this, because
+        one is rounded up and the other to nearest.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -113,7 +114,7 @@ class CertifiedMatrix:
 
 
 def _all_digits(number: float) -> str:
-    """Format a double with the digits that distinguish it from every other."""
+    """Format a double with enough digits to distinguish it from every other double."""
     return repr(number).removesuffix(".0")
 
 
@@ -125,7 +126,7 @@ def certify(
     time_limit: float | None = None,
     progress: Callable[..., object] | None = None,
 ) -> CertifiedMatrix:
-    """Return the least epsilon that a matrix keeps over the pairs that a problem requires, exactly.
+    """Measure exactly the smallest epsilon that a matrix satisfies over the required pairs of a problem.
 
     >>> import privopt as po
     >>> places = po.grid(rows=1, cols=2, cell_km=1)
@@ -135,17 +136,17 @@ def certify(
     (False, ('r0c0', 'r0c1'), 1.098612)
 
     Args:
-        matrix: (N, K) probabilities, each row meant over its exact sum, or uint64 weights whose rows sum to 2**63;
-            or a ``.npy`` file of either.
-        problem: in memory, or a problem file of a mechanism over places.
-        gap: solve for a lower bound on the loss to this relative gap; None for no bound.
-        time_limit: seconds for everything, or None.
-        progress: as in :class:`privopt.run.options.Options`.
+        matrix: (N, K) probabilities, whose rows are divided by their exact sums, or uint64 weights whose rows sum to
+            2**63; or the path of a ``.npy`` file with either.
+        problem: A problem in memory, or the path of a problem file of a mechanism over places.
+        gap: Relative gap to which a lower bound of the loss is computed; None for no bound.
+        time_limit: Limit in seconds for the whole call; None for no limit.
+        progress: See :class:`privopt.run.task.Options`.
 
     Raises:
-        UsageError: an object of another kind, such as a DataFrame.
-        InputError: the matrix or the problem will not do: a line a fault.
-        StoppedError: it does not fit into memory, or the limit came first.
+        UsageError: An argument has an unsupported type, such as a DataFrame.
+        InputError: The matrix or the problem has errors. Each error is one fault.
+        StoppedError: The work does not fit into memory, or the time limit has passed.
     """
     for name, value, kinds, expectation in (
         ("matrix", matrix, (np.ndarray, PathLike, str), "an array, or the path of a .npy file"),
@@ -154,25 +155,27 @@ def certify(
         if not isinstance(value, kinds):
             raise UsageError(f"{name} must be {expectation}, got {type(value).__name__}")
     source = (
-        problem.source if isinstance(problem, Problem) else File.read(Path(problem), wanted="a problem file in TOML")
+        problem.source
+        if isinstance(problem, Problem)
+        else File.read(Path(problem), expectation="a problem file in TOML")
     )
     if isinstance(matrix, np.ndarray):
         file = File(name="matrix.npy", path=None, kept=npy_bytes(matrix))
     else:
-        file = File.read(Path(matrix), wanted="a .npy of probabilities or uint64 weights")
+        file = File.read(Path(matrix), expectation="a .npy of probabilities or uint64 weights")
     return measure(file, source, Options(gap=gap, time_limit=time_limit, progress=progress))  # type: ignore[arg-type]
 
 
 def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
-    """See :func:`certify`.
+    """Measure the matrix in a file; see :func:`certify`.
 
     Args:
-        matrix: a ``.npy`` file.
-        source: the problem file.
-        options: of these gap (None for no bound), time_limit, memory, solver and progress.
+        matrix: The ``.npy`` file.
+        source: The problem file.
+        options: Only gap (None for no bound), time_limit, memory, solver and progress are used.
 
     Raises:
-        UsageError: no such solver, or a gap that is none.
+        UsageError: The solver is unknown, or the gap is out of range.
     """
     if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
@@ -183,7 +186,16 @@ def measure(matrix: File, source: File, options: Options) -> CertifiedMatrix:
 
 
 def _measure_given(problem_file: File, name: str, options: Options) -> CertifiedMatrix:
-    """Measure a matrix; bound its loss in the time that is left."""
+    """Measure the matrix of a problem. If a gap is requested, bound the loss in the remaining time.
+
+    Args:
+        problem_file: The problem file with a table ``[given]`` that names the matrix.
+        name: Name of the original problem file, for messages.
+        options: Options of :func:`measure`.
+
+    Raises:
+        StoppedError: The arrays do not fit into memory.
+    """
     mechanism = Given()
     context = SolveContext(
         method=MEASURED,
@@ -192,11 +204,12 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
-    with loading(context.need):
+    with loading(context.require_memory):
         declared = read_problem(mechanism, problem_file)
         assert isinstance(declared, GivenProblem)  # the mechanism's own class
         problem = mechanism.load(declared, name)
     data, (records, outputs) = problem.data, problem.data.shape
+    # 8 bytes for each double, and 40 for each pair: two indices, a distance and temporary arrays.
     needed = 8.0 * MATRIX_COPIES * records * outputs + 40.0 * data.most_pairs
     if needed > context.free_memory:
         raise StoppedError(
@@ -216,6 +229,8 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         pair=None if figures["pair"] is None else tuple(figures["pair"]),
         output=figures["output"],
         loss=figures["loss"],
+        # A matrix that holds is one of those that the bound is on, so its loss is at least the bound. The two doubles,
+        # which are rounded in different ways, may not show it.
         lower_bound=bound if bound is None or not figures["holds"] else min(bound, figures["loss"]),
         unit=f"per {data.unit}",
         loss_unit=data.loss_unit,
@@ -228,7 +243,17 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
 def _search_bound(
     mechanism: Given, problem: MetricInstance[GivenProblem], context: SolveContext, loss: float
 ) -> tuple[float | None, bool]:
-    """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search."""
+    """Return a proved lower bound at the problem's epsilon, and whether a limit ended the search.
+
+    Args:
+        mechanism: The mechanism "given".
+        problem: The loaded problem.
+        context: The solver, gap and limits of the search.
+        loss: Loss of the given matrix, in the problem's unit.
+
+    Raises:
+        InputError: The notion is not metric DP. Bounds are proved for metric DP only.
+    """
     privacy = mechanism.privacy(problem, BOUNDED)
     if not isinstance(privacy, MetricDP):
         expectation = "metric DP, of which bounds are known, or no --gap"
@@ -236,12 +261,15 @@ def _search_bound(
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
+    # Solvers make offers through this view, which drops their matrices, because only the given one is of interest.
     bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
+    # This view passes on no candidates, so its gap is that between the solvers' own mechanisms and their bounds.
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     answer = run_search(
         partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
+        # The given loss is the only candidate. Without one that certifies, run_search would raise.
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
     return answer.bound, answer.stopped
@@ -249,39 +277,46 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """Certifies the loss of a given matrix as it is, because only bounds are searched for."""
+    """Certifies the loss of a given matrix unchanged, for a search that only improves the bound."""
 
     certifier: MatrixCertifier
 
     def certify(self, candidate: float) -> tuple[float, float]:
-        """Return the given loss."""
+        """Return the loss of the given matrix, both as the certified value and in place of a release."""
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Prove a bound as for any mechanism."""
+        """Evaluate multipliers exactly; return the bound and its proof."""
         return self.certifier.prove(proof, value)
 
 
 def repair(certified: CertifiedMatrix, out: Path, options: Options) -> SolveOutcome:
-    """Write a certified release made from a measured matrix: as it is where it holds, else repaired.
+    """Write a certified release of a measured matrix. The matrix is repaired unless it satisfies epsilon.
 
     Args:
-        certified: what :func:`measure` said of it.
-        out: folder to write.
-        options: as ``privopt solve`` takes them; with a gap the folder has a bound, and its proof.
+        certified: Result of :func:`measure`.
+        out: Folder to write.
+        options: Options of ``privopt solve``. With a gap, the release includes a bound and its proof.
 
     Raises:
-        PrivoptError: as ``privopt solve`` would end; nothing was written.
+        PrivoptError: The solve failed. Nothing was written.
     """
     method = MEASURED if options.gap is None else BOUNDED
     return solve_into(GIVEN, certified.problem.source, out, evolve(options, method=method))
 
 
 def with_matrix(source: File, matrix: File) -> File:
-    """Return a problem with a matrix in its table ``[given]``.
+    """Add a matrix to a problem, in a table ``[given]``.
+
+    Args:
+        source: The problem file.
+        matrix: The file of the matrix.
+
+    Returns:
+        The extended problem. If the TOML cannot be read, the problem itself, whose reader reports the error later.
 
     Raises:
-        InputError: it has such a table.
+        InputError: The problem has a table ``[given]`` already.
     """
     text = source.contents.decode("utf-8-sig", "replace")
     try:
@@ -292,6 +327,7 @@ def with_matrix(source: File, matrix: File) -> File:
         expectation = "no such table (the matrix is the file named beside the problem)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
+    # The file must not take the name of one that the problem uses. Names are matched as they are escaped in TOML.
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
     new_text = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"

@@ -1,16 +1,18 @@
-"""Const-opt: a linear program near the record, the exponential form beyond a radius (Imola et al., UAI 2022).
+"""Const-opt: a linear program within a radius, and an exponential form beyond it (Imola et al., UAI 2022).
 
-Entries of output k within the radius are variables; all others are tied: z_ik = sum_f y_fk g_fik, with weights
-y_fk >= 0 that all records share and forms g_f that keep every required pair by themselves, column by column:
+An entry z_ik is a free variable if output k is within the radius of record i. All other entries are tied: z_ik =
+sum_f y_fk g_fik, with weights y_fk >= 0 that all records share, and forms g_f. Each column of a form satisfies every
+required pair:
 
-- full: g_ik = exp(-eps d_ik), by the triangle inequality. The better form by far where eps times the distance
-  between records is not small; but no weights need exist that make the rows sum to one.
-- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights 1 it is a
-  mechanism already, so the program always has a solution. But for STEEPEST
-  its optimum is never worse than the exponential mechanism; what is released never is, for that is offered too.
+- full: g_ik = exp(-eps d_ik), by the triangle inequality. This form is much better unless eps times the distance
+  between records is small. However, there may be no weights that make the rows sum to one.
+- half: g_ik = exp(-eps d_ik / 2) / sum_l exp(-eps d_il / 2), the exponential mechanism. With weights 1 this form is a
+  mechanism itself, so the program always has a solution. The optimum is never worse than the exponential mechanism,
+  apart from the entries that STEEPEST cuts off. The release is never worse, because the exponential mechanism is
+  offered too.
 
-Weighted sums of forms keep the pairs too, so both are offered at once. Two tied entries of a column need no row
-then, and a free entry needs two: all its tied neighbours together bound it from above and from below.
+Weighted sums of forms satisfy the pairs as well, so the program uses both forms at once. Two tied entries of a column
+need no privacy row. A free entry needs two: one bounds it from above by all of its tied neighbours, one from below.
 """
 
 from __future__ import annotations
@@ -43,22 +45,25 @@ __all__ = [
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
 STEEPEST = math.log(1e9)
-"""Exponent at which the factor of a tied weight in a row from above ends: the row is tightened, by mass of 1e-9."""
+"""Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
+replaced by 1e9, which tightens only rows whose weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""Tied mass up to this is omitted from rows' sums: solvers take it for 0 next to 1, and repair restores the sums."""
+"""Largest tied mass that is omitted from row sums. Solvers treat it as 0, and the repair restores the sums."""
 
 
 @frozen(kw_only=True, eq=False)
 class TiedForm:
-    """The arrays of a const-opt model. N records, K outputs, F forms.
+    """The arrays of a const-opt model with N records, K outputs and F forms.
 
     Attributes:
-        free: (N, K) entries that are variables.
-        exponents: (F, N, K) log g_fik, shifted for each form and output so that the greatest tied one is 0: a
-            weight is the greatest tied probability that it makes.
-        above: (F, N, K) a free entry is at most sum_f exp(above) y_f; inf where no tied record is near.
-        below: (F, N, K) a free entry is at least sum_f exp(below) y_f; -inf where no tied record is near.
-        rows: (R, 3) records i, j and output k, both entries free: z_ik <= exp(eps d_ij) z_jk.
+        free: (N, K) whether an entry is a variable. The other entries are tied: sums of forms times weights.
+        exponents: (F, N, K) log g_fik, shifted for each form and output so that the largest tied exponent is 0. A
+            weight is then the largest tied probability that its form contributes to the output.
+        upper_exponents: (F, N, K) exponents u such that a free entry is at most sum_f exp(u_f) y_f; inf if no required
+            pair joins the record to a tied entry.
+        lower_exponents: (F, N, K) exponents l such that a free entry is at least sum_f exp(l_f) y_f; -inf if no
+            required pair joins the record to a tied entry.
+        rows: (R, 3) records i, j and output k with two free entries, which satisfy z_ik <= exp(eps d_ij) z_jk.
     """
 
     free: npt.NDArray[np.bool_]
@@ -69,7 +74,7 @@ class TiedForm:
 
     @property
     def forms(self) -> Floats:
-        """(F, N, K) g_fik, 0 where the entry is free."""
+        """(F, N, K) the scaled forms g_fik of tied entries; 0 for free entries."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
@@ -79,17 +84,17 @@ class TiedForm:
 
 
 def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pair_distances: Floats) -> TiedForm:
-    """Return the free variables of const-opt, how the others depend on them, and the remaining rows.
+    """Return the arrays of a const-opt model: free entries, forms of tied entries, and privacy rows.
 
     Args:
-        distances: (N, K) from records to outputs; where they break the triangle inequality with a pair, the
-            greatest smaller ones that keep it make the forms (shortest paths over the pairs).
-        epsilon: per unit of distance.
-        radius: entries at a distance of at most this are free (`<=` on the doubles).
-        pairs, pair_distances: (P, 2), (P,) required pairs, or as many of them as imply the others.
+        distances: (N, K) distances from records to outputs. If they violate the triangle inequality with a pair, the
+            forms use the largest smaller distances that satisfy it (shortest paths over the pairs).
+        epsilon: Epsilon per unit of distance.
+        radius: Entries at a distance of at most the radius are free (`<=` on the doubles).
+        pairs, pair_distances: Required pairs (P, 2) and their distances (P,), or a subset that implies the others.
 
     Raises:
-        InputError: a record that reaches no output.
+        InputError: A record reaches no output.
     """
     d = np.asarray(distances, dtype=np.float64)
     lost = np.flatnonzero(np.isinf(d).all(axis=1))
@@ -98,17 +103,24 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         raise InputError(faults)
     free = d <= radius
     exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
+    # Scaled so that the largest tied entry of each form and output is 1. A weight is then of the size of a probability,
+    # not of exp(eps d), which solvers would round.
     max_exponents = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
     exponents = exponents - np.where(np.isfinite(max_exponents), max_exponents, 0.0)
     upper_exponents, lower_exponents = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
     row_blocks = []
     for part in slices(len(pairs), d.shape[1], _BLOCK):
+        # Each pair gives two rows, one for each direction.
         for i, j in (pairs[part].T, pairs[part, ::-1].T):
+            # Largest log ratio of the two rows.
             budget = epsilon * pair_distances[part]
             row, k = np.nonzero(free[i] & free[j])
             row_blocks.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])
             for f in range(len(exponents)):
+                # z_jk is tied, so z_ik <= exp(budget) z_jk and z_ik >= exp(-budget) z_jk bound the free entry by the
+                # weights. The smallest of the upper and the largest of the lower factors implies those of all tied
+                # neighbours.
                 reach = exponents[f, j[row], k]
                 np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + reach)
                 np.maximum.at(lower_exponents[f], (i[row], k), reach - budget[row])
@@ -123,17 +135,26 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
 
 
 def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
-    """Return the program in the modelling language, over `privopt_metric_dp.problem.data.MetricData`."""
+    """Return the linear program in the modelling language.
+
+    The variables are the free entries z (N, K) and the weights y (F, K) of the forms, which give the tied entries.
+
+    Args:
+        form: The arrays of the model.
+        data: The problem's data.
+    """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model, exp, total
 
     m = Model("const-opt")
     X, Y, F = IndexSet("X", data.records.ids), IndexSet("Y", data.outputs.ids), IndexSet("F", FORMS)
     i, j, k, f = Index("i", X), Index("j", X), Index("k", Y), Index("f", F)
     z = m.variable("z", X, Y, lower=0, upper=np.where(form.free, 1.0, 0.0))
+    # A weight is fixed to 0 if all entries of its output are free.
     tied = (~form.free).any(axis=0)
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
     c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE_MASS, forms, 0.0))
+    # The loss counts all tied mass; only the row sums omit what a solver takes for 0.
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)
@@ -141,8 +162,10 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     if len(form.rows):
         row = Le(z[i, k], exp(float(data.epsilon) * d[i, j]) * z[j, k])
         m.require("geo-ind", row, forall=(i, j, k), where=form.rows)
+    # Free entries with a tied neighbour; these are the same for all forms.
     bound = np.argwhere(np.isfinite(form.upper_exponents[0]))
     if len(bound):
+        # A smaller factor makes the upper bound stricter, so the cap may increase the loss but never weakens privacy.
         upper_factors = m.param(
             "up", np.where(np.isfinite(form.upper_exponents), np.exp(np.minimum(form.upper_exponents, STEEPEST)), 0.0)
         )
@@ -153,25 +176,39 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
 
 
 def const_opt_bytes(data: MetricData, radius: float) -> float:
-    """Estimate the bytes that the program takes, its solver's copy in another process included."""
+    """Estimate the memory in bytes for the linear program and the solver's copy in another process.
+
+    Args:
+        data: The problem's data.
+        radius: Radius of free entries, in units of distance.
+    """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
+    # A pair has four coefficients for each output at which its entries are free, as the mean over all records estimates
+    # it; the rest grows with the matrix.
     near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
 
 def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> Matrix:
-    """Solve const-opt's program by CBC or HiGHS.
+    """Solve const-opt's linear program by CBC or HiGHS.
+
+    Args:
+        data: The problem's data.
+        radius: Entries of outputs within this distance of the record are free variables.
+        context: The solver, gap and limits of the run.
 
     Raises:
-        OutOfTime: the time limit came before anything feasible.
-        SolverError: the solver died or lied.
+        OutOfTime: The time limit passed before a feasible solution was found.
+        SolverError: The solver crashed, or its answer violates the rows.
     """
     from privopt_metric_dp.mechanisms.optimal_lp import by_any_solver
 
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
+        """Build the program, check the time limit, and solve the program by one solver."""
+        # Each check raises OutOfTime if the time limit came before what it names.
         check("the program was made")
         model = const_opt_model(form, data)
         check("the program was solved")
@@ -196,8 +233,15 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
 
 def _form_exponents(d: Floats, epsilon: float) -> Floats:
+    """Return (2, N, K) the logarithms of the forms "full" and "half".
+
+    Args:
+        d: (N, K) distances from records to outputs.
+        epsilon: Epsilon per unit of distance.
+    """
     full = -epsilon * d
     half = 0.5 * full
     max_half = half.max(axis=1, keepdims=True)
+    # The largest exponent is factored out of the sum, which would otherwise underflow to 0 at large eps d.
     normalised = half - max_half - np.log(np.exp(half - max_half).sum(axis=1, keepdims=True))
     return np.stack([full, normalised])

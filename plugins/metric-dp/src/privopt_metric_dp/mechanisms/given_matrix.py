@@ -1,4 +1,4 @@
-"""Matrices from other programs: read unchanged, measured exactly, and turned into certified releases."""
+"""Matrices from other programs, which are read unchanged, measured exactly and turned into certified releases."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["Given", "GivenMatrix", "GivenProblem"]
 
 ROW_SUM: Final = 1e-6
-"""Rows of doubles may miss 1 by so much: what solvers leave."""
+"""Largest accepted difference of a row sum from 1, for doubles. Solvers leave differences of about this size."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -42,21 +42,23 @@ class GivenMatrix:
     """A matrix from another program, unchanged.
 
     Attributes:
-        values: (N, K) doubles, whose rows over their exact sums are meant, or uint64 weights that sum to 2**63.
+        values: (N, K) uint64 weights whose rows sum to 2**63, or doubles. The probabilities of a row of doubles are the
+            doubles divided by the exact sum of the row.
     """
 
     values: NDArray[Any] = field(repr=False)
 
     @classmethod
     def read(cls, file: File, shape: tuple[int, int]) -> Self:
-        """Read a ``.npy`` file and look at every number of it.
+        """Read a ``.npy`` file and check every number in it.
 
         Args:
-            file: of doubles (other floats and whole numbers that are exact doubles too), or of uint64 weights.
-            shape: (N, K).
+            file: Doubles (or floats and integers of at most 64 bits, which are converted), or uint64 weights.
+            shape: The expected shape (N, K).
 
         Raises:
-            InputError: a line a fault: no such array, NaN, negative or infinite entries, rows that do not sum up.
+            InputError: The shape or type is wrong, an entry is NaN, negative or infinite, or a row has a wrong sum.
+                Each error is one fault.
         """
         expectation = f"a .npy of probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         try:
@@ -67,10 +69,15 @@ class GivenMatrix:
 
     @classmethod
     def of(cls, array: NDArray[Any], shape: tuple[int, int], name: str = "matrix") -> Self:
-        """Look at every number of an array in memory.
+        """Check every number of an array in memory, and convert it to doubles unless it holds uint64 weights.
+
+        Args:
+            array: The matrix.
+            shape: The expected shape (N, K).
+            name: Name of the matrix in the faults.
 
         Raises:
-            InputError: as :meth:`read`, faults in the name given; one alone for a transposed matrix.
+            InputError: See :meth:`read`; faults use ``name``. A transposed matrix is a single fault.
         """
         expectation = f"probabilities or uint64 weights, {shape[0]} records x {shape[1]} outputs"
         if array.shape != shape:
@@ -85,6 +92,7 @@ class GivenMatrix:
         else:
             raise InputError([Fault(name, "", f"values of type {array.dtype}", expectation)])
         faults = _row_faults(values, name)
+        # A square matrix that was transposed would have a fault in nearly every row: name the one mistake instead.
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
             faults = [Fault(name, "", turned, f"{expectation}, a row for each record")]
@@ -93,7 +101,7 @@ class GivenMatrix:
 
     @property
     def exact(self) -> bool:
-        """Whether it is integer weights already."""
+        """Whether the values are integer weights."""
         return self.values.dtype == np.uint64
 
     @cached_property
@@ -103,33 +111,35 @@ class GivenMatrix:
 
     @cached_property
     def weights(self) -> Unsigned:
-        """(N, K) integers that sum to 2**63: themselves, or the nearest."""
+        """(N, K) integer weights whose rows sum to 2**63: the values themselves, or rounded doubles."""
         return self.values if self.exact else read_only(round_to_weights(self.values))
 
     @property
     def rows(self) -> Floats:
-        """(N, K) doubles near the probabilities."""
+        """(N, K) probabilities in doubles, for solvers and the repair."""
         return self.values / TOTAL if self.exact else self.values
 
     def measure_epsilon(
         self, data: MetricData, privacy: MatrixConstraint | None = None, report: Callable[[str], object] | None = None
     ) -> LeastEpsilon:
-        """Return the least epsilon that it keeps over the required pairs of a problem, and where.
+        """Return the smallest epsilon that the matrix satisfies over the required pairs, and the pair that attains it.
 
-        Doubles are measured unchanged, over exact distances. For a region, or a notion other than metric DP, their
-        weights are measured, as the certificate does.
+        Doubles are measured unchanged, over exact distances. For a region, or a notion other than metric DP, the
+        rounded weights are measured instead, as in a certificate.
 
         Args:
-            data: the problem's.
-            privacy: the problem's notion; metric DP where None.
-            report: called with what is being done, in words.
+            data: The problem's data.
+            privacy: The problem's notion; None for metric DP.
+            report: Called with a description of each step.
         """
         if privacy is not None and not isinstance(privacy, MetricDP):
             certificate = privacy.measure(MatrixRelease.over(data, self.weights, along_paths=privacy.along_paths))
             worst = math.inf if certificate.worst is None else certificate.worst
             return LeastEpsilon(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
-            pairs, distances = data.required  # others than those of data.standing follow from these in doubles alone
+            # All required pairs, because those that data.standing omits are implied by rounded distances, while the
+            # distances here are exact.
+            pairs, distances = data.required
             exact = ExactDistances(
                 above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
             )
@@ -137,6 +147,7 @@ class GivenMatrix:
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )
         region_certificate = certify_everywhere(self.weights, data.region, data.epsilon)
+        # A certificate that fails by little can round to the allowed epsilon. What is stated must exceed it.
         worst = (
             region_certificate.worst
             if region_certificate.holds
@@ -152,20 +163,30 @@ class GivenMatrix:
         )
 
     def loss(self, data: MetricData) -> float:
-        """Return the expected loss under a problem's prior, in its unit."""
-        return ExpectedLoss.of(data).expected(self.values, self.sums)
+        """Return the expected loss under a problem's prior, in the problem's unit of loss."""
+        return ExpectedLoss.of(data).loss_of_rows(self.values, self.sums)
 
 
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
-    """Return a fault for each entry that is not a probability; of rows without such, for each sum that is not 1."""
+    """Return a fault for each entry that is not a probability, and for each other row with a wrong sum.
+
+    Args:
+        values: (N, K) doubles, whose rows must sum to 1 up to ``ROW_SUM``, or uint64 weights with sums of 2**63.
+        name: Name of the matrix in the faults.
+
+    Returns:
+        At most 100 faults of each kind for doubles, so that a matrix of garbage does not fill the memory with faults.
+    """
     if values.dtype == np.uint64:
         wrong_rows = rows_with_wrong_sum(values).tolist()
         return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong_rows]
+    # Written as a negation, here and for the sums below, because every comparison with NaN is false.
     is_invalid = ~(values >= 0) | ~np.isfinite(values)
     faults = [
         Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
         for r, c in np.argwhere(is_invalid)[:100].tolist()
     ]
+    # Sums of invalid rows may be NaN or overflow; those rows are excluded.
     with np.errstate(invalid="ignore", over="ignore"):
         has_wrong_sum = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~is_invalid.any(axis=1)
     return faults + [
@@ -176,22 +197,23 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """Options of given."""
+    """Options of the mechanism given."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 
 
 @frozen(kw_only=True)
 class GivenProblem(MetricProblem):
-    """A metric problem, and a matrix for it."""
+    """A metric problem and the matrix to certify."""
 
     given: GivenTable = key(help="the matrix")
 
 
 class Given(MetricMechanism[GivenProblem]):
-    """A matrix made anywhere, repaired where it does not keep epsilon, certified.
+    """Mechanism that certifies a matrix from another program, and repairs it if it does not satisfy epsilon.
 
-    Weights that keep it are released as they are. The method "bounded" also solves for a lower bound on the loss.
+    Integer weights that satisfy epsilon are released unchanged. The method "bounded" also searches for a lower bound of
+    the loss.
     """
 
     problem_class = GivenProblem
@@ -199,16 +221,19 @@ class Given(MetricMechanism[GivenProblem]):
     kit = "privopt_metric_dp.kit.profiles:GIVEN"
 
     def check_problem(self, problem: MetricInstance[GivenProblem], method: str) -> None:
-        """Check also that the matrix is one of these records and outputs.
+        """Run the checks of the base class, then read and check the matrix.
 
         Raises:
-            InputError: it is not.
+            InputError: The matrix has a wrong shape, invalid entries or wrong row sums.
         """
         super().check_problem(problem, method)
         GivenMatrix.read(problem.declared.given.matrix, problem.data.shape)
 
     def matrix(self, problem: MetricInstance[GivenProblem], context: SolveContext) -> Matrix:
-        """Return the matrix unchanged, with the least epsilon that it satisfies."""
+        """Return the matrix unchanged. The details contain the least epsilon that it satisfies.
+
+        Integer weights are also returned as a release, which is published unchanged if it satisfies the notion.
+        """
         data = problem.data
         given_matrix = GivenMatrix.read(problem.declared.given.matrix, data.shape)
         privacy = self.privacy(problem, context.method)
@@ -226,7 +251,7 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the matrix; with the method "bounded" also bounds of structured solvers, without their mechanisms."""
+        """Offer the matrix and, for the method "bounded", the bounds of structured solvers but not their matrices."""
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         super().search(problem, incumbent, context)

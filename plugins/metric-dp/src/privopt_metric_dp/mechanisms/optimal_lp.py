@@ -1,33 +1,43 @@
-"""The optimal mechanism as its linear program, in the modelling language."""
+"""The mechanism ``optimal-lp``, which minimises the expected loss by the whole LP or by structured solvers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic
 
 from attrs import evolve
 
 from privopt import dsl
-from privopt.errors import SolverDiedError, SolverError
-from privopt.execution.clock import check
+from privopt.errors import CertificationError, SolverDiedError, SolverError
+from privopt.execution.clock import Clock, check, clock
+from privopt.execution.resources import GB
 from privopt.interfaces import SolveContext, UtilityLoss
+from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, add_reversed_pairs
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.answer import Matrix
+from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.mechanisms.certifier import MatrixOffers, instance_view
-from privopt_metric_dp.problem.data import MetricData
-
-__all__ = ["by_any_solver", "full_bytes", "optimal_model", "search_structured", "whole_program"]
+from privopt_metric_dp.problem.data import D, MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
+from privopt_metric_dp.proof import Proof
 
 BYTES_A_NUMBER: Final = 180.0
-"""Of a coefficient of the whole LP, here and in its solver's process together (tests/run/test_memory.py)."""
+"""Bytes per coefficient of the whole LP, in this process and the solver's together (tests/run/test_memory.py)."""
 
 
 def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease]) -> dsl.Model:
-    """Minimise the expected loss over the matrices that keep the required pairs (Bordenabe et al. 2014).
+    """Return the LP of the least expected loss over all matrices that satisfy the notion (Bordenabe et al. 2014).
 
-    If the notion is kept along paths, the model omits pairs that others imply exactly: the shortest paths over the
-    others are at most as long. The release is certified over all pairs.
+    Minimise sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy rows of the notion.
+
+    If the notion holds along paths (:attr:`MatrixConstraint.along_paths`), the model omits implied pairs: a path over
+    the other pairs is at most as long, in exact arithmetic. The release is certified over all pairs.
+
+    Args:
+        data: The problem's data.
+        privacy: The notion, which adds its rows to the model.
+        utility: The loss, which adds the objective.
     """
     from privopt.dsl import Eq, Index, IndexSet, Model, total
 
@@ -45,23 +55,32 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
 
 def full_bytes(data: MetricData) -> float:
-    """Estimate the bytes that the whole LP takes, its solver's copy in another process included."""
+    """Estimate the memory in bytes for the whole LP and the solver's copy in another process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
+    # A pair has two rows for each output, of two coefficients each.
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
 
 def whole_program(
     data: MetricData, privacy: MatrixConstraint, utility: UtilityLoss[MatrixRelease], context: SolveContext
 ) -> Matrix:
-    """Return the whole LP by CBC or HiGHS.
+    """Solve the whole LP by CBC or HiGHS.
+
+    Args:
+        data: The problem's data.
+        privacy: The notion.
+        utility: The loss.
+        context: The solver, gap and limits of the run.
 
     Raises:
-        OutOfTime: the time was over before anything feasible.
-        SolverError: the solver died or lied.
+        OutOfTime: The time limit passed before a feasible solution was found.
+        SolverError: The solver crashed, or its answer violates the rows.
     """
 
     def solve(how: SolveContext) -> Matrix:
+        """Build the model and solve it by one solver."""
         model = optimal_model(data, privacy, utility)
+        # Building a large model takes a while; the solver is not started if the time limit has come meanwhile.
         check("the model was made")
         how.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {how.solver}")
         return Matrix.of(model.solve(how.solver, gap=how.gap), data, how)
@@ -69,23 +88,29 @@ def whole_program(
     try:
         return by_any_solver(solve, context)
     except SolverError as error:
-        if not isinstance(privacy, MetricDP):  # the structured methods keep metric DP alone
+        if not isinstance(privacy, MetricDP):
+            # The structured methods solve for metric DP alone, so there is no other method to recommend.
             raise
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
 
 
 def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext) -> Matrix:
-    """Return the requested solver's answer; if that violates rows, the next registered one's.
+    """Return the requested solver's answer or, if that solver fails, the answer of another registered one.
+
+    Args:
+        solve: Solves a program with the solver that its context names.
+        context: The context with the requested solver.
 
     Raises:
-        SolverDiedError: it was killed from outside; the next one would only have to be killed too.
-        SolverError: the next one failed too, or no other is registered.
+        SolverDiedError: The solver's process was killed.
+        SolverError: The other solver failed too, or none is registered.
     """
     from privopt.backends.choose import names
 
     try:
         return solve(context)
     except SolverDiedError:
+        # The reason, such as a lack of memory, would also apply to the next solver.
         raise
     except SolverError as error:
         next_solver = next((name for name in names() if name != context.solver), None)
@@ -99,13 +124,105 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 
 
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
-    """Offer what one of the structured solvers finds, or the ladder of those that fit the problem (``auto``).
+    """Run one structured solver, or a sequence of all that apply to the problem (``auto``), and collect the offers.
+
+    In the sequence, later solvers can use the results of earlier ones.
+
+    Args:
+        data: The problem's data.
+        offers: Receives matrices and multipliers.
+        context: The run, whose free memory limits the solvers. ``offers`` has the gap.
+        method: Name of a structured solver, or "auto".
 
     Raises:
-        OutOfTime: the time was over.
-        SolverError: the method asked for does not apply; what to try instead is named.
+        OutOfTime: The time limit has passed. Earlier offers remain valid.
+        SolverError: The requested method does not apply. The message names alternatives.
     """
     from privopt_metric_dp.solvers.auto import search
     from privopt_metric_dp.solvers.instance import Instance
 
     search(Instance.of(data), instance_view(data, offers), lambda: context.free_memory, method)
+
+
+PRICED_PER_OUTPUT: Final = 6
+"""Largest number of priced records per output for a bound over all streets. Its program takes that much longer."""
+OVER_ALL: Final = 2.0
+"""Gap to which the program of this bound is solved, in multiples of the requested gap, since nobody requested it
+(5,000 nodes of Helsinki with 960 outputs, requested gap 2 %: 95 s to 4 %, and still 3.8 % after 220 s)."""
+CHOICE_TIME_SHARE: Final = 0.3
+"""Share of the remaining time in which outputs are chosen."""
+
+
+class Optimal(MetricMechanism[D], Generic[D]):
+    """Base class of mechanisms that minimise the expected loss, by the whole LP or by structured solvers."""
+
+    any_notion = frozenset({"full"})
+    falls_back = True
+
+    def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
+        """Solve the whole LP, with a variable for each record and output, and return its matrix."""
+        return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+
+    def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
+        """Solve the whole LP if it is requested and fits into memory; otherwise run the structured solvers."""
+        if context.method != "full":
+            search_structured(problem.data, incumbent, context, method=context.method)
+        # The structured solvers solve for metric DP alone: any other notion has only the whole LP, however large it is.
+        elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
+            super().search(problem, incumbent, context)
+        else:
+            incumbent.note(f"full ({full_bytes(problem.data) / GB:.2g} GB, too much)")
+            search_structured(problem.data, incumbent, context)
+
+
+class OptimalLP(Optimal[MetricProblem]):
+    """Mechanism with the least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
+
+    chooses = True
+
+    def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
+        """Choose the outputs that are used most by a rough solution for a sample of records."""
+        from privopt_metric_dp.solvers.choose_outputs import choose_outputs
+
+        time = Clock(CHOICE_TIME_SHARE * context.search_time.left, clock())
+        problem.choose(choose_outputs(problem.whole, search_time=time, progress=context.report))
+
+    def prove_over_all(
+        self, problem: MetricInstance[MetricProblem], release: MatrixRelease, context: SolveContext
+    ) -> tuple[Proof, float] | None:
+        """Prove a bound over mechanisms that may report any point of the streets.
+
+        This needs losses that are path lengths, and few crossings. Only crossings, dead ends and records that divide
+        long streets have multipliers; the other records lie on pieces of street between two of these
+        (docs/reference/proof.md, "Over all streets").
+
+        Returns:
+            The proof and its bound, or None.
+        """
+        from privopt_metric_dp.proof.make_proof import prove_over_streets
+        from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
+
+        data, loss = problem.data, self.utility(problem, context.method)
+        priced = priced_records(data, PRICED_PER_OUTPUT * len(data.outputs))
+        if priced is None or not isinstance(loss, ExpectedLoss):
+            return None
+        try:
+            with context.time_phase("solve"):
+                multipliers = solve_street_bound(
+                    data,
+                    priced,
+                    gap=OVER_ALL * context.gap,
+                    memory_limit=context.free_memory,
+                    seconds=context.search_time.left,
+                    progress=context.report,
+                )
+        except CertificationError:  # crossings that are not records
+            return None
+        if multipliers is None:
+            return None
+        # The stated loss, which the stated bound must not exceed by rounding.
+        value = loss.state(release)[0] or 0.0
+        with context.time_phase("verify"):
+            return prove_over_streets(
+                multipliers, priced, data, loss.weighted, value, gap=context.gap, memory_limit=context.free_memory
+            )

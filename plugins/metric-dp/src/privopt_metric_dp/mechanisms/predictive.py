@@ -1,4 +1,4 @@
-"""Prediction as a mechanism: an optimal matrix for fresh reports, and a private test whether the last is still good."""
+"""The mechanism ``predictive``: an optimal matrix for fresh reports, and a private test of the last report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ __all__ = ["Predictive"]
 
 
 class Predictive(MetricMechanism[PredictiveProblem]):
-    """Keep the last report while a private test says that it is good (PETS 2014, by the sparse vector technique)."""
+    """Mechanism that repeats the last report while a private test finds it good enough, and else draws a fresh one.
+
+    The mechanism follows Chatzikokolakis et al. (PETS 2014), but its tests use the sparse vector technique, so that any
+    number of tests before a fresh report costs the same epsilon.
+    """
 
     problem_class = PredictiveProblem
     falls_back = True
@@ -37,10 +41,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     )
 
     def load(self, declared: PredictiveProblem, file: str) -> MetricInstance[PredictiveProblem]:
-        """Return the problem.
+        """Load the problem, and check that the total budget is enough for a first report.
 
         Raises:
-            InputError: every fault.
+            InputError: The files have faults, or the total budget is below epsilon.
         """
         problem = super().load(declared, file)
         total, report = declared.predictive.total, Fraction(declared.privacy.epsilon)
@@ -52,29 +56,31 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     def search(
         self, problem: MetricInstance[PredictiveProblem], incumbent: MatrixOffers, context: SolveContext
     ) -> None:
-        """Offer the optimal matrix for fresh reports, by the structured solvers."""
+        """Run the structured solvers to offer the optimal matrix for fresh reports."""
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         search_structured(problem.data, incumbent, context)
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[PredictiveProblem]) -> MatrixRelease:
-        """Return the matrix, and the test's numbers."""
+        """Return the matrix for fresh reports together with the parameters of the test of the last report."""
         terms = problem.declared.terms(problem.data)
         prediction = Prediction.of(problem.data, terms)
         return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
-        """Return metric DP of fresh reports and of traces."""
+        """Return the notion of the problem, or if that is metric DP, metric DP of fresh reports and whole traces."""
         constraint, data = super().privacy(problem, method), problem.data
         return TraceDP.over(data, problem.declared.terms(data)) if isinstance(constraint, MetricDP) else constraint
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Add the cost of a stay to the meaning."""
+        """Return the sentences of the base class, and one on the cost of a segment that repeats one fresh report."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
+            # No test comes before the first report, so it costs its own epsilon alone; each later fresh report ends a
+            # segment.
             moves = (terms.total - terms.report) // terms.segment
             afford = f"; a total of {float(terms.total):g} is enough for the first report and {moves:,} more"
         return [
@@ -90,7 +96,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         method: str,
         recorded: Mapping[str, Any],
     ) -> Mapping[str, Any]:
-        """Return the distance that counts as good, and the mean of the noise on either side of it."""
+        """Return the distance up to which the last report is good, and the noise of the test, for result.json.
+
+        The noise of the threshold and of each test is stated by its mean, about 1 / epsilon.
+        """
         terms = problem.declared.terms(problem.data)
         return {
             "prediction": {

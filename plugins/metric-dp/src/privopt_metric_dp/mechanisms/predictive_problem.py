@@ -1,4 +1,4 @@
-"""Keys of the problem file of the mechanism predictive."""
+"""Keys of the mechanism predictive in the problem file."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from privopt_metric_dp.traces.prediction import Terms
 
 __all__ = ["PredictiveKeys", "PredictiveProblem"]
 
-_SHARE_PARTS = 8  # shares are few round numbers: no last bit of a distance shall decide
+# Epsilon is divided in eighths, so that the last bit of a distance does not change how it is divided.
+_SHARE_PARTS = 8
 
 
 @frozen(kw_only=True)
 class PredictiveKeys:
-    """Options of predictive; every epsilon is per unit of distance, as ``privacy.epsilon``, that of a fresh report."""
+    """Options of predictive. Every epsilon is per unit of distance. A fresh report has epsilon ``privacy.epsilon``."""
 
     good_within: Fraction | None = key(
         None,
@@ -49,13 +50,14 @@ class PredictiveKeys:
 
 @frozen(kw_only=True)
 class PredictiveProblem(MetricProblem):
-    """A metric problem, and how traces are reported."""
+    """A metric problem with the options of predictive."""
 
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the distance that the keys imply; data give what is omitted (ADR 16)."""
+        """Return the epsilons and the distance of the test; defaults depend on the data (ADR 16)."""
         report, keys = Fraction(self.privacy.epsilon), self.predictive
+        # The map is measured only if one of the two keys is omitted. Otherwise `part_epsilon` is not used.
         part_epsilon = (
             report * _part_of_epsilon(report, data)
             if keys.test_epsilon is None or keys.threshold_epsilon is None
@@ -72,13 +74,22 @@ class PredictiveProblem(MetricProblem):
 
 
 def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
-    """Share of a report's epsilon that threshold and tests get: the least from 1/2 with good_within on the map's scale.
+    """Return the share of a report's epsilon for the threshold and for each test.
 
-    That scale is how far one output for all is off, by the prior. A last report that is farther is worth nothing.
+    It is the smallest share from 1/2 to 1, in eighths, with which the default of ``good_within`` is at most the mean
+    distance of the records to the best single output; 1 if no share is large enough. A last report that is farther away
+    is no better than that output.
+
+    Args:
+        report: Epsilon of a fresh report, per unit of distance.
+        data: The problem's data.
     """
     distances = data.to_outputs if data.region is None else data.distance.to_outputs()
     is_finite = np.isfinite(distances)
     scale = float((data.prior @ np.where(is_finite, distances, distances[is_finite].max(initial=0.0))).min())
-    scale *= 1.0 + 2.0**-30  # even numbers meet the limit exactly, on every machine
+    # Round numbers, such as a grid of whole kilometres, can meet the limit exactly. The margin decides such a tie in
+    # the same way on every machine, whatever the last bits of the scale are.
+    scale *= 1.0 + 2.0**-30
     eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))
+    # 2 / report + 3 / (part report) <= scale, multiplied by the report's epsilon.
     return next((part for part in eighths if 2 + 3 / part <= report * Fraction(scale)), Fraction(1))

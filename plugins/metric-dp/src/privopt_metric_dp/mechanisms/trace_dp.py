@@ -1,4 +1,4 @@
-"""Metric DP over traces: the guarantee of a sequence of kept and renewed reports."""
+"""Metric DP over traces: the guarantee of a sequence of repeated and fresh reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 
 from attrs import evolve, frozen
 
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.interfaces import AGAIN, Certificate, Result
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import ARTEFACT as MATRIX
@@ -38,11 +38,11 @@ _READ = (
 
 @frozen(kw_only=True, eq=False)
 class TraceRelease(MatrixRelease):
-    """An obfuscation matrix for fresh reports, and the numbers of the test whether the last one is still good.
+    """An obfuscation matrix for fresh reports, and the parameters of the test of the last report.
 
     Attributes:
-        prediction: those numbers, which tests are drawn from as they are certified.
-        terms: what it costs; None where the problem was not read.
+        prediction: Parameters of the test. Sampling uses exactly the numbers that were certified.
+        terms: Epsilons of the parts of a segment; None if the problem was not read.
     """
 
     prediction: Prediction
@@ -56,17 +56,17 @@ class TraceRelease(MatrixRelease):
 
     @classmethod
     def read(cls, folder: Path, problem: MetricInstance[PredictiveProblem]) -> TraceRelease:
-        """Read both.
+        """Read mechanism.npz and prediction.npz.
 
         Raises:
-            InputError: one is missing or not of its form.
+            InputError: A file is missing or malformed.
         """
         fresh, prediction = MatrixRelease.load(folder / MATRIX), Prediction.read(folder)
         return cls.of(fresh, prediction=prediction, terms=problem.declared.terms(problem.data))
 
     @property
     def walker(self) -> Walker | None:
-        """Draws reports of traces."""
+        """The object that draws the reports of a trace; None if the terms are unknown."""
         if self.terms is None:
             return None
         return self.walks(weights=self.weights, prediction=self.prediction, terms=self.terms)
@@ -74,12 +74,12 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """epsilon-metric DP of fresh reports, and of whole traces in proportion to what their segments cost.
+    """Epsilon-metric DP of fresh reports, and metric DP of whole traces, whose epsilon is the sum of segment costs.
 
-    Proof: docs, Several reports, Prediction.
+    The proof is in docs/guide/repeated.md, "Prediction".
 
     Attributes:
-        terms: epsilons of the parts.
+        terms: Epsilons of the parts of a segment.
     """
 
     kind: ClassVar[str] = "trace-dp"
@@ -88,9 +88,15 @@ class TraceDP(MetricDP):
 
     @classmethod
     def over(cls, data: MetricData, terms: Terms) -> Self:
-        """Return the notion over a problem's required pairs."""
+        """Return the notion over a problem's required pairs, with the statement of its guarantee.
+
+        Args:
+            data: The problem's data.
+            terms: Epsilons of a fresh report, a threshold, a test and a segment, and the limits.
+        """
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
+        # Exact decimals or fractions, which verify compares; doubles would lose digits.
         texts = {name: exact_text(epsilon) for name, epsilon in parts.items()}
         texts["good_within"] = exact_text(terms.good_within)
         if terms.total is not None:
@@ -116,18 +122,21 @@ class TraceDP(MetricDP):
 
     @classmethod
     def keys(cls) -> None:
-        """Leave keys to metric DP, which the problem file names: mechanisms over traces claim this notion."""
+        """Declare no keys: problem files name metric DP, which mechanisms over traces replace by this notion."""
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State what one fresh report promises, and what each later one of a subject costs."""
+        """Return the guarantee of one fresh report and the cost of later reports, in sentences."""
         segment = result.guarantee.extra["traces"]["segment"]
         later = f"That is of one fresh report; each later one of a subject costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """Add the noise of tests, and that the time order of a table's rows is its owner's responsibility."""
+        """Return two lists of sentences: what verify checks of the guarantee, and what it does not check.
+
+        The sentences of metric DP are extended by the noise of tests, and by the public number and times of reports.
+        """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
         checked.append("The distance that counts as good and the width of the noise, against the problem.")
@@ -137,11 +146,13 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify fresh reports over the release's pairs, and the test's noise over all outputs; exact."""
+        """Certify exactly fresh reports over the release's pairs, and the noise of tests over all outputs."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
+        # A release without its test fails the certificate, since the guarantee of a trace rests on both.
         failures = release.prediction.failures(self.data, self.terms)
+        # In a region the rates alone decide; otherwise each pair and output is compared.
         tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,

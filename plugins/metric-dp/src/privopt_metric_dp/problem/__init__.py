@@ -1,1 +1,1 @@
-"""The metric problem: the keys of its file, and the arrays read from its files."""
+"""The metric problem: the keys of the problem file, and the arrays read from the files that it names."""

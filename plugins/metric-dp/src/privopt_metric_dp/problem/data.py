@@ -1,4 +1,4 @@
-"""Load the files of a metric problem once and check them, so that mechanisms work on arrays."""
+"""Load and check the files of a metric problem once, so that mechanisms work on arrays."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.declare.schema import File
 from privopt.declare.tables import Column, each_once, read_array, read_lines, read_table
 from privopt.errors import Fault, InputError, RegistryError
-from privopt_metric_dp.problem.declared import MetricProblem, Places
-from privopt_metric_dp.problem.kinds import MetricPrivacy, RegionVertices, Spaces, rounding
+from privopt_metric_dp.problem.declared import MetricPrivacy, MetricProblem, Places, RegionVertices, Spaces, rounding
 from privopt_metric_dp.problem.loss_over_region import Spread
 from privopt_metric_dp.problem.metric_data import MetricData
 from privopt_metric_dp.problem.read_points import read_points
@@ -23,7 +22,7 @@ from privopt_metric_dp.space.pairs import check_neighbours, farthest
 from privopt_metric_dp.space.places import Space, check_places, grid_points
 from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 
-__all__ = ["D", "MetricData", "MetricInstance", "load", "space_of"]
+__all__ = ["D", "MetricData", "MetricInstance", "load", "prior_of", "space_of"]
 
 T = TypeVar("T")
 
@@ -32,13 +31,22 @@ class _Gather:
     """Collects the faults of independent steps, so that one error names all of them."""
 
     def __init__(self, file: str) -> None:
+        """Create an empty collection; ``file`` is the name of the problem file, for messages."""
         self.file = file
         self.faults: list[Fault] = []
 
     def add_fault(self, where: str, got: str, expectation: str) -> None:
+        """Record a fault at a key of the problem file.
+
+        Args:
+            where: The key, such as "utility.kind".
+            got: The actual value.
+            expectation: The expected value.
+        """
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
+        """Run a step and return its result. If it raises an InputError, record the faults and return None."""
         try:
             return step()
         except InputError as error:
@@ -46,53 +54,77 @@ class _Gather:
             return None
 
     def stop_if_any(self) -> None:
+        """Raise one InputError with all recorded faults, if there are any."""
         if self.faults:
+            # Two steps that read the same file report the same fault.
             raise InputError(dict.fromkeys(self.faults))
 
 
 def load(problem: MetricProblem, file: str) -> MetricData:
     """Load and check all files of a metric problem.
 
+    Independent steps are all run before an error is raised, so that one error names many faults.
+
+    Args:
+        problem: The parsed problem file.
+        file: Name of the problem file, for messages.
+
     Raises:
-        InputError: The files have faults. All of them are named, except those that other faults hide.
+        InputError: The files have faults. The error names all of them, except faults that others hide.
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
-    spaces, vertices, ground = _read_spaces(problem, gather)
-    utility, records = problem.utility, vertices if ground is None else ground.records
-    prior = gather.run_step(lambda: prior_of(utility.prior, vertices))
+    # `records` are the vertices of the region if the guarantee holds at all of its points (privacy.everywhere): the
+    # declared records first, then the added vertices.
+    spaces, declared_records, ground = _read_spaces(problem, gather)
+    utility, records = problem.utility, declared_records if ground is None else ground.records
+    prior = gather.run_step(lambda: prior_of(utility.prior, declared_records))
     spread = None if ground is None else gather.run_step(lambda: _spread_people(problem, ground))
     gather.stop_if_any()
-    assert prior is not None  # gather stops where it is missing
+    assert prior is not None  # gather has raised an error if it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
+        # Every pair is required here, and one at an infinite distance would promise nothing.
         gather.run_step(lambda: _check_connected(metric, records, file))
-    warnings = gather.run_step(lambda: _compare_lengths(problem, vertices))
+    warnings = gather.run_step(lambda: _compare_lengths(problem, declared_records))
     choose_count = None if problem.outputs is None else problem.outputs.choose
     if choose_count is not None and choose_count > len(records):
         gather.add_fault(
             "outputs.choose", f"{choose_count:,} of {len(records):,} records", f"a number up to {len(records):,}"
         )
+    # Distances to outputs are known if the outputs are the records, or if the metric was given outputs of its own.
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
         gather.add_fault("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
-    if len(records) > len(vertices) and not utility.measures_outputs:
-        actual = (
-            f"{utility.kind}, losses of {len(vertices)} records, beside {len(records) - len(vertices)} added vertices"
-        )
+    # A loss from a file has no values for vertices that a region adds.
+    if len(records) > len(declared_records) and not utility.measures_outputs:
+        added_count = len(records) - len(declared_records)
+        actual = f"{utility.kind}, losses of {len(declared_records)} records, beside {added_count} added vertices"
         expectation = "a loss made of distances, or a split_km and nodes that add none"
         gather.add_fault("utility.kind", actual, expectation)
     unit = problem.distance.unit(records)
+    if problem.records.unit not in (None, unit):
+        actual = f"{problem.records.unit!r} beside distances in {unit} (distance.kind {problem.distance.kind})"
+        gather.add_fault("records.unit", actual, "distance.kind euclidean")
     loss_unit = utility.unit(unit)
     if utility.per_km is not None and loss_unit != "km":
         gather.add_fault("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
-    prior = np.concatenate([prior, np.zeros(len(records) - len(vertices))])
+    # Without a spread, people are at the declared records alone, and never at vertices that a region adds.
+    prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
-        return make_data(evolve(spaces, outputs=vertices.some(rows), own=False, metric=spaces.metric.towards(rows)))
+        """Return the data of the problem with the records ``rows`` (K,) as outputs."""
+        # The outputs are some of the records now, so distances to them are no longer those between all records.
+        outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
+        return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
 
     def make_data(spaces: Spaces) -> MetricData:
+        """Return the data for the given records and outputs.
+
+        Losses and the distances of a region are passed as functions and computed at the first request, because not
+        every command needs them.
+        """
         metric = spaces.metric
         return MetricData(
             records=records,
@@ -126,26 +158,44 @@ def load(problem: MetricProblem, file: str) -> MetricData:
 
 
 def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) -> Floats:
-    """Return the errors of the costs. In a region, costs are means: the largest error and 2^-40 are added."""
+    """Return upper bounds of the errors of costs. In a region, a cost is a mean over positions around a vertex.
+
+    Args:
+        errors: (N,) or (N, K) errors of the costs at the vertices.
+        cost: (N, K) the costs.
+        ground: The region with its vertices, or None.
+
+    Returns:
+        Without a region, the errors unchanged. In a region, the largest of all errors plus 2^-40 of each record's
+        largest cost, which covers the rounding of the means.
+    """
     return errors if ground is None else (rounding(cost) + errors.max()).reshape(-1, *[1] * (errors.ndim - 1))
 
 
 def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space, RegionVertices | None]:
-    """Return the spaces that losses are measured in, the problem's own records, and the region, if one is requested."""
+    """Return the spaces in which losses are measured, the declared records, and the region if one is requested.
+
+    A region covers all points between the records (``privacy.everywhere``). Its vertices, the records followed by added
+    vertices, replace the records in the spaces.
+    """
     distance, listed, file = problem.distance, problem.outputs, gather.file
+    # Until outputs are chosen among the records, all records are outputs.
     has_own_outputs = listed is None or listed.choose is not None
     records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if listed is not None and not has_own_outputs:
+        # Records and outputs lie on one plane. The records state its unit.
+        listed = evolve(listed, unit=problem.records.unit)
         outputs = gather.run_step(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
-    assert records is not None  # gather stops where either is missing
+    assert records is not None  # gather has raised an error if either is missing
     assert outputs is not None
     privacy, ground = problem.privacy, None
     if isinstance(privacy, MetricPrivacy) and privacy.everywhere:
         ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
+    # Rows of added vertices make the matrix taller than wide: the outputs are the declared records alone.
     has_own_outputs = has_own_outputs and len(vertices) == len(records)
     chosen_outputs = None if has_own_outputs else outputs
     metric = gather.run_step(
@@ -160,16 +210,23 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
 
 def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Spaces) -> Metric:
-    """Return the distances that constrain the rows of a region's vertices."""
+    """Return the distances that constrain the rows of a region's vertices: lengths along the edges of the region.
+
+    Args:
+        problem: The declared problem.
+        ground: The region with its vertices.
+        spaces: The vertices as records, the outputs, and the metric of [distance].
+    """
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
+    # Distances to outputs that the problem lists are measured by [distance]; other outputs are vertices.
     output_metric = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
     return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, output_metric)
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Note a fault for each key that requires another key, or that has no meaning next to others."""
+    """Record a fault for each key that requires another key, or that contradicts others, before files are read."""
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
         gather.add_fault(f"distance.{name}", actual, expectation)
@@ -194,7 +251,10 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 
 
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
-    """Return how people are spread over a region; None if a prior says how often each record occurs."""
+    """Return a uniform distribution of people over a region, or None if the problem has a prior over the records.
+
+    It is uniform by area or by length of street. A uniform distribution over the vertices would depend on the mesh.
+    """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
     if problem.utility.prior is not None:
@@ -205,11 +265,26 @@ def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | N
 def _compute_cost(
     problem: MetricProblem, spaces: Spaces, ground: RegionVertices | None, spread: Spread | None
 ) -> Floats:
-    """Return the loss of the records, or of the people around them, after checking its shape and that it is finite."""
+    """Return the loss of the records, or of the people around them, after checking shape and values.
+
+    Args:
+        problem: The declared problem, with the kind of the loss.
+        spaces: The N records and K outputs.
+        ground: The region, if the guarantee covers all of its points; the records are then its vertices.
+        spread: The positions of people in the region; None if there is a prior over the records.
+
+    Returns:
+        (N, K) loss of releasing output k for record i, in the unit of the loss.
+
+    Raises:
+        RegistryError: The kind of loss did not return real numbers of this shape.
+        InputError: A loss is not finite.
+    """
     utility = problem.utility
     raw_cost = np.asarray(utility.cost(spaces))
     if raw_cost.dtype.kind not in "biuf":
         raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {raw_cost.dtype}")
+    # A third party's kind may return anything, so type, shape and finiteness are checked here for all.
     cost = np.asarray(raw_cost, dtype=np.float64).view()  # a table of distances is shared with its metric
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
@@ -223,13 +298,16 @@ def _compute_cost(
     from privopt_metric_dp.problem.loss_over_region import expected_cost
 
     vertex_masses = spread.vertex_masses(len(spaces.records))[:, None]
+    # `MetricData.weighted` multiplies costs by the prior, which is the vertices' mass here. Divided by it, C_ck is
+    # restored there. Vertices that are never drawn cost nothing.
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, vertex_masses, out=np.zeros(shape), where=vertex_masses > 0)
 
 
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
-    """Compare the lengths of all roads that the problem names with the positions of records, and return warnings."""
+    """Compare the lengths of all road files of the problem with the records' positions, and return warnings."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
+    # By contents: if distance and loss name the same file, it is compared and reported once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
     return tuple(warning for file in files.values() for warning in compare_lengths(file, records))
 
@@ -237,8 +315,13 @@ def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
 def _check_connected(metric: Metric, records: Space, file: str) -> None:
     """Check that roads join all records, so that every pair has a distance.
 
+    Args:
+        metric: Distances of the records, along roads.
+        records: The records, whose ids a message names.
+        file: Name of the problem file, for the message.
+
     Raises:
-        InputError: They do not.
+        InputError: Some records are not connected.
     """
     if np.isfinite(metric.rows(np.array([0]))[0]).all():
         return
@@ -250,7 +333,7 @@ def _check_connected(metric: Metric, records: Space, file: str) -> None:
 
 
 SUM_TOLERANCE: Final = 1e-6
-"""Largest distance of the sum of a prior from 1 that is not refused."""
+"""Largest accepted difference of the sum of a prior from 1."""
 
 
 def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space:
@@ -258,9 +341,18 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
 
     Args:
         places: The declared places.
-        table, file: Names of the table and of its file, for messages.
+        table, file: Names of the table ("records" or "outputs") and of the problem file, for messages.
         ids_alone: Whether points without coordinates are accepted.
+
+    Raises:
+        InputError: A file has faults, or the declared sizes are not positive.
+        DoesNotHoldError: More places are declared than the verified release has; see :func:`check_places`.
     """
+    if places.unit is not None:
+        space = space_of(evolve(places, unit=None), table, file, ids_alone=ids_alone)
+        if space.kind != "planar":
+            raise InputError([Fault(file, f"{table}.unit", f"{places.unit!r} beside {space.kind} places", "x and y")])
+        return evolve(space, unit=places.unit)
     if places.grid is not None:
         grid = places.grid
         return grid_points(grid.rows, grid.cols, grid.cell_km, grid.south_west, source=file, key=f"{table}.grid")
@@ -279,12 +371,21 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         if places.ids is not None and len(ids) != len(vectors):
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
+    # The only remaining key is `count`: ids without coordinates. The number is checked before ids are created.
     check_places(places.count or 0, f"{file}: {table}.count")
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
 
 def prior_of(prior: File | None, records: Space) -> Floats:
-    """Return (N,) the probability of each record; uniform if there is no file."""
+    """Return (N,) the probabilities of the records, uniform if there is no file.
+
+    Args:
+        prior: CSV with columns id and p.
+        records: The N records.
+
+    Raises:
+        InputError: The file has errors, or its probabilities do not sum to 1 up to ``SUM_TOLERANCE``.
+    """
     count = len(records)
     if prior is None:
         return np.full(count, 1.0 / count)
@@ -293,11 +394,11 @@ def prior_of(prior: File | None, records: Space) -> Floats:
     result[each_once(prior, table["id"], records.ids)] = table["p"]
     if abs((total := float(result.sum())) - 1.0) > SUM_TOLERANCE:
         raise InputError([Fault(prior.name, "column p", f"a sum of {total:.9g}", "probabilities that sum to 1")])
-    return result / total
+    return result / total  # within the tolerance, the sum may differ from 1
 
 
 D = TypeVar("D")
-"""The declaration in a problem file: a :class:`MetricProblem`, or another class that the mechanism's ``load`` reads."""
+"""The class of the keys of a problem file: :class:`MetricProblem` or a class that the mechanism's ``load`` reads."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -305,9 +406,9 @@ class MetricInstance(Generic[D]):
     """A declared metric problem together with the contents of its files.
 
     Attributes:
-        declared: The declaration: a :class:`MetricProblem`, a subclass with the keys of a mechanism, or another class
-            whose data the mechanism's ``load`` makes.
-        data: The contents of the files as arrays. If outputs are chosen (:attr:`MetricData.over`), over these.
+        declared: The parsed problem file: a :class:`MetricProblem`, a subclass with the keys of a mechanism, or
+            another class whose data the mechanism's ``load`` returns.
+        data: The contents of the files as arrays, over the chosen outputs if any (:attr:`MetricData.over`).
     """
 
     declared: D
@@ -316,25 +417,26 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files; if outputs are chosen, over the chosen ones, or first over some far apart."""
+        """The contents of the files, over the chosen outputs if any; before the choice, over records far apart."""
         if self._data.choose is None:
             return self._data
         if not self._chosen:
+            # Before the choice, records far apart serve as outputs, so that checks which need any outputs can run.
             self.choose(farthest(self._data.metric, self._data.choose))
         return self._chosen[0]
 
     @property
     def whole(self) -> MetricData:
-        """The contents of the files over all possible outputs: all records, if outputs are chosen."""
+        """The contents of the files over all possible outputs, which are all records if outputs are to be chosen."""
         return self._data
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, K)."""
+        """Numbers (N, K) of records and outputs, known before outputs are chosen."""
         return len(self._data.records), self._data.choose or len(self._data.outputs)
 
     def choose(self, rows: Ints) -> None:
-        """Use the records ``rows`` (K,), in order, as outputs from now on."""
+        """Set the outputs to the records ``rows`` (K,), in ascending order."""
         self._chosen[:] = [self._data.with_outputs(rows)]
 
     @classmethod
@@ -346,16 +448,16 @@ class MetricInstance(Generic[D]):
             file: Name of the problem file, for messages.
 
         Raises:
-            InputError: The files have faults; all of them are named.
+            InputError: The files have faults. The error names all of them.
         """
         return cls(declared=declared, data=load(cast("MetricProblem", declared), file))
 
     def alike(self) -> tuple[Ints, Floats]:
-        """Return (P, 2) the pairs of records that a release must keep alike, and their distances (P,), for the kit."""
+        """Return the required pairs of records (P, 2) and their distances (P,), for the conformance kit."""
         return self.data.pairs, self.data.distances
 
     @property
     def apart(self) -> bool:
-        """Whether two records are at a distance above 0, for the conformance kit."""
+        """Whether any two records are at a distance above 0, for the conformance kit."""
         count = len(self.data.records)
         return bool((self.data.metric.table()[:count, :count] > 0).any())

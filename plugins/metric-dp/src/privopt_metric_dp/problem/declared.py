@@ -1,41 +1,302 @@
-"""The keys of a metric problem's file: places, grid, mesh, and `MetricProblem`, which contains them.
+"""The keys of a metric problem's file: places, grid, mesh and kinds, which `MetricProblem` contains.
 
-:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` joins it with the contents of its files,
+:class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names,
 :class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
+
+A kind of distance, loss or notion is an attrs class whose fields are the keys of a table. A plugin registers it by a
+:class:`privopt.specs.KindSpec`; then every metric mechanism accepts it::
+
+    @frozen(kw_only=True)
+    class Squared(LossKind):
+        kind = "squared"
+
+        def cost(self, spaces):
+            return spaces.metric.to_outputs() ** 2
+
+        def unit(self, distance):
+            return f"({distance})^2"
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from typing import Final
+from typing import ClassVar, Final
 
+import numpy as np
 from attrs import frozen
 
-from privopt.declare.schema import File, key, positive
-from privopt_metric_dp.problem.kinds import DistanceKind, LossKind, MetricNotion
+from privopt.arrays import Floats
+from privopt.declare.schema import File, key, one_line, positive
+from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.read_points import Columns, points_as_csv
+from privopt_metric_dp.region.region import Region
+from privopt_metric_dp.space.metrics import Metric
+from privopt_metric_dp.space.places import Space
 
-__all__ = ["Grid", "Mesh", "MetricProblem", "Places"]
+__all__ = [
+    "DistanceKind",
+    "Grid",
+    "LossKind",
+    "Mesh",
+    "MetricNotion",
+    "MetricPrivacy",
+    "MetricProblem",
+    "PerKm",
+    "Places",
+    "RegionVertices",
+    "Spaces",
+    "rounding",
+]
+
+
+def rounding(cost: Floats) -> Floats:
+    """Return (N,) bounds of the rounding errors of costs: 2^-40 times the largest cost of each record.
+
+    Args:
+        cost: (N, K) costs, computed by sums without cancellation, whose relative error is far below 2^-40.
+    """
+    return np.asarray(np.abs(cost).max(axis=1) * 2.0**-40)
+
+
+@frozen(kw_only=True, eq=False)
+class Spaces:
+    """The records and outputs for which a loss is computed.
+
+    Attributes:
+        records: The secrets.
+        outputs: The possible reports; the records themselves if ``own``.
+        own: Whether the outputs are the records.
+        metric: Distances between records, and from records to outputs.
+        file: Name of the problem file, for messages.
+        listed: Number of declared records, which precede the added vertices of a region; None if all are declared.
+    """
+
+    records: Space
+    outputs: Space
+    own: bool
+    metric: Metric
+    file: str = "problem"
+    listed: int | None = None
+
+
+@frozen(kw_only=True, eq=False)
+class RegionVertices:
+    """A region between the records, for guarantees that hold at all of its points.
+
+    Attributes:
+        region: The region. Its first vertices are the records.
+        records: The vertices of the region. Added vertices have new ids.
+        metric: Returns the distances that losses use, from the vertices to given outputs (None: the vertices).
+    """
+
+    region: Region
+    records: Space
+    metric: Callable[[Space | None], Metric]
+
+
+@frozen(kw_only=True)
+class DistanceKind(ABC):
+    """A kind of distance between records, declared by the table ``[distance]`` with this kind.
+
+    Attributes:
+        kind: Name of the kind in problem files.
+        places: Supported keys of ``[records]`` and ``[outputs]``.
+        ids_alone: Whether points may be ids without coordinates.
+        path_metric: Whether distances are shortest paths over edges. If so, unreachable records are a fault.
+        kit: ``"package.module:STRATEGY"``, a Hypothesis strategy of problems with this kind, for
+            :mod:`privopt.testing.kit`.
+    """
+
+    kind: ClassVar[str]
+    places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors"})
+    ids_alone: ClassVar[bool] = False
+    path_metric: ClassVar[bool] = False
+    kit: ClassVar[str] = ""
+
+    @classmethod
+    def keys(cls) -> type:
+        """Return the class whose fields are the keys of this kind's table in a problem file: the kind itself."""
+        return cls
+
+    @abstractmethod
+    def metric(self, records: Space, outputs: Space | None) -> Metric:
+        """Return the metric of distances between records, and from records to outputs (None: the records).
+
+        Epsilon is per unit of these distances. If distances are rounded, they must be rounded down.
+
+        Raises:
+            InputError: The kind does not support these places, or a file has faults.
+        """
+
+    def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
+        """Return the region that ``privacy.everywhere`` covers, whose paths must be no longer than this distance.
+
+        Args:
+            records: The first vertices of the region.
+            epsilon: Epsilon per unit of distance.
+            split_km: Length beyond which edges of the region are divided. None for the default of the kind.
+            file: Name of the problem file, for messages.
+
+        Raises:
+            InputError: This kind has no regions, or the places do not span one.
+        """
+        actual = f"true with distance.kind {self.kind}, which has no points between records"
+        raise InputError([Fault(file, "privacy.everywhere", actual, "streets, or points in a plane or on the earth")])
+
+    def unit(self, records: Space) -> str:
+        """Return the unit of distance in the singular; epsilon is stated per this unit."""
+        return "km"
+
+    def way(self, records: Space) -> str:
+        """Return the phrase that messages put after the unit of distance, such as "by road".
+
+        Ledgers add up the epsilons of releases only if their phrases are equal.
+        """
+        return f"by {self.kind} distance"
+
+    def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
+        """Yield contradictions between keys, as (key, actual, expected); ``own_outputs`` if there is no [outputs]."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class PerKm:
+    """The cost of a kilometre of loss in the reader's unit, shown next to the loss. No claim depends on it."""
+
+    cost: float = key(help="of a kilometre, in that unit", check=positive)
+    unit: str = key(help='the unit, in the plural: "minutes"', check=one_line)
+
+    def of(self, km: float) -> str:
+        """Return the cost of a loss in km as text with its unit, such as "3.2 minutes"."""
+        return f"{self.cost * km:.4g} {self.unit}"
+
+
+@frozen(kw_only=True)
+class LossKind(ABC):
+    """A kind of loss, declared by the table ``[utility]``. All kinds have the keys ``prior``, ``remap`` and ``per_km``.
+
+    Attributes:
+        kind: Name of the kind in problem files.
+        of_distances: Whether the loss is a function of distances, so that it can be computed anywhere in a region.
+        prior: Probabilities of the records, which weight the loss.
+        remap: Whether each output is replaced by its best guess under the prior
+            (:mod:`privopt_metric_dp.matrix.remap`).
+        per_km: The cost of a kilometre of loss in another unit, or None.
+        kit: Strategy of problems with this kind; see :class:`DistanceKind`. By default, problems of other kinds are
+            changed to this kind.
+    """
+
+    kind: ClassVar[str]
+    kit: ClassVar[str] = ""
+    of_distances: ClassVar[bool] = False
+    prior: File | None = key(None, help="CSV: id,p; default: uniform (with privacy.everywhere: over the region)")
+    remap: bool = key(False, help="whether each output is replaced by the best guess under the prior; costs no privacy")
+    per_km: PerKm | None = key(None, help="of a loss in km: what one costs in the reader's unit, shown next to it")
+
+    @classmethod
+    def keys(cls) -> type:
+        """Return the class whose fields are the keys of this kind's table in a problem file: the kind itself."""
+        return cls
+
+    @abstractmethod
+    def cost(self, spaces: Spaces) -> Floats:
+        """Return (N, K) the loss of releasing output k for record i, not yet weighted by the prior.
+
+        Raises:
+            InputError: The loss cannot be computed for these places.
+        """
+
+    def excess(self, spaces: Spaces, cost: Floats) -> Floats:
+        """Return (N,) bounds of how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
+
+        ``cost`` is the (N, K) result of :meth:`cost`. The default covers the rounding errors of sums without
+        cancellation: 2^-40 of the record's largest cost.
+        """
+        return rounding(cost)
+
+    def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
+        """Return (N, K) or (N, 1) bounds of how much computed costs lie below the exact ones.
+
+        They determine how many digits of a lower bound are stated. The default is :meth:`excess`.
+        """
+        return self.excess(spaces, cost)[:, None]
+
+    @abstractmethod
+    def unit(self, distance: str) -> str:
+        """Return the unit of the loss in the plural, given the unit of distance in the singular."""
+
+    @property
+    def measures_outputs(self) -> bool:
+        """Whether the loss depends on the distances from records to outputs."""
+        return True
+
+    def faults(self) -> Iterator[tuple[str, str, str]]:
+        """Yield contradictions between keys, as (key, actual, expected)."""
+        yield from ()
+
+
+@frozen(kw_only=True)
+class MetricNotion:
+    """A notion of privacy over records at distances, declared by the table ``[privacy]`` with this kind.
+
+    Attributes:
+        kind: Name of the notion in problem files.
+        epsilon: The exact epsilon per unit of distance.
+        neighbours_within: Largest distance of a required pair; None if every pair is required.
+        kit: Strategy of problems with this notion; see :class:`LossKind`.
+    """
+
+    kind: ClassVar[str]
+    kit: ClassVar[str] = ""
+    epsilon: Fraction = key(help="privacy budget", unit="per unit of distance", check=positive)
+    neighbours_within: float | None = key(
+        None,
+        help="greatest distance of a required pair; default: every pair",
+        unit="units of distance",
+        check=positive,
+    )
+
+
+@frozen(kw_only=True)
+class MetricPrivacy(MetricNotion):
+    """The table ``[privacy]`` of metric DP."""
+
+    kind: ClassVar[str] = "metric-dp"
+    everywhere: bool = key(False, help="between any two points of the region, not only records (docs: every point)")
+    split_km: float | None = key(
+        None,
+        help="with everywhere: longer streets are divided, coarser meshes refined; default: streets so that epsilon x "
+        "length is at most 0.5, planes as they are",
+        unit="km",
+        check=positive,
+    )
 
 
 def _check_corner(value: tuple[float, ...]) -> str | None:
+    """Return None if a grid's corner [lat, lon] in degrees is valid, otherwise a description of valid values."""
     if len(value) == 2 and -90 <= value[0] <= 90 and -180 <= value[1] <= 180:
         return None
     return "two numbers, latitude in [-90, 90] and longitude in [-180, 180]"
 
 
+UNIT_NAME: Final = re.compile(r"[^\W\d_]{1,20}")
+"""Pattern of a unit's name: only letters, because ledgers and sentences split texts such as "per band by road"."""
+
 MOST_RECORDS: Final = 10_000_000
-"""Largest number of records or outputs: not even the ids of more would fit into memory."""
+"""Largest number of records or outputs. Even the ids of more would not fit into memory."""
 
 
 def _check_count(value: int) -> str | None:
+    """Return None if a number of places is valid, otherwise a description of valid values."""
     return None if 1 <= value <= MOST_RECORDS else f"a whole number from 1 to {MOST_RECORDS:,}"
 
 
 @frozen(kw_only=True)
 class Grid:
-    """A rectangle of equal cells; ids "r-c", row 0 in the south, row-major."""
+    """A rectangle of equal cells, listed row by row from the south, with ids such as "r0c1"."""
 
     rows: int = key(help="rows of cells, south to north", check=_check_count)
     cols: int = key(help="columns of cells, west to east", check=_check_count)
@@ -47,7 +308,7 @@ class Grid:
 
 @frozen(kw_only=True)
 class Mesh:
-    """Corners of equilateral triangles that cover a region; ids 0, 1, ... from the south west, row by row."""
+    """Corners of equilateral triangles that cover a region, with ids 0, 1, ... row by row from the south west."""
 
     region: File = key(help="GeoJSON: polygons in longitude and latitude, with holes and in several parts")
     side_km: float = key(help="side of a triangle", unit="km", check=positive)
@@ -56,7 +317,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs: one of grid, points, vectors, count, mesh; of outputs also choose."""
+    """Records or outputs, stated by one of grid, points, vectors, count and mesh; outputs also by choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -65,28 +326,37 @@ class Places:
     ids: File | None = key(None, help="ids of the vectors, one a line; default: 0, 1, ...")
     count: int | None = key(None, help="that many, ids 0, 1, ...; where distance.kind takes it", check=_check_count)
     mesh: Mesh | None = key(None, help="corners of triangles that cover a region; a plane, after projection")
+    unit: str | None = key(
+        None, help="of records: the unit of a plane that is no map, in the singular, such as band; default: km"
+    )
     choose: int | None = key(
         None, help="of outputs: so many of the records, chosen by their use (optimal-lp)", check=_check_count
     )
 
     def as_csv(self) -> Mapping[str, bytes]:
-        """Return the points file converted to CSV, by its name; empty if it is a CSV file already."""
+        """Return the name of the points file with its conversion to CSV; empty if the file is CSV already."""
         csv_bytes = None if self.points is None else points_as_csv(self.points, self.columns)
         return {} if csv_bytes is None or self.points is None else {self.points.name: csv_bytes}
 
     @property
     def given_key(self) -> str:
-        """The key that states the places."""
+        """The key of the table that states the places, such as "grid" or "points"."""
         return next(name for name in _GIVEN if getattr(self, name) is not None)
 
 
 _GIVEN: Final = ("grid", "points", "vectors", "count", "mesh", "choose")
+"""Keys of a table of places that state the places. Exactly one of them must be present."""
 
 
 def _check_places(value: Places) -> str | None:
+    """Return None if the keys of a table of places are consistent, otherwise a description of valid tables.
+
+    The description completes a message of the form "expected ...".
+    """
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
         return "exactly one of " + ", ".join(_GIVEN)
+    # Each side of a grid has been checked separately; this checks the product.
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
@@ -97,23 +367,35 @@ def _check_places(value: Places) -> str | None:
 
 
 def _check_listed_places(value: Places) -> str | None:
-    return "places, not a number of those to choose" if value.choose is not None else _check_places(value)
+    """Return None if ``[records]`` is valid, which excludes ``choose``; otherwise a description of valid tables."""
+    if value.choose is not None:
+        return "places, not a number of those to choose"
+    if value.unit is None:
+        return _check_places(value)
+    if (value.grid is None or value.grid.south_west is not None) and value.points is None:
+        return "unit only beside a grid without south_west, or beside points with x and y"
+    return _check_places(value) if UNIT_NAME.fullmatch(value.unit) else "a unit of letters alone, at most 20"
+
+
+def _check_output_places(value: Places) -> str | None:
+    """Return None if ``[outputs]`` is valid, which excludes ``unit``; otherwise a description of valid tables."""
+    return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 
 
 @frozen(kw_only=True)
 class ConstOpt:
-    """Options of const-opt."""
+    """Options of the mechanism const-opt."""
 
     radius: float = key(help="beyond it the exponential form", unit="units of distance", check=positive)
 
 
 @frozen(kw_only=True)
 class MetricProblem:
-    """A problem of metric DP as its file declares it; :meth:`MetricInstance.of` reads its files."""
+    """A parsed problem file of metric DP. :meth:`MetricInstance.of` reads the files that it names."""
 
     records: Places = key(help="the secrets", check=_check_listed_places)
     outputs: Places | None = key(
-        None, help="what may be released; default: the records themselves", check=_check_places
+        None, help="what may be released; default: the records themselves", check=_check_output_places
     )
     distance: DistanceKind = key(help="the metric", kinds="distance")
     privacy: MetricNotion = key(help="the privacy asked for", kinds="notion", kind="metric-dp")

@@ -1,4 +1,4 @@
-"""The built-in distances: kinds of the table ``[distance]``."""
+"""The built-in kinds of distance, for the table ``[distance]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attrs import frozen
 from privopt.declare.schema import File, key
 from privopt.declare.tables import read_array
 from privopt.errors import Fault, InputError
-from privopt_metric_dp.problem.kinds import DistanceKind, RegionVertices
+from privopt_metric_dp.problem.declared import DistanceKind, RegionVertices
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.metrics import EuclideanMetric, HaversineMetric, Metric
 from privopt_metric_dp.space.places import Space
@@ -26,17 +26,24 @@ _UNNAMED = "unit of distance"
 
 @frozen(kw_only=True)
 class Euclidean(DistanceKind):
-    """Straight lines between planar points (km) or vectors."""
+    """Straight-line distance between planar points (in km) or vectors."""
 
     kind: ClassVar[str] = "euclidean"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """See :class:`EuclideanMetric`."""
+        """Return Euclidean distances, in km or in the unit of the vectors; see :class:`EuclideanMetric`."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the triangulated plane between planar points."""
+        """Return the region that ``privacy.everywhere`` covers: triangles between the points.
+
+        Args:
+            records: The points, which become the first vertices.
+            epsilon: Unused.
+            split_km: Triangles with longer sides are divided; None to divide none.
+            file: Name of the problem file, for messages.
+        """
         if records.kind == "vector":
             expectation = "points, a grid or a mesh"
             raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", expectation)])
@@ -45,37 +52,42 @@ class Euclidean(DistanceKind):
         return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
-        """Return "km" for points of a plane; the unit of vectors has no name."""
-        return _UNNAMED if records.kind == "vector" else "km"
+        """Return the unit of planar points, or a generic name for vectors, whose unit has no name."""
+        return _UNNAMED if records.kind == "vector" else records.unit
 
     def way(self, records: Space) -> str:
-        """Return that distances are straight lines."""
-        return "between vectors" if records.kind == "vector" else "as the crow flies"
+        """Return the phrase that messages put after the unit: "as the crow flies", "between vectors" or none."""
+        ways = {"vector": "between vectors", "planar": "as the crow flies" if records.unit == "km" else ""}
+        return ways.get(records.kind, "as the crow flies")
 
 
 @frozen(kw_only=True)
 class Haversine(DistanceKind):
-    """Great circles between geographic points, R = 6371.0 km."""
+    """Great-circle distance between geographic points, R = 6371.0 km."""
 
     kind: ClassVar[str] = "haversine"
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """See :class:`HaversineMetric`."""
+        """Return great-circle distances in km between the places; see :class:`HaversineMetric`."""
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the plane onto which the points are projected; its distances do not exceed great circles."""
+        """Return the region that ``privacy.everywhere`` covers: triangles between the points, projected onto a plane.
+
+        Planar distances do not exceed great-circle distances, so a guarantee per km of the plane holds per km of the
+        earth. The arguments are those of :meth:`DistanceKind.ground`.
+        """
         HaversineMetric(records)  # refuses planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
-        """Return that distances are great circles."""
+        """Return the phrase that messages put after the unit of distance."""
         return "as the crow flies"
 
 
 @frozen(kw_only=True)
 class Graph(DistanceKind):
-    """Shortest paths over undirected edges; records are nodes."""
+    """Shortest-path distance over undirected edges. Records are nodes."""
 
     kind: ClassVar[str] = "graph"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points"})
@@ -85,14 +97,22 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """See :class:`RoadMetric`."""
+        """Return shortest-path distances in km along the roads of the file; see :class:`RoadMetric`."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
-        """Return the streets between all nodes, long ones divided."""
+        """Return the region that ``privacy.everywhere`` covers: the streets between all nodes.
+
+        Args:
+            records: Places at some of the nodes.
+            epsilon: Epsilon per km. If ``split_km`` is None, it determines the length beyond which streets are divided.
+            split_km: Longer streets are divided into pieces of at most this length.
+            file: Name of the problem file, for messages.
+        """
         from privopt_metric_dp.region.streets import streets_of
 
         vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
+        # Losses follow the pieces of the divided streets, so that added vertices have distances too.
         names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
         return RegionVertices(
@@ -100,13 +120,13 @@ class Graph(DistanceKind):
         )
 
     def way(self, records: Space) -> str:
-        """Return that distances are path lengths along roads."""
+        """Return the phrase for path lengths that messages put after the unit of distance."""
         return "by road"
 
 
 @frozen(kw_only=True)
 class Table(DistanceKind):
-    """Distances read from a file."""
+    """Distance read from a table in a file."""
 
     kind: ClassVar[str] = "matrix"
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "count"})
@@ -116,7 +136,10 @@ class Table(DistanceKind):
     output_matrix: File | None = key(None, help=".npy (N, K), with [outputs]")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """See :class:`MatrixMetric`."""
+        """Read the tables of distances and return them as a metric; see :class:`MatrixMetric`.
+
+        Without ``output_matrix``, the metric knows only the distances between records.
+        """
         count = len(records)
         table = read_array(self.matrix, (count, count), what="distances", minimum=0.0)
         source = self.matrix.name
@@ -126,15 +149,15 @@ class Table(DistanceKind):
         return MatrixMetric(table, crossed, source=source, output_source=self.output_matrix.name)
 
     def unit(self, records: Space) -> str:
-        """Return the generic name, because a table does not name its unit."""
+        """Return a generic unit, because a table does not name its unit."""
         return _UNNAMED
 
     def way(self, records: Space) -> str:
-        """Return that distances come from a table."""
+        """Return the phrase for distances of a table that messages put after the unit."""
         return "by a table of distances"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault if there are distances to outputs, but no separate outputs."""
+        """Yield a fault (key, actual, expected) if there is a table of distances to outputs, but no [outputs]."""
         if self.output_matrix is not None and own_outputs:
             yield "output_matrix", "a file without [outputs]", "[outputs], or no such key"
 
@@ -142,7 +165,14 @@ class Table(DistanceKind):
 def _triangulate_plane(
     records: Space, split_km: float | None, kind: type[EuclideanMetric] | type[HaversineMetric], file: str
 ) -> RegionVertices:
-    """Return the triangles between points, refined if ``split_km`` is given."""
+    """Return a region of triangles between points, refined if ``split_km`` is given.
+
+    Args:
+        records: Planar or geographic places. Geographic places are projected onto a plane.
+        split_km: Triangles with longer sides are divided; None to divide none.
+        kind: Class of the metric that measures losses.
+        file: Name of the problem file, for messages.
+    """
     from privopt_metric_dp.region.mesh import refined_places
 
     vertices, region = refined_places(records, split_km, file)

@@ -1,4 +1,4 @@
-"""The built-in losses of ``[utility]``: the distance, a cost matrix from a file, and the travel cost."""
+"""The built-in kinds of loss, for ``[utility]``: the distance, a cost matrix from a file, and the travel cost."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.execution.compiled import jit
-from privopt_metric_dp.problem.kinds import LossKind, Spaces
+from privopt_metric_dp.problem.declared import LossKind, Spaces
 from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import MAX_COORDINATE, Space
+from privopt_metric_dp.space.places import MAX_COORDINATE, Space, plural_unit
 from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 from privopt_metric_dp.space.roads import Roads, read_roads
 
@@ -27,6 +27,10 @@ __all__ = ["CostMatrix", "DistanceLoss", "TravelCost", "normalise_weights", "tra
 
 def normalise_weights(weights: npt.ArrayLike, *, source: str = "utility.targets") -> Floats:
     """Return the weights of targets scaled to a sum of 1.
+
+    Args:
+        weights: (T,) numbers of at least 0. A target with twice the weight is visited twice as often.
+        source: Name of the targets in messages.
 
     Raises:
         InputError: There are no weights, a weight is negative or not finite, or their sum is 0.
@@ -56,19 +60,19 @@ def travel_cost(
 
     Args:
         from_records: (N, T) travel from each record to each target, km.
-        from_outputs: (K, T) travel from each output; None, or the same array, if the outputs are the records.
-        weights: (T,) numbers of at least 0, which are normalised here. Targets of weight 0 may be unreachable.
+        from_outputs: (K, T) travel from each output to each target, km; None or the same array if outputs are records.
+        weights: (T,) numbers of at least 0, in any scale. Targets of weight 0 may be unreachable.
         source: Name of the targets in messages.
 
     Returns:
         (N, K) km. If the outputs are the records, the matrix is symmetric bit for bit with a zero diagonal.
 
     Raises:
-        InputError: The shapes do not fit, or the travel to a target of positive weight is not finite.
+        InputError: The shapes do not match, or the travel to a target of positive weight is not finite.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns, half of that if the outputs are the records. Measured at 1600^3 on a busy
-        machine: 0.96 s and 0.49 s of processor time. Memory is N K + (N + K) T.
+        Each of the N K T terms takes 0.23 ns, or half of that if the outputs are the records: 0.96 s and 0.49 s of
+        processor time for 1600^3 terms on a busy machine. Memory is N K + (N + K) T numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -77,6 +81,7 @@ def travel_cost(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
         actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
         raise InputError([Fault(source, "", actual, "one column a target")])
+    # Targets of weight 0 are omitted: they may be unreachable, and 0 times an infinite length would be NaN.
     has_weight = q > 0
     shares = np.ascontiguousarray(q[has_weight])
     tables = [np.ascontiguousarray(table[:, has_weight]) for table in (a, b)]
@@ -91,6 +96,7 @@ def travel_cost(
     cost = np.zeros((len(a), len(b)))
     _sum_taxicab(tables[0], tables[1], shares, cost, is_square)
     if is_square:
+        # Mirrored instead of computed, so that the matrix is symmetric bit for bit.
         lower = np.tril_indices(len(a), -1)
         cost[lower] = cost.T[lower]
     return read_only(cost)
@@ -98,9 +104,15 @@ def travel_cost(
 
 @jit(fastmath={"reassoc"})
 def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None:  # pragma: no cover - compiled
-    """Add sum_l q_l |a_il - b_kl| to total_ik in tiles that stay in cache; with ``upper``, from the diagonal up.
+    """Add sum_l q_l |a_il - b_kl| to total_ik, in tiles that stay in cache.
 
-    The differences are multiplied by the weights last, because differences of integers are exact.
+    Differences are computed before they are multiplied by weights, because differences of integers are exact.
+
+    Args:
+        a, b: (N, T) and (K, T) travel from records and outputs to targets.
+        shares: (T,) the weights q.
+        total: (N, K) sums, which are changed in place.
+        upper: Whether to skip tiles that lie entirely below the diagonal, for a symmetric result.
     """
     rows, width = a.shape
     columns = b.shape[0]
@@ -123,7 +135,7 @@ _LOSSES_AT_ONCE = 1 << 16  # a block of losses that stays in the processor's cac
 
 @frozen(kw_only=True)
 class DistanceLoss(LossKind):
-    """The distance from record to output."""
+    """The distance from the record to the output."""
 
     kind: ClassVar[str] = "distance"
     of_distances: ClassVar[bool] = True
@@ -132,24 +144,24 @@ class DistanceLoss(LossKind):
         """Return (N, K) distances.
 
         Raises:
-            InputError: an output that some record cannot reach.
+            InputError: A record cannot reach some output.
         """
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,): distances are rounded down."""
+        """Return zeros (N,): computed distances never exceed the exact ones, because they are rounded down."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Bound (N, K) by how much distances were rounded down."""
+        """Return (N, K) bounds of how much distances were rounded down: the metric's upper bounds minus its doubles."""
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
             short[part] = spaces.metric.upper_distances(cost[part]) - cost[part]
         return short
 
     def unit(self, distance: str) -> str:
-        """Return the unit of the distance."""
-        return _pluralize(distance)
+        """Return the unit of the distance, in the plural."""
+        return plural_unit(distance)
 
 
 @frozen(kw_only=True)
@@ -163,22 +175,22 @@ class CostMatrix(LossKind):
         """Read (N, K) costs from the file.
 
         Raises:
-            InputError: The array has another shape or invalid numbers.
+            InputError: The array has a wrong shape or invalid numbers.
         """
         shape = (len(spaces.records), len(spaces.outputs))
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,): a number that is not a double is rounded down."""
+        """Return zeros (N,): costs never exceed those of the file, because the conversion to doubles rounds down."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
-        """Return a generic name, because a file of losses has no named unit."""
+        """Return a generic unit, because a file of losses does not name its unit."""
         return "units of cost"
 
     @property
     def measures_outputs(self) -> bool:
-        """False, because the file states every loss."""
+        """Whether the loss uses distances to outputs: no, because the file states every loss."""
         return False
 
 
@@ -202,34 +214,47 @@ class TravelCost(LossKind):
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Bound (N,) the rounding error of the differences of path lengths and of their sum.
+        """Return (N,) bounds of the rounding errors of the differences of path lengths and of their sum.
 
-        Path lengths in integers have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.counted`). Otherwise
-        the error is what the metric states, which matters most for differences of long and similar lengths.
+        Integer path lengths have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
+        Otherwise the metric states the error of each length, which matters most for differences of similar lengths.
         """
-        roads, targets, _ = self.ends(spaces.records, spaces.metric)
+        roads, targets, _ = self.travel_targets(spaces.records, spaces.metric)
+        # A sum of T products rounds by less than a relative (T + 16) 2^-51 of it.
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
-        if roads is not None and roads.counted is not None:
-            return np.asarray(summed + 2.0**-39 * float(roads.counted[1]))  # ways of less than 2^50, each off by 2^-100
+        if roads is not None and roads.integer_roads is not None:
+            # Paths are shorter than 2^50 units, and each declared length differs from its integer by 2^-100 of itself.
+            return np.asarray(summed + 2.0**-39 * float(roads.integer_roads[1]))
+        # Otherwise each path has its own error: the upper bound less the double, plus the rounding of the difference.
         tables, weights, _, _ = self._travel_tables(spaces)
         has_weight, errors = weights > 0, []
         for table in tables:
             ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
+        # The errors of the record's paths and the largest of any output add up; with one table these are the records'.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
-        """Return the travel from records (and from separate outputs) to targets, weights, unit and edges key."""
+        """Return the travel from records and outputs to the targets of the loss, and the targets' weights.
+
+        Returns:
+            The tables of travel (N, T) and, unless the outputs are the records, (K, T); the weights (T,) of the
+            targets; the unit in km if the tables hold integers, otherwise None; and the key of the roads, for messages.
+
+        Raises:
+            InputError: A target is unknown, or some record or output cannot reach it.
+        """
         records, metric = spaces.records, spaces.metric
-        roads, targets, weights = self.ends(records, metric)
+        roads, targets, weights = self.travel_targets(records, metric)
+        # Vertices that a region adds are records but no targets: the weights of the declared ones sum to 1 again.
         if self.targets is None and spaces.listed is not None:
             targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
         unit = None
         if roads is not None:
             source = records.source if self.targets is None else self.targets.name
-            roads, unit = roads.counted or (roads, None)
+            roads, unit = roads.integer_roads or (roads, None)
             tables = [
                 roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)
                 for space in ((records,) if spaces.own else (records, spaces.outputs))
@@ -239,33 +264,43 @@ class TravelCost(LossKind):
             if self.targets is not None:
                 ids = np.asarray(records.ids, dtype=np.str_)
                 positions = check_ids(self.targets, targets, ids, "id", "the id of a record")
+            # A distance is symmetric, so the rows of the targets are the columns of the records.
             tables = [metric.rows(positions).T]
             if not spaces.own:
                 tables.append(metric.to_outputs(positions).T)
+        # Not strict: if the outputs are the records, there is only one table.
         for space, table in zip((records, spaces.outputs), tables, strict=False):
             unreachable = np.argwhere(~np.isfinite(table) & (weights > 0))
             if unreachable.size:
                 i, target = unreachable[0].tolist()
                 actual = f"no way from {space.ids[i]} to target {targets[target]} ({len(unreachable)} such)"
-                raise InputError([_parts_fault(spaces, where, actual, roads, [*records.ids, *targets.tolist()])])
+                raise InputError([_unreachable_fault(spaces, where, actual, roads, [*records.ids, *targets.tolist()])])
         return tables, weights, unit, where
 
     def unit(self, distance: str) -> str:
-        """Return "km" for a loss along its own roads, otherwise the unit of distance."""
-        return _pluralize(distance) if self.edges is None else "km"
+        """Return "km" if the loss has roads, otherwise the unit of distance."""
+        return plural_unit(distance) if self.edges is None else "km"
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether distances to outputs are used: only if the loss has no roads of its own."""
+        """Whether the loss uses distances to outputs: only if ``utility.edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:
-        """Yield a fault if the roads are declared one-way but there are no roads."""
+        """Yield a fault (key, actual, expected) if ``directed`` is set without ``edges``."""
         if self.directed and self.edges is None:
             yield "directed", "true without utility.edges", "roads that can be one-way, in utility.edges"
 
-    def ends(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
-        """Return the roads of the loss (None: the distance itself), the ids of the targets, and their weights."""
+    def travel_targets(self, records: Space, metric: Metric) -> tuple[Roads | None, NDArray[np.str_], Floats]:
+        """Return the roads of the loss, the ids of its targets and their weights.
+
+        Args:
+            records: The N records. Without a file of targets, they are the targets, with equal weights.
+            metric: Distances of [distance]. Its roads, if any, are used if ``utility.edges`` is omitted.
+
+        Returns:
+            The roads (None if the distance has no roads), T ids, and (T,) weights that sum to 1.
+        """
         if self.targets is None:
             targets = np.asarray(records.ids, dtype=np.str_)
             shares = np.full(len(targets), 1.0 / len(targets))
@@ -276,12 +311,13 @@ class TravelCost(LossKind):
         return getattr(metric, "roads", None), targets, shares
 
 
-def _pluralize(unit: str) -> str:
-    return "units of distance" if unit == "unit of distance" else unit
-
-
 def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
-    """Return losses (N, K) after checking that they are finite.
+    """Return the given losses (N, K) after checking that they are finite.
+
+    Args:
+        cost: The losses.
+        spaces: The records and outputs, whose ids a message names.
+        where: The key of the roads, for the message.
 
     Raises:
         InputError: A loss is infinite, because no path joins a record and an output.
@@ -290,19 +326,35 @@ def _check_reachable(cost: Floats, spaces: Spaces, where: str) -> Floats:
         i, k = np.argwhere(~np.isfinite(cost))[0].tolist()
         actual = f"no way from {spaces.records.ids[i]} to output {spaces.outputs.ids[k]}"
         roads = getattr(spaces.metric, "roads", None)
-        raise InputError([_parts_fault(spaces, where, actual, roads, [*spaces.records.ids, *spaces.outputs.ids])])
+        raise InputError([_unreachable_fault(spaces, where, actual, roads, [*spaces.records.ids, *spaces.outputs.ids])])
     return cost
 
 
-def _parts_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
-    """Return the fault of a loss that is infinite, with what to do about it."""
-    if roads is None:  # a distance of another kind, which says nothing of its roads
+def _unreachable_fault(spaces: Spaces, where: str, actual: str, roads: Roads | None, ids: Sequence[str]) -> Fault:
+    """Return a fault for an infinite loss, which names the disconnected places.
+
+    Args:
+        spaces: The records and outputs, for the name of the problem file.
+        where: The key of the roads.
+        actual: Description of the missing path.
+        roads: The roads, or None if the distance has no roads.
+        ids: Ids of all nodes that must be connected.
+    """
+    if roads is None:  # a distance of another kind, without roads to name
         return Fault(spaces.file, where, actual, "finite distances")
     remedy = "omit these places, or set utility.directed = false" if roads.directed else JOIN_PARTS
     return Fault(spaces.file, where, f"{actual}; {describe_parts(roads, ids)}", f"connected roads ({remedy})")
 
 
 def _read_targets(file: File) -> tuple[NDArray[np.str_], Floats]:
+    """Read the targets of a loss from a CSV file with columns id and weight.
+
+    Returns:
+        The ids, and (T,) weights that sum to 1.
+
+    Raises:
+        InputError: The file has faults, an id occurs twice, or the sum of the weights is 0 or infinite.
+    """
     table = read_table(file, [Column(name="id", kind="id"), Column(name="weight", least=0.0)])
     faults = duplicate_faults(file.name, table["id"])
     total = float(table["weight"].sum())

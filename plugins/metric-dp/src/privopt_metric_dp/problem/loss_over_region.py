@@ -1,11 +1,12 @@
-"""The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)] (mathematics C6).
+"""The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)].
 
-The position X is uniform over the region, and lambda_c(X) is the probability that vertex c is drawn there. The loss is
-the sum of C_ck z_ck over vertices c and outputs k, which is linear in the rows, as with a prior over records. A prior
-p_c at the vertices would not do: a segment with z = 1 - x and cost x would seem to cost nothing, but costs 1/6.
+The position X is uniform over the region, and lambda_c(X) is the probability that the mechanism draws vertex c for X.
+The loss is the sum of C_ck z_ck over vertices c and outputs k. It is linear in the rows z_c, as with a prior over
+records. A prior over the vertices would understate it: a segment with z = 1 - x and cost x would seem to cost nothing,
+but costs 1/6. See docs/guide/everywhere.md, "Whose loss".
 
-A loss that is a function of distances is measured at X. Any other loss is known at the vertices only, and taken to be
-linear on each simplex.
+A loss that is a function of distances is measured at X. Other losses are known at the vertices only, and are assumed to
+be linear on each simplex.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from attrs import frozen
 
 from privopt.arrays import Floats, Ints
-from privopt_metric_dp.problem.kinds import DistanceKind, LossKind, Spaces
+from privopt_metric_dp.problem.declared import DistanceKind, LossKind, Spaces
 from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 from privopt_metric_dp.region.snap_to_region import far_shares
 from privopt_metric_dp.space.metrics import Metric
@@ -35,21 +36,25 @@ MIN_PLANE_POINTS: Final = 20_000
 """Smallest number of points that represent a plane: seven in each triangle, or in each of its equal parts."""
 
 _BLOCK_POINTS: Final = 512  # points that are processed at once
+# Coordinate and weight of the two rings of Radon's seven-point rule on a triangle, which is exact up to degree 5.
 _FAR = (6 + math.sqrt(15)) / 21, (155 + math.sqrt(15)) / 1200
 _NEAR = (6 - math.sqrt(15)) / 21, (155 - math.sqrt(15)) / 1200
 
 
 @frozen(kw_only=True, eq=False)
 class Spread:
-    """The positions of people, as points with weights (a quadrature rule).
+    """The distribution of people over a region, as weighted points (a quadrature rule).
+
+    For a position, the mechanism draws one of the m vertices of its simplex (a piece of street or a triangle), and then
+    an output by the row of that vertex.
 
     Attributes:
         corners: (Q, m) vertices of each point's simplex.
         shares: (Q, m) probability that each of these vertices is drawn.
         linear: (Q, m) barycentric coordinates of each point.
         mass: (Q,) probability of each point.
-        streets: (Q,) the street of each point; empty on a plane.
-        places: (Q, 2) coordinates of each point in the records' form, on a plane; empty on streets.
+        streets: (Q,) number of the street of each point; empty on a plane.
+        places: (Q, 2) coordinates of each point, in the unit of the records (km or degrees); empty on streets.
     """
 
     corners: Ints
@@ -65,7 +70,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return (N, K) C_ck.
+        """Return C (N, K): the mean over the points of the probability of vertex c times the cost of output k.
 
         Args:
             size: The number of vertices N.
@@ -78,7 +83,9 @@ class Spread:
             part = slice(start, start + _BLOCK_POINTS)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
             total = total if start else np.zeros((size, costs.shape[1]))
-            touched, positions = np.unique(self.corners[part], return_inverse=True)  # few of the vertices
+            # The points of a block lie in few simplices, so they touch few vertices, and only these are updated.
+            touched, positions = np.unique(self.corners[part], return_inverse=True)
+            # A sparse (B, touched) matrix with the m weights of each point, in CSR form.
             offsets = np.arange(len(weights) + 1) * weights.shape[1]
             gather = csr_array((weights.ravel(), positions.ravel(), offsets), shape=(len(weights), len(touched)))
             total[touched] += gather.T @ costs
@@ -86,22 +93,24 @@ class Spread:
 
 
 def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
-    """Spread people uniformly over the region: by area (of the earth, with a projection), or by length of street.
+    """Return a uniform distribution over the region: by area (on the earth, if projected), or by length of street.
 
-    Each street is in at least 16 pieces with two Gauss points each, exact for linear costs; a street along which the
-    shortest path to an output changes direction adds an error of that piece. Each triangle, or even part of it, is in
-    seven points, exact up to degree 5: mean distances over two triangles, to a corner or the middle, are off by less
-    than 1e-7 of themselves (plugins/metric-dp/tests/region/test_loss.py).
+    Each street is divided into at least 16 pieces with two Gauss points each, which is exact for linear costs. Only the
+    piece in which the shortest path to an output changes direction has an error. Each triangle, or each of its equal
+    parts, has seven points, which is exact up to degree 5. Mean distances over two triangles to a corner or the centre
+    have a relative error below 1e-7 (plugins/metric-dp/tests/region/test_loss.py).
 
     Args:
-        region: the vertices' mesh.
-        epsilon: per km, which shapes the shares on streets.
-        records: the vertices, for the coordinates that they have.
+        region: The mesh of the vertices.
+        epsilon: Epsilon per km, which determines the probabilities of a street's two ends.
+        records: The vertices, whose coordinates are km or degrees.
     """
     if isinstance(region, Plane):
         return _spread_over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
+    # A multiple of 2n, so that the kinks of the S-shaped shares lie between pieces and not inside them.
     pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
+    # The two Gauss points of the unit interval.
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
     part = ((np.arange(pieces)[:, None] + gauss) / pieces).ravel()
     count = len(region.km)
@@ -117,24 +126,36 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 def _length_shares(lengths: Floats) -> Floats:
     """Return (S,) each length as a share of the sum; equal shares if all lengths are 0."""
     longest = float(lengths.max())
-    scaled = lengths / longest if longest else np.ones(len(lengths))  # of doubles that have all their bits
+    # Divided by the longest first, so that sum and shares are in the normal range of doubles.
+    scaled = lengths / longest if longest else np.ones(len(lengths))
     shares: Floats = scaled / scaled.sum()
     return shares
 
 
 def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
+    """Return a uniform distribution over a triangulated plane, with seven points per triangle or part of one.
+
+    Args:
+        region: The plane, with vertices in mm.
+        geographic: Whether to state the points' coordinates in degrees instead of planar km.
+    """
     corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
+    # In km. Areas are positive, because the corners of triangles are counter-clockwise.
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = (u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) / 2
+    # Barycentric coordinates of Radon's points: the centre, then two rings of three rotations each.
     seven = [(1 / 3, 1 / 3, 1 / 3)] + [
         tuple(np.roll([weight, weight, 1 - 2 * weight], turn)) for weight, _ in (_NEAR, _FAR) for turn in range(3)
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
+    # Triangles are divided into four by the midpoints of their sides until there are enough points. `parts` (P, 3, 3)
+    # holds the barycentric coordinates of the corners of each part.
     parts = np.eye(3)[None]
     while len(region.simplices) * len(parts) * 7 < MIN_PLANE_POINTS:
         a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
         d, e, f = (b + c) / 2, (a + c) / 2, (a + b) / 2
         parts = np.concatenate([np.stack(four, axis=1) for four in ((a, f, e), (f, b, d), (e, d, c), (d, e, f))])
+    # Barycentric coordinates of all points with respect to the whole triangle, the same for every triangle.
     shares = np.einsum("qv,pvc->pqc", np.array(seven), parts).reshape(-1, 3)
     within = np.tile(weights / len(parts), len(parts))
     points = np.einsum("qv,svx->sqx", shares, corners).reshape(-1, 2)
@@ -142,6 +163,8 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     places = points
     if region.projection is not None:
         earth = region.projection.to_earth(points * MM_PER_KM)
+        # People are spread by area on the earth, which is that of the plane times the cosine of the latitude, up to a
+        # constant.
         mass, places = mass * np.cos(np.radians(earth[:, 0])), earth if geographic else points
     all_shares = np.tile(shares, (len(corners), 1))
     return Spread(
@@ -155,6 +178,15 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
 
 
 def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, part: Floats, mass: Floats) -> Spread:
+    """Return a distribution of people over given points of streets.
+
+    Args:
+        region: The streets.
+        epsilon: Epsilon per km, which determines the probabilities of a street's two ends.
+        streets: (Q,) number of the street of each point.
+        part: (Q,) position of each point along the street, from 0 at the first end to 1 at the second.
+        mass: (Q,) probability of each point.
+    """
     with np.errstate(over="ignore"):
         far_share = far_shares(part, float(epsilon) * region.km[streets], region.steps)
     return Spread(
@@ -170,24 +202,32 @@ def _spread_on_streets(region: Streets, epsilon: Fraction, *, streets: Ints, par
 def expected_cost(
     spread: Spread, region: Region, utility: LossKind, distance: DistanceKind, spaces: Spaces, costs: Floats
 ) -> Floats:
-    """Return (N, K) C_ck.
+    """Return C (N, K), the loss of output k weighted by the probability of vertex c, as the module defines it.
 
     Args:
-        spread: The positions of people.
+        spread: The distribution of people.
         region: The mesh of the vertices.
         utility: The loss.
-        distance: The problem's distance, which can measure from any point of a plane.
+        distance: The problem's kind of distance, which measures from points of a plane.
         spaces: The vertices, the outputs, and the distances between them.
         costs: (N, K) the loss at the vertices.
     """
     outputs = spaces.records if spaces.own else spaces.outputs
 
     def cost_at(count: int, coordinates: Floats | None, ways: Floats | None) -> Floats:
+        """Return the costs (B, K) at points of the region, computed by the kind of loss.
+
+        Args:
+            count: Number of points B.
+            coordinates: (B, 2) coordinates of points on a plane; None on streets.
+            ways: (B, K) path lengths from points on streets to the outputs; None on a plane.
+        """
         ids = [str(number) for number in range(count)]
         points = Space(ids=ids, coordinates=coordinates, kind="plain" if coordinates is None else spaces.records.kind)
         metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
+    # The loss is known only at the vertices, so it is interpolated linearly on each simplex.
     if not utility.of_distances:
         return spread.sum_costs(
             region.size, lambda part: np.einsum("bm,bmk->bk", spread.linear[part], costs[spread.corners[part]])
@@ -198,24 +238,28 @@ def expected_cost(
     ways, km = spaces.metric.to_outputs(), region.km
 
     def cost_along(part: slice) -> Floats:
+        """Return the costs (B, K) at a slice of the points on streets."""
         a, b = spread.corners[part].T
         legs = km[spread.streets[part], None] * spread.linear[part]
+        # From a point of a street, a path leads over one of its two ends. Column 0 of `legs` is the way to b, as
+        # `linear` is the weight of a.
         return cost_at(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
 
     return spread.sum_costs(region.size, cost_along)
 
 
 class _KnownDistances(Metric):
-    """Known distances from some points of streets to the outputs."""
+    """Precomputed distances (B, K) from points on streets to outputs, for losses that use distances."""
 
     def __init__(self, ways: Floats) -> None:
+        """Store the distances (B, K) of B points to K outputs."""
         super().__init__(len(ways), ways.shape[1], False)
         self._ways = ways
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Raise NotImplementedError: losses of distances use the distances to outputs only."""
+        """Raise NotImplementedError, because losses use only the distances to outputs."""
         raise NotImplementedError("distances between points of streets")
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """(B, K) km along the streets."""
+        """Return (B, K) distances in km along the streets, from all points or from those with the indices i."""
         return self._ways if i is None else self._ways[np.asarray(i, dtype=np.int64)]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.errors import Fault, InputError, RegistryError
-from privopt_metric_dp.problem.kinds import PerKm, rounding
+from privopt_metric_dp.problem.declared import PerKm, rounding
 from privopt_metric_dp.region.region import Region
 from privopt_metric_dp.space.metrics import Metric
 from privopt_metric_dp.space.pairs import needed_pairs, required_pairs
@@ -23,41 +23,43 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""Largest number of required pairs that are searched for implied ones (2 s). Scattered points have hardly any."""
+"""Largest number of required pairs among which implied ones are searched (2 s). Scattered points have few."""
 
 
 @frozen(kw_only=True, eq=False)
 class MetricData:
-    """Arrays of a metric problem. N records, K outputs, P required pairs.
+    """The arrays of a metric problem with N records, K outputs and P required pairs.
 
     Attributes:
-        records: the secrets.
-        outputs: what may be released; the records themselves where the file has no [outputs].
-        metric: distances that rows are held to; computed on request, never an N x N table by itself. Or a function that
-            makes it, called once at the first request.
-        epsilon: exact, per ``unit``.
-        within: greatest distance of a required pair; None for every pair.
-        unit: of distance.
-        loss_unit: of the cost.
-        prior: (N,) probabilities; for a region's vertices, that one is drawn for a person.
-        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; of a region's vertex the mean over those
-            for whom it is drawn. Or what computes it, called once where it is first asked for (it may raise an
-            InputError then).
-        file: name of the problem file, for faults.
-        excess: how far a mean cost may lie above the one meant; made by a function of each record's costs.
-        shortfall: how far each weighted cost may lie below the one meant; made likewise.
-        crossed: whether distances from records to outputs are known (a matrix metric may lack them).
-        remap: whether what is released is remapped to best guesses under the prior.
-        ground: distances of [distance], where rows are held to others.
-        region: what the guarantee speaks of where it holds between any two points; its vertices are the records then,
-            those of the problem first.
-        choose: how many of the records are to be outputs, where they are chosen by their use; ``outputs`` are then
-            those that are, or all records before any are.
-        over: gives the same problem with some records (K,), in order, for its outputs, where they are chosen.
-        along_streets: whether losses are distances, and these path lengths along undirected streets.
-        way: by which distance epsilon is, in words behind the unit.
-        per_km: what a kilometre of loss costs in the reader's unit, where the problem says it.
-        warnings: what in the files is likely not meant, a sentence each.
+        records: Places that are secret.
+        outputs: Places that may be released; the records if the file has no [outputs].
+        metric: Distances that constrain the rows, or a function that returns the metric and is called at the first
+            request. Distances are computed on request, without an N x N table.
+        epsilon: Exact epsilon, per ``unit``.
+        within: Largest distance of a required pair; None if every pair is required.
+        unit: Unit of distance.
+        loss_unit: Unit of the cost.
+        prior: (N,) probabilities of the records; in a region, the probabilities that the vertices are drawn.
+        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; for a vertex of a region, the mean over
+            the positions for which it is drawn. Or a function that returns the losses and is called at the first
+            request; it may raise an InputError.
+        file: Name of the problem file in error messages.
+        excess: (N,) upper bounds of how much a record's mean cost exceeds the exact one. Passed as a function of the
+            costs.
+        shortfall: Upper bounds of how much a weighted cost lies below the exact one. Passed as a function of the
+            costs.
+        crossed: Whether distances from records to outputs are known (a matrix metric may lack them).
+        remap: Whether each released output is replaced by the best guess under the prior.
+        ground: Distances of [distance] if other distances constrain the rows, otherwise None.
+        region: The region if the guarantee holds between any two of its points. The records are then the vertices of
+            the region, beginning with the declared records.
+        choose: Number of records to choose as outputs; None if outputs are not chosen. Before the choice, ``outputs``
+            are all records.
+        over: Returns the problem with the given records (K,) as outputs; None unless outputs are chosen.
+        along_streets: Whether losses are path lengths along undirected streets.
+        way: Phrase that messages put after the unit of distance, such as "by road".
+        per_km: Cost of a kilometre of loss in the reader's unit, if the problem declares it.
+        warnings: Sentences on probable mistakes in the files.
     """
 
     records: Space
@@ -100,33 +102,41 @@ class MetricData:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(N, K)."""
+        """Numbers (N, K) of records and outputs."""
         return len(self.records), len(self.outputs)
 
     @cached_property
     def weighted(self) -> Floats:
-        """(N, K) p_i c_ik."""
+        """(N, K) costs weighted by the prior, p_i c_ik. The expected loss of a matrix z is sum_ik p_i c_ik z_ik."""
         return read_only(self.prior[:, None] * self.cost)
 
     @cached_property
     def excess(self) -> Floats:
-        """(N,) upper bound by how much a record's costs in ``weighted`` exceed the exact costs of the files."""
+        """(N,) upper bounds of how much a record's costs in ``weighted`` exceed the exact costs of the files."""
+        # The factor covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Bound (N, K) or (N, 1) by how much ``weighted`` lies below the exact costs; computed on each call."""
+        """Upper bounds (N, K) or (N, 1) of how much ``weighted`` is below the exact costs; not cached."""
         errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         short: Floats = self.prior[:, None] * errors
         short *= 1.0 + 2.0**-40
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return (P,) whether each required pair is also required by its exact distance."""
+        """Return (P,) booleans: whether each required pair is proved to be required at its exact distance as well.
+
+        Lower bounds use only these pairs, and so hold for every mechanism that satisfies the declared guarantee.
+
+        Args:
+            pairs: (P, 2) required pairs of records.
+            distances: (P,) doubles of the pairs' distances.
+        """
         return self.metric.surely_within(pairs, distances, np.inf if self.within is None else self.within)
 
     @cached_property
     def required(self) -> tuple[Ints, Floats]:
-        """Required pairs (P, 2), i < j in order, and their distances (P,). In a region, its edges are enough."""
+        """Required pairs (P, 2), i < j, and their distances (P,). In a region, the edges of the mesh are enough."""
         if self.region is not None:
             edges = self.region.edges
             return edges, read_only(self.metric.between(edges[:, 0], edges[:, 1]))
@@ -136,7 +146,10 @@ class MetricData:
 
     @property
     def most_pairs(self) -> int:
-        """Largest number of pairs held at once, known before any pair is computed if all are required."""
+        """Largest number of pairs that are in memory at once, for estimates of the memory of a run.
+
+        If all pairs are required, their number is known before any pair is computed.
+        """
         if self.region is None and self.within is None:
             implying, count = self.metric.implying(), len(self.records)
             return count * (count - 1) // 2 if implying is None else len(implying[0])
@@ -144,7 +157,7 @@ class MetricData:
 
     @property
     def pairs(self) -> Ints:
-        """(P, 2) required pairs, i < j, in order."""
+        """(P, 2) required pairs i < j, in lexicographic order."""
         return self.required[0]
 
     @property
@@ -153,13 +166,18 @@ class MetricData:
         return self.required[1]
 
     def between(self, pairs: Ints) -> Floats:
-        """Return (P,) distances of any pairs (P, 2) of records. Those of certified pairs are precomputed."""
+        """Return (P,) distances of any pairs (P, 2) of records. Distances of certified pairs are precomputed."""
         pairs_known, distances = self.standing
+        # Computing distances can take a search of shortest paths, so those of the usual pairs are reused.
         is_known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return stated distances (P,) of pairs (P, 2); those above the exact distances are replaced."""
+        """Return distances (P,), where those not proved to be at most the exact ones are replaced.
+
+        The replacement is the problem's double, which is rounded down.
+        """
+        # Distances are rounded down, so a stated one may exceed the double here without exceeding the exact distance.
         doubtful = np.flatnonzero(distances > self.between(pairs))
         safe_distances = np.array(distances, dtype=np.float64)
         if doubtful.size:
@@ -168,9 +186,10 @@ class MetricData:
 
     @cached_property
     def needed(self) -> tuple[Ints, Floats]:
-        """Required pairs (S, 2) that a model must contain, and their distances (S,). The others follow exactly (G1).
+        """Required pairs (S, 2) that a model must contain, and their distances (S,).
 
-        Over roads with exact sums no other pair is computed, so the N^2 pairs of a city are never in memory.
+        The other required pairs are implied exactly (:mod:`privopt_metric_dp.space.pairs`). Over roads with exact sums,
+        no other pair is computed, so the N^2 pairs of a city are never in memory.
         """
         pairs, distances = needed_pairs(self.metric, lambda: self.required, within=self.within)
         return read_only(pairs), read_only(distances)
@@ -179,22 +198,23 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """Pairs (S, 2) that the certificate checks and that imply the others, and their distances (S,).
 
-        These are all required pairs if there are many and no roads show which pairs imply the others: checking all is
-        then faster than finding a subset.
+        The certificate checks all required pairs if there are many, and no roads show which pairs imply the others,
+        because finding a subset would then take longer than checking all.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
 
     def with_outputs(self, rows: Ints) -> MetricData:
-        """Return the problem with the records ``rows`` (K,), in order, as outputs, at this epsilon."""
+        """Return the problem with the records ``rows`` (K,), in ascending order, as outputs, at this epsilon."""
         assert self.over is not None  # the caller has checked that outputs are chosen
+        # `over` builds the problem anew at the declared epsilon, and the caller may have changed it.
         return evolve(self.over(rows), epsilon=self.epsilon)
 
     @property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Undirected streets with exact lengths, the number of nodes, and each record's node, if losses follow them.
+        """Undirected streets with exact lengths, the number of nodes, and the node of each record.
 
-        None if losses do not follow streets, or if the exact decimals are not known.
+        None if losses are not path lengths along streets, or if the exact decimals are unknown.
         """
         return self.metric.streets if self.along_streets and isinstance(self.metric, RoadMetric) else None
 
@@ -212,7 +232,19 @@ class MetricData:
 
 
 def _check_both_ways(metric: Metric, pairs: Ints, distances: Floats, records: Space) -> None:
-    """Check that a third party's metric returns real numbers, and the same distance in both directions."""
+    """Check that the metric of a plugin returns real numbers, and equal distances in both directions.
+
+    Args:
+        metric: The metric.
+        pairs: (P, 2) required pairs of records.
+        distances: (P,) distances that the metric returned, from the first record of a pair to the second.
+        records: The records, whose ids a message names.
+
+    Raises:
+        RegistryError: The metric returns other values, or distances that differ.
+    """
+    # The certificate checks each pair once for both directions, so a metric with two distances would be certified
+    # wrongly.
     if type(metric).between.__module__.startswith("privopt_metric_dp."):  # symmetric by construction
         return
     back = np.asarray(metric.between(pairs[:, 1], pairs[:, 0]))

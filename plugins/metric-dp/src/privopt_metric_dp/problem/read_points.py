@@ -1,4 +1,4 @@
-"""Read points files: CSV, Parquet, GeoParquet and GeoJSON, with column names that the problem may choose."""
+"""Read points files: CSV, Parquet, GeoParquet and GeoJSON, with columns that the problem file may name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
-from privopt.declare.frames import PARQUET, as_csv, csv_bytes, list_columns
+from privopt.declare.frames import PARQUET, as_csv, csv_bytes, list_columns, read_parquet
 from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, duplicate_faults, read_table
 from privopt.errors import Fault, Faults, InputError, reason_of
-from privopt_metric_dp.space.places import Kind, Space
+from privopt_metric_dp.space.places import MAX_COORDINATE, Kind, Space
 from privopt_metric_dp.space.wkb import check_degrees, check_geojson_degrees, points_of
 
 if TYPE_CHECKING:
@@ -25,18 +25,18 @@ __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
 BETWEEN: Final = "/"
-"""Separator between the columns of an id that consists of several."""
+"""Separator between the values of the columns that form an id."""
 
 COORDINATES: Final[Mapping[Kind, tuple[str, str]]] = {
     "geographic": ("lat", "lon"),
     "planar": ("x", "y"),
 }
-"""Names of the two coordinates of places on a map."""
+"""Names of the two coordinates by kind of places."""
 
 
 @frozen(kw_only=True)
 class Columns:
-    """Names of the columns of a points file. An omitted column has the name of its key."""
+    """Names of the columns of a points file. If a key is omitted, the column is named like the key."""
 
     id: str | tuple[str, ...] = key("id", help='ids; several columns, joined by "/", where one does not tell apart')
     lat: str = key("lat", help="latitudes", unit="degrees")
@@ -53,20 +53,30 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     """Return the ids and coordinates of a points file.
 
     Args:
-        points: CSV, Parquet or, by its ending, GeoJSON.
+        points: CSV, Parquet or, according to the file name, GeoJSON.
         columns: Names of the columns; by default those of :class:`Columns`.
         ids_alone: Whether a table without coordinates is accepted.
+
+    Raises:
+        InputError: The file has faults, named by row and column, or an id occurs twice.
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
+    # Formats with geometries are converted to CSV first, so that all formats are checked by the same reader.
     if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
         points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
     if columns.geometry is not None:
         columns = evolve(columns, lat=f"{columns.geometry} (latitude)", lon=f"{columns.geometry} (longitude)")
     specs = [Column(name=f"id {index}", kind="id", label=name) for index, name in enumerate(ids)]
     specs += [
-        Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name))
-        for name, unit in (("lat", "degrees"), ("lon", "degrees"), ("x", "km"), ("y", "km"))
+        Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name), least=lower, most=upper)
+        # (name, unit, smallest and largest value). A file has lat and lon, or x and y.
+        for name, unit, lower, upper in (
+            ("lat", "degrees", -90.0, 90.0),
+            ("lon", "degrees", -180.0, 360.0),
+            ("x", "km", -MAX_COORDINATE, MAX_COORDINATE),
+            ("y", "km", -MAX_COORDINATE, MAX_COORDINATE),
+        )
     ]
     if columns.name is not None:
         specs.append(Column(name="name", kind="text", label=columns.name))
@@ -81,6 +91,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         if all(name in table for name in names):
             coordinates = np.column_stack([table[name] for name in names])
             rests = np.column_stack([table[f"{name} rest"] for name in names])
+            # Upper bound of the difference between a decimal and its double, over all coordinates.
             position_error = float(np.abs(rests).max())
             written = np.column_stack([table[f"{name} written"] for name in names])
             return Space(
@@ -93,13 +104,19 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
                 written=written,
                 names=place_names,
             )
+    # A table without coordinates, which `ids_alone` permits.
     return Space(ids=joined, kind="plain", source=points.name, names=place_names)
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
-    """Convert a points file to a CSV file that reads to the same points by the same columns; None for a CSV file.
+    """Convert a points file to CSV with the same points and columns; return None if it is CSV already.
 
-    A column ``geometry`` NAME becomes two, ``NAME (latitude)`` and ``NAME (longitude)``.
+    Releases contain the CSV file, which a verifier can read without libraries for other formats. A geometry column NAME
+    becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
+
+    Args:
+        points: CSV, Parquet, GeoParquet or GeoJSON.
+        columns: Names of the columns; by default those of :class:`Columns`.
     """
     import polars as pl
 
@@ -110,24 +127,35 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
         frame, places = _read_geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
+    # A table that was converted before has these columns already.
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
         frame, places = _read_geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
+    # A missing point becomes an empty cell, which the reader of the table reports by row.
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
 def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple[pl.DataFrame, Floats]:
-    """Return the columns of ids and names of a GeoParquet file, and (N, 2) latitudes and longitudes."""
+    """Return the columns of ids and names of a GeoParquet file, and (N, 2) latitudes and longitudes.
+
+    Args:
+        points: The file.
+        texts: Names of the columns of ids and names.
+        geometry: Name of the column of points.
+
+    Raises:
+        InputError: The file is not GeoParquet in degrees, or a geometry is not a point (by row).
+    """
     import polars as pl
 
     if not points.contents.startswith(PARQUET):
         raise InputError([Fault(points.name, f"column {geometry}", "a file that is not Parquet", "GeoParquet")])
     try:
         check_degrees(pl.read_parquet_metadata(io.BytesIO(points.contents)).get("geo"), geometry, points.name)
-        frame = pl.read_parquet(points.contents)
+        frame = read_parquet(points, "GeoParquet")
     except pl.exceptions.PolarsError:
         raise InputError([Fault(points.name, "", "a file that is not Parquet", "GeoParquet")]) from None
     if geometry not in frame.columns:
@@ -137,13 +165,26 @@ def _read_geoparquet(points: File, texts: Sequence[str], geometry: str) -> tuple
     expectation = "a point (of an area: its centroid, say)"
     rows = np.flatnonzero(wrong).tolist()
     Faults(
-        Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation) for row in rows
+        # Rows are counted as in a CSV file, where the first one after the header has number 2.
+        Fault(points.name, f"row {row + 2}, column {geometry}", "another geometry", expectation)
+        for row in rows
     ).check()
     return frame.select(name for name in texts if name in frame.columns), places
 
 
 def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Floats]:
-    """Return the properties of ids and names of a GeoJSON file (by default the features' ids), and their points."""
+    """Return the ids, names and points of a GeoJSON file.
+
+    Args:
+        points: The file: a FeatureCollection of points in degrees.
+        texts: Names of the properties of ids and names. If the property "id" is missing, the feature's id is used.
+
+    Returns:
+        A frame of texts, and (N, 2) latitudes and longitudes; NaN for a geometry that is not a point.
+
+    Raises:
+        InputError: The file is not a FeatureCollection of points in degrees.
+    """
     import polars as pl
 
     expectation = "a FeatureCollection of points in longitude and latitude"
@@ -162,8 +203,10 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         }
         names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
         shapes = [feature["geometry"] or {} for feature in features]
+        # Another geometry gets an empty position, which the reader of the table reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         flat = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
+    # GeoJSON has the longitude first.
     return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), flat[:, ::-1]

@@ -1,8 +1,8 @@
-"""Compare the lengths of roads with the positions of their ends: no road is shorter than the straight line.
+"""Compare the lengths of roads with the straight lines between their ends, which no road can be shorter than.
 
-Overstated lengths (minutes, metres) weaken privacy: epsilon is per unit of length. What rounding explains is not
-refused: a length may be rounded or cut at the last digit written, positions at the last digit of the table, and lengths
-along the ellipsoid or a projected map differ a little from great circles.
+Overstated lengths (minutes, metres) weaken privacy, because epsilon is per unit of length. Differences that rounding
+explains are accepted: a length may be rounded or truncated at its last digit, positions at the last digit of the table,
+and lengths along the ellipsoid or on a projected map differ a little from great circles.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["compare_lengths"]
 
 MODEL_TOLERANCE: Final = 0.01
-"""Part of itself by which a straight line may be longer than a road along it. WGS 84 makes 0.56 % at most (north and
-south near the equator), a UTM zone 0.04 %."""
+"""Relative amount by which a straight line may exceed the length of a road along it. WGS 84 explains at most 0.56 %
+(north and south near the equator), a UTM zone 0.04 %."""
 UNITS: Final = (
     (0.0005, 0.0015, "the positions are in metres"),
     (0.55, 0.95, "the lengths are in miles (0.62 a km)"),
@@ -36,20 +36,20 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Median ratios of length to straight line, from and below, with the likely reason. Streets of km have 1 to 1.45."""
+"""Ranges of the median ratio of length to straight line, with the likely reason. Streets in km have 1 to 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
-"""The same for planar positions: a degree is 111 km."""
+"""A further range with its reason for planar positions: a degree is 111 km."""
 
 
 @frozen(kw_only=True, eq=False)
 class _Lengths:
-    """Roads whose two ends have positions.
+    """Lengths of the roads whose two ends have positions.
 
     Attributes:
         rows: (E,) rows of the table, from 0.
         km: (E,) lengths, rounded down.
-        straight: (E,) straight lines between the positions as they are written, km.
-        min_straight: (E,) straight lines if the rounding of positions made them as long as possible.
+        straight: (E,) straight lines in km between the positions in the file.
+        min_straight: (E,) shortest straight lines in km that the rounding of positions allows.
     """
 
     rows: Ints
@@ -59,17 +59,17 @@ class _Lengths:
 
     @property
     def ratio(self) -> float | None:
-        """Median of length by straight line; None if no two positions differ."""
+        """Median ratio of length to straight line; None if no two positions differ."""
         is_apart = self.straight > 0
         return float(np.median(self.km[is_apart] / self.straight[is_apart])) if is_apart.any() else None
 
 
 def compare_lengths(edges: File, records: Space) -> Iterator[str]:
-    """Yield warnings of lengths that do not fit the positions, or look like another unit than km.
+    """Yield warnings of lengths that contradict the positions, or seem to be in a unit other than km.
 
     Args:
-        edges: A table from,to,km.
-        records: Places, some or all of which the roads join.
+        edges: A table with columns from, to and km.
+        records: Places, which roads may connect.
 
     Raises:
         InputError: Roads are shorter than the straight line between their ends, by more than rounding explains.
@@ -79,6 +79,8 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     table = road_table(edges)
     lengths = _measure_roads(table, records)
     ratio = lengths.ratio
+    # The median tells the unit: single roads may be long detours, but in km the median road is little longer than its
+    # line.
     reason = None if ratio is None else _likely_reason(ratio, records.kind)
     times = "" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
     too_short, doubtful = _find_short(lengths, table["km written"])
@@ -105,9 +107,18 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
 
 
 def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], list[int]]:
-    """Return roads that are shorter than their straight line, and those that the rounding of positions may explain."""
+    """Return the roads that are certainly too short, and those that only the rounding of positions may explain.
+
+    Args:
+        lengths: The roads with their straight lines.
+        texts: (rows,) lengths of all rows of the table, as texts.
+
+    Returns:
+        Two lists of indices into ``lengths``.
+    """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
+    # A written length may have been rounded or cut at its last digit, so the road can be longer by that much.
     max_km = lengths.km[suspects] + resolution
     is_short = max_km < lengths.straight[suspects] * (1.0 - MODEL_TOLERANCE)
     is_unexplained = max_km < lengths.min_straight[suspects]
@@ -115,16 +126,27 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
 
 
 def _likely_reason(ratio: float, kind: str) -> str | None:
-    """Return what explains a median ratio of lengths to straight lines; None if km do."""
+    """Return a likely reason for a median ratio of lengths to straight lines; None if lengths in km explain it.
+
+    Args:
+        ratio: The median ratio.
+        kind: Kind of the places, "planar" or "geographic". Only for planar positions, degrees are a possible reason.
+    """
     units = (DEGREES, *UNITS) if kind == "planar" else UNITS
     return next((reason for lower, upper, reason in units if lower <= ratio < upper), None)
 
 
 def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
-    """Return the roads between two records, with the straight lines between these."""
+    """Return the roads between two records, with the straight lines between their ends.
+
+    Args:
+        table: Columns of the table of roads: from, to and km.
+        records: The records, with coordinates.
+    """
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
+    # Roads to nodes that are not records have no straight line to compare with, and that of a loop is 0.
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
     endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)
@@ -138,26 +160,33 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
 
 
 def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return (E,) the shortest lines between planar points that round to these at a resolution, km."""
+    """Return (E,) the smallest distances in km between planar points that round to ``a`` and ``b`` at a resolution."""
     return np.asarray(np.hypot(*np.maximum(np.abs(a - b) - resolution, 0.0).T))
 
 
 def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return (E,) the shortest great circles between points that round to these at a resolution in degrees, km."""
+    """Return (E,) the smallest great-circle distances in km between points that round to ``a`` and ``b``.
+
+    Args:
+        a, b: (E, 2) latitudes and longitudes in degrees.
+        resolution: Largest error of the difference of two rounded coordinates, in degrees.
+    """
     latitude, longitude = np.abs(a - b).T
     longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
     longitude = np.minimum(longitude, 360.0 - longitude)
     change = np.radians(np.maximum(np.column_stack([latitude, longitude]) - resolution, 0.0))
-    # parallels are shorter towards the poles: both ends move there
+    # Parallels are shorter towards the poles, so the shortest circle has both ends moved there.
     cosines = [np.cos(np.radians(np.minimum(np.abs(point[:, 0]) + resolution, 90.0))) for point in (a, b)]
+    # The haversine formula.
     chord = np.sin(change[:, 0] / 2) ** 2 + cosines[0] * cosines[1] * np.sin(change[:, 1] / 2) ** 2
     return np.asarray(2.0 * EARTH_RADIUS_KM * np.arcsin(np.sqrt(np.minimum(chord, 1.0))))
 
 
 def _table_resolution(records: Space) -> float:
-    """Return the last digit that any coordinate of the table has: writers omit zeros at the end of others.
+    """Return the smallest value of the last digit of a coordinate, in the unit of the coordinates.
 
-    Two coordinates that are each rounded or cut there differ by at most that much more, or less, than written.
+    Other coordinates may have fewer digits because programs omit trailing zeros. If two coordinates were rounded or
+    truncated at this digit, their difference has an error of at most this value.
     """
     if records.corner is not None or records.coordinates is None:
         return 0.0  # cells of a grid are where the problem says
@@ -168,9 +197,9 @@ def _table_resolution(records: Space) -> float:
 
 
 def _last_digit(text: str) -> float:
-    """Return the value of the last digit of a decimal that is not 0: 0.01 of 1.50, 100 of 1200, 0 of a fraction.
+    """Return the place value of the last non-zero digit of a decimal: 0.1 for 1.50, 100 for 1200, 0 for a fraction.
 
-    Of 0 itself the last digit counts.
+    For a decimal equal to 0, it is the place value of the last digit.
     """
     try:
         number = Decimal(text)

@@ -1,4 +1,4 @@
-"""Proofs of lower bounds: multipliers stored with a release, from which anyone can evaluate the bound again."""
+"""Proofs of lower bounds: dual multipliers stored with a release, from which anyone can recompute the bound."""
 
 from privopt_metric_dp.proof.make_proof import multipliers_of, prove, read_proof
 from privopt_metric_dp.proof.proof_file import PROOF, Proof

@@ -1,4 +1,4 @@
-"""A lower bound on the loss of every mechanism, from any dual vector; rounding can never make it too high.
+"""A lower bound on the loss of every mechanism, from any dual vector; rounding can never make the bound too high.
 
 The problem is to minimise ``sum c_ik z_ik`` over rows that sum to 1, z >= 0, with ``z_ik <= exp(eps d) z_jk`` and the
 reverse for each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagrangian separates over
@@ -7,15 +7,16 @@ records::
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
 
-for all a and b (weak duality). Each g_ik is replaced by a proved lower bound of it (E is rounded up, and the error of
-the sum in doubles is subtracted), and the last sum is rounded down. Poor multipliers give a poor bound, but never a
-wrong one. Multipliers that prove next to nothing are therefore omitted (:class:`SparseMultipliers`), and the others may
-be rounded.
+for all a and b (weak duality). Each g_ik is replaced by a proved lower bound of g_ik: E is rounded up, and the error of
+the floating-point sum is subtracted. The last sum is rounded down. Poor multipliers give a poor bound, but never a
+wrong one. Multipliers that hardly improve the bound are therefore omitted (:class:`SparseMultipliers`), and the others
+may be rounded.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from typing import Self
 
@@ -30,29 +31,127 @@ from privopt.execution.compiled import jit
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.matrix.certify import check_pairs
-from privopt_metric_dp.proof.multipliers import Multipliers
 from privopt_metric_dp.space.street_pieces import Inside
 
-__all__ = ["SparseMultipliers", "lower_bound", "sum_down"]
+__all__ = ["Few", "Multipliers", "SparseMultipliers", "lower_bound", "sum_down"]
+
+
+#: The nonzero multipliers of one output: (k, pairs (M,), multipliers (M,)).
+Few = tuple[int, Ints, Floats]
+
+_BLOCK_COLUMNS = 128
+"""Number of outputs whose multipliers are converted together."""
+
+
+@frozen(kw_only=True, eq=False)
+class Multipliers:
+    """Dual multipliers of the privacy rows: one number for each pair p = (i, j) and output k.
+
+    A positive number is the multiplier of the row ``z_ik <= exp(eps d) z_jk``; the absolute value of a negative one is
+    the multiplier of the row with i and j exchanged. One number is enough for the two rows of a pair: reducing both
+    multipliers by ``t`` raises the reduced costs of i and j by ``(exp(eps d) - 1) t``. So their difference, given to
+    the row with the larger multiplier, proves no less.
+
+    Attributes:
+        rows: Returns an iterator over the nonzero multipliers, in rising order of outputs, each output at most once,
+            and each pair of an output at most once. Numbers that are not finite count as 0.
+        many: Number of pairs times outputs, in both directions, if a solver gives a number for each; a file may omit
+            the small ones. 0 if few are nonzero, as for trees.
+    """
+
+    rows: Callable[[], Iterator[Few]]
+    many: int = 0
+
+    @classmethod
+    def from_arrays(cls, forward: Floats, backward: Floats) -> Multipliers:
+        """Combine the multipliers of both rows of each pair into one number for each pair and output.
+
+        Args:
+            forward: (P, K) multipliers of the rows ``z_ik <= exp(eps d) z_jk`` of pairs (i, j).
+            backward: (P, K) multipliers of the reverse rows. In both arrays, negative and infinite numbers count as 0.
+
+        Raises:
+            UsageError: The shapes differ.
+        """
+        if forward.ndim != 2 or forward.shape != backward.shape:
+            raise UsageError(f"multipliers must have one shape (P, K), got {forward.shape} and {backward.shape}")
+
+        def rows() -> Iterator[Few]:
+            """Yield the number, the pairs and the net multipliers of each output."""
+            for start in range(0, forward.shape[1], _BLOCK_COLUMNS):
+                blocks = (part[:, start : start + _BLOCK_COLUMNS].T for part in (forward, backward))
+                ahead, back = (np.where((part > 0.0) & (part < np.inf), part, 0.0) for part in blocks)
+                # Only one of a pair's two rows needs a multiplier (see the class), so the net one is enough.
+                for k, net in enumerate(ahead - back, start=start):
+                    pairs = np.flatnonzero(net)
+                    yield k, pairs, net[pairs]
+
+        return cls(rows=rows, many=2 * forward.size)
+
+    @classmethod
+    def zero(cls) -> Multipliers:
+        """Return multipliers that are all 0. The bound that they prove assigns every record to its cheapest output."""
+        return cls(rows=lambda: iter(()))
+
+    def map_rows(self, change: Callable[[Ints, Floats], tuple[Ints, Floats]]) -> Multipliers:
+        """Return multipliers with the pairs and values of each output replaced by ``change(pairs, values)``."""
+        return evolve(self, rows=lambda: ((k, *change(pairs, values)) for k, pairs, values in self.rows()))
+
+    def among(self, rows: Ints) -> Multipliers:
+        """Return the multipliers renumbered for a larger set of pairs, in which pair p has the number ``rows[p]``."""
+        return self.map_rows(lambda pairs, values: (rows[pairs], values))
+
+    def freer(self, gain: Floats) -> Multipliers:
+        """Return multipliers for rows whose allowed log-ratios are larger by ``gain`` ``(P,)``: times ``exp(-gain)``.
+
+        Any multipliers prove a bound. But unchanged ones would raise a row's ``exp(eps d) f`` by ``exp(eps d) gain f``,
+        which ruins the bound from ``eps d`` of 5 on, even at a gain of 1e-9. Multipliers that are scaled leave that
+        product unchanged and lose only ``gain f``.
+        """
+        factors = np.exp(-gain)
+        return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
+
+    def arrays(self, pairs: int, outputs: int) -> tuple[Floats, Floats]:
+        """Return the multipliers of both rows of each pair as two dense arrays (P, K), forward and backward.
+
+        Args:
+            pairs, outputs: P and K, the numbers of pairs and outputs.
+        """
+        net = np.zeros((pairs, outputs))
+        for k, places, values in self.rows():
+            net[places, k] = values
+        return np.maximum(net, 0.0), np.maximum(-net, 0.0)
 
 
 @jit(few=lambda cost, top, error, multipliers, *_: bool(cost.size <= 200 and multipliers[5].size <= 2_000))
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
-    """Lower lower[i] and upper[i] to min_k of lower and upper bounds of g_ik; mark outputs whose sums overflow as wild.
+    """Reduce lower[i] and upper[i] to min_k of bounds of g_ik, and mark outputs whose sums overflow as wild.
 
-    If endpoints[e, i] is k, bounds of the multipliers' part of g_ik are added to chord_lower[i] and chord_upper[i] with
-    the weight shares[e, i].
+    Args:
+        cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
+            this relative error.
+        multipliers: Tails and heads (P,) of the rows; ``growth`` (P,) of at least exp(eps d); ``spread`` (P,) by which
+            ``growth`` may exceed exp(eps d); and ``starts``, ``rows``, ``values`` as in :class:`SparseMultipliers`.
+        endpoints, shares: (E, N) outputs at the ends of record i's street piece, and their weights. Bounds of the
+            multipliers' part of g_ik are added to the chords with these weights. E is 0 without streets, else 2.
+        lower, upper: (N,) results, infinite before.
+        chord_lower, chord_upper: (N,) results, 0 before.
+        wild: (K,) result, False before.
 
-    The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|, with 16 more roundings for
-    the terms themselves, doubled for the rounding of that sum. Products that underflow lose less than 1e-300 in all.
+    Notes:
+        The error bound is Higham, Accuracy and Stability, (4.4): |error| <= gamma_n sum |terms|, with 16 more roundings
+        for the terms themselves, doubled for the rounding of that sum. Products that underflow lose less than 1e-300 in
+        total.
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
     value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
         value[:], size[:], terms[:], loose[:] = 0.0, 0.0, 0.0, 0.0
+        # Per record: the sum of the terms, the sum of their absolute values, their number, and by how much the sum may
+        # be too low because `growth` is too high.
         for m in range(starts[k], starts[k + 1]):
             p = rows[m]
             f = float(values[m])
@@ -80,6 +179,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
                 error += (size[i] + abs(cost[i, k])) * part + 1e-300
                 if not np.isfinite(value[i]):
                     wild[k] = True
+            # From here on `loose` is the upper bound of g_ik, and `value` the lower one.
             loose[i] = value[i] + (error + loose[i] * (1.0 + 2.0**-30))
             if error > 0.0:
                 value[i] = np.nextafter(value[i] - error, -np.inf)
@@ -93,10 +193,17 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= 200))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
-    """Copy the rows of one output that are kept, and return their number.
+    """Copy those multipliers of one output that are kept into the results, and return their number.
 
-    Of the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. They are found by their binary
-    exponents relative to spare[i], without sorting.
+    Of the rows (i, .), the smallest multipliers are omitted, up to a sum of spare[i]. To avoid sorting, multipliers are
+    classified by their binary exponents relative to spare[i].
+
+    Args:
+        candidates: (C,) numbers of the output's rows, sorted by their first record.
+        f: Multiplier of each row, above 0.
+        source: First record of each row.
+        spare: (N,) sums that may be omitted.
+        rows, values: (C,) results.
     """
     count = start = 0
     shares = np.zeros(64)
@@ -104,6 +211,8 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
         i, end = source[candidates[start]], start
         while end < candidates.size and source[candidates[end]] == i:
             end += 1
+        # Class c of `shares` has multipliers of about 2^-c times `allowed`; those of class `cut` and beyond are
+        # omitted.
         allowed, cut = spare[i], 64
         if allowed > 0.0:
             shares[:] = 0.0
@@ -111,6 +220,8 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
                 if f[m] < allowed:
                     shares[min(63, -math.frexp(f[m] / allowed)[1])] += f[m]
             total = 0.0
+            # Whole classes of equal exponents are omitted, from the smallest on, as long as their sum fits. The margin
+            # covers the rounding of the sum.
             while cut > 0 and total + shares[cut - 1] <= allowed * (1.0 - 1e-9):
                 cut -= 1
                 total += shares[cut]
@@ -124,6 +235,7 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
+    """Return the kept rows and multipliers of one output in new arrays; see `_select_rows`."""
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
     return rows[:count].copy(), values[:count].copy()
@@ -135,7 +247,7 @@ class SparseMultipliers:
 
     Attributes:
         pairs: (P, 2) rows (i, j): ``z_ik <= growth z_jk``.
-        growth: (P,) finite numbers of at least exp(eps d) of the pair.
+        growth: (P,) finite numbers, at least exp(eps d) of the pair.
         starts: (K + 1,) output k owns ``starts[k]:starts[k + 1]`` of the following arrays.
         rows: (M,) uint32 indices into ``pairs``, rising within an output.
         values: (M,) finite multipliers above 0.
@@ -167,19 +279,21 @@ class SparseMultipliers:
         Args:
             multipliers: Multipliers of ``pairs``.
             pairs: (P, 2) distinct pairs.
-            growth: (P,) numbers of at least exp(eps d). Rows with an infinite one, which no weights reach, are omitted.
+            growth: (P,) numbers, at least exp(eps d). Rows with infinite growth are omitted, as any rows may be.
             shape: The numbers of records and outputs (N, K).
             spare: (N,) numbers of at least 0; zeros by default.
             max_multipliers: Number of multipliers that fit into memory.
 
         Raises:
             MemoryError: More multipliers would be stored.
-            OutOfTime: The time limit has come.
+            OutOfTime: The time limit has expired.
             UsageError: A multiplier belongs to a pair or output that does not exist.
         """
         records, outputs = shape
+        # Directed rows are sorted by first record, then by second: those of record i are group[i] to group[i + 1].
         group, target, entry = neighbours(records, pairs)
         source = np.repeat(np.arange(records), np.diff(group))
+        # Each pair has two directed rows. Number 2 p is the one from its first record, 2 p + 1 that from its second.
         row_position = np.empty(len(entry), dtype=np.int64)
         row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
         reached, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
@@ -191,6 +305,8 @@ class SparseMultipliers:
                 raise UsageError(f"multipliers must be of {outputs} outputs and {len(pairs)} pairs, got more")
             row = row_position[2 * pair_numbers + (signed < 0.0)]
             sizes[row] = np.abs(signed)
+            # Rows are sorted by their first record, which `_select_rows` relies on to treat the rows of a record
+            # together.
             row = np.sort(row[reached[row] & np.isfinite(signed) & (signed != 0.0)])
             parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
             many += len(parts_by_output[k][0])
@@ -207,7 +323,8 @@ class SparseMultipliers:
         )
 
     def only(self, is_selected: Bools) -> Self:
-        """Return the selected multipliers over the pairs that they need, given (M,) booleans."""
+        """Return the multipliers that a mask (M,) selects, without the pairs that are no longer used."""
+        # Pairs are renumbered by the count of needed ones up to each, and starts by the count of selected multipliers.
         rows, is_needed = self.rows[is_selected], np.zeros(len(self.pairs), dtype=np.bool_)
         is_needed[rows] = True
         return evolve(
@@ -220,10 +337,10 @@ class SparseMultipliers:
         )
 
     def min_bounds(self, cost: Floats) -> tuple[Floats, Bools]:
-        """Return (N,) min_k of proved lower bounds of g_ik, and (K,) outputs omitted because a sum is not a double.
+        """Return proved lower bounds (N,) of min_k g_ik, and a mask (K,) of outputs omitted because a sum overflows.
 
         Args:
-            cost: (N, K) finite, prior included.
+            cost: (N, K) finite costs, prior included.
         """
         lower, _, wild = self._enclose_minima(cost, cost, 0.0, np.zeros(len(self.growth)), None)
         return lower, wild
@@ -231,11 +348,11 @@ class SparseMultipliers:
     def _enclose_minima(
         self, cost: Floats, max_cost: Floats, error: float, spread: Floats, interior: Inside | None
     ) -> tuple[Floats, Floats, Bools]:
-        """Return (N,) proved lower and upper bounds of min_k g_ik, and (K,) omitted outputs as in :meth:`min_bounds`.
+        """Return proved lower and upper bounds (N,) of min_k g_ik, and omitted outputs (K,) as in :meth:`min_bounds`.
 
         Args:
             cost, max_cost, error, interior: As in :meth:`enclose_bound`.
-            spread: (P,) by how much ``growth`` may exceed exp(eps d).
+            spread: (P,) amount by which ``growth`` may exceed exp(eps d).
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
         tails, heads = (np.ascontiguousarray(self.pairs[:, end]) for end in (0, 1))
@@ -247,6 +364,7 @@ class SparseMultipliers:
         _enclose_sums(cost, max_cost, error, rows, endpoints, shares, lower, upper, chord_lower, chord_upper, wild)
         if interior is not None:
             is_interior = interior.tail >= 0
+            # A record inside a piece of street has one more term in its minimum (`street_proof`, u*_i).
             lower[is_interior], upper[is_interior] = (
                 np.minimum(lower, chord_lower)[is_interior],
                 np.minimum(upper, chord_upper)[is_interior],
@@ -261,27 +379,30 @@ class SparseMultipliers:
         Args:
             cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            lower: (P,) numbers of at most exp(eps d) of the pair.
+            lower: (P,) numbers, at most exp(eps d) of the pair.
             interior: Positions of records between outputs at the ends of streets, for a bound over all streets
                 (:mod:`privopt_metric_dp.proof.street_proof`).
 
         Returns:
-            The two numbers; both are infinite if a sum is not a double.
+            The two numbers; both are infinite if a sum overflows.
         """
+        # The exact factor lies between `lower` and `growth`: the sums below use the larger, for the lower bound, and
+        # add the difference for the upper one.
         spread = np.where(lower < self.growth, self.growth - lower, 0.0)
         min_values, max_values, wild = self._enclose_minima(cost, max_cost, error, spread, interior)
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Omit the multipliers of outputs whose sum exceeds doubles; return the rest and its bound, rounded down."""
+        """Omit the multipliers of outputs whose sums overflow; return the others and their bound, rounded down."""
         lower, wild = self.min_bounds(cost)
         if not wild.any():
             return self, sum_down(lower)
+        # Multipliers of 0 are valid for these outputs, so the bound of the others still holds.
         tame = self.only(~np.repeat(wild, np.diff(self.starts)))
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum exceeds doubles."""
+        """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum overflows."""
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
 
@@ -292,13 +413,13 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     Args:
         cost: (N, K) finite costs, prior included.
         pairs: (P, 2) required pairs.
-        distances: (P,) doubles, each taken as the rational that it is.
-        epsilon: The exact epsilon that is promised, not the tighter one that was solved with.
+        distances: (P,) distances; each double stands for its exact value.
+        epsilon: The exact epsilon of the guarantee, not the smaller one with which the program was solved.
         multipliers: Any multipliers. Those of outputs whose sums overflow count as 0.
 
     Returns:
-        The better of the bound from the multipliers and the trivial one (each record at its cheapest output). If there
-        are no pairs, the trivial one is the optimum. The cost is about 10 P K operations.
+        The better of the bound from the multipliers and the trivial bound (each record at its cheapest output). If
+        there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():
@@ -309,7 +430,10 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """Return the sum, rounded down. fsum is correctly rounded, so a second fsum shows the sign of its error."""
+    """Return the sum of doubles (M,), rounded down; minus infinity if it overflows.
+
+    fsum is correctly rounded, so a second fsum shows the sign of its error.
+    """
     try:
         total = math.fsum(values.tolist())
         if total == -math.inf:  # the error of a sum can lower a bound to minus infinity

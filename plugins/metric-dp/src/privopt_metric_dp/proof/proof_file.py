@@ -1,12 +1,13 @@
-"""The base class of proofs: enclose the bound, state it reproducibly to the last bit, read and write ``proof.npz``.
+"""The base class of proofs: it encloses and states the proved bound, and reads and writes ``proof.npz``.
 
-For every mechanism with ``z_ik <= F_ij z_jk``, and any f >= 0 of these rows (Lagrangian duality, see
+The bound is stated so that every machine computes the same number, down to the last bit. For every mechanism with
+``z_ik <= F_ij z_jk``, and any multipliers f >= 0 of these rows (Lagrangian duality, see
 :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
 
-Rows may be any that a private mechanism satisfies: those of required pairs, and of pairs that these imply, at the
-length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
+The rows may be any that a private mechanism satisfies: those of required pairs, and those of pairs that required pairs
+imply, at the length of the shortest path. ``docs/reference/proof.md`` describes the forms of the file.
 """
 
 from __future__ import annotations
@@ -33,20 +34,23 @@ __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
 MAX_RATIO: Final = 4
-"""Half of what `privopt_metric_dp.proof.make_proof.read_proof` reads."""
+"""Largest factor by which a file that is written unpacks; half of the factor that
+`privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
-"""Relative error of weights p_i c_ik: shares, and products of shares and costs (a sum of many shares, pairwise)."""
+"""Relative error of the weighted costs p_i c_ik. It covers the rounding of prior shares and of their products with
+costs, also if many shares are summed (pairwise)."""
 
 
 @frozen(kw_only=True, eq=False)
 class Proof(ABC):
-    """Stored multipliers, from which anyone can evaluate the bound.
+    """Stored multipliers, from which anyone can recompute the bound.
 
     Attributes:
         VERSION: Version of the file.
-        KINDS: Its arrays besides ``version`` and ``unit``, which are attributes, and the types that they may have.
+        KINDS: Names of the file's arrays other than ``version`` and ``unit``, which are also attributes of the proof,
+            and their allowed types.
         STORED: Arrays that are stored uncompressed if the file would unpack to more than `MAX_RATIO` times its size.
-        EFFORT: Compression level of the others, 1 to 9.
+        EFFORT: Compression level of the other arrays, 1 to 9.
         unit: The stated bound is an odd multiple of half of this unit.
     """
 
@@ -66,37 +70,49 @@ class Proof(ABC):
             weighted: (N, K) costs, prior included.
 
         Returns:
-            The two numbers; both are infinite if a sum is not a double.
+            The two numbers; both are infinite if a sum overflows.
 
         Raises:
             CertificationError: A row belongs to a pair that is neither required nor implied, or the trees have a cycle.
         """
 
     def bound(self, data: MetricData, weighted: Floats) -> float:
-        """Return the proved bound on the loss of every mechanism that satisfies the exact distances.
+        """Return the proved lower bound on the loss of every mechanism that satisfies the exact distances.
 
-        Returns:
-            A lower bound of all such losses; minus infinity if a sum is not a double.
+        The bound is minus infinity if a sum overflows.
         """
         return self.enclose_bound(data, weighted)[0]
 
     def state_bound(self, data: MetricData, weighted: Floats, value: float) -> tuple[Self, float]:
-        """Return the proof with a unit at which every evaluation states the same number, and that number.
+        """Choose the unit of the proof, and return the proof with this unit and the bound that it states.
+
+        Every evaluation states the same bound at this unit.
 
         Args:
             data: The problem's data.
             weighted: (N, K) costs, prior included.
-            value: The loss that was reached, which the number does not exceed.
+            value: The loss that was reached. If the enclosed bound exceeds it only by rounding errors, the unit is
+                chosen so that the stated bound does not exceed it.
         """
         lower, upper = self.enclose_bound(data, weighted)
         if not math.isfinite(upper - lower):
             return self, lower
-        is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))  # more is not a rounding: solve refuses it
+        # No bound exceeds the loss of a mechanism. A small excess is rounding and is removed by the choice of the unit;
+        # a larger one is left, so that solve refuses it.
+        is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))
         unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
         return evolve(self, unit=unit), _state_bound(lower, unit, weighted)
 
     def stated_bound(self, data: MetricData, weighted: Floats) -> float:
-        """Return the bound as a release states it."""
+        """Return the bound that a release with this proof states: the enclosed bound, rounded down to the unit.
+
+        Args:
+            data: The problem's data.
+            weighted: (N, K) costs, prior included.
+
+        Raises:
+            CertificationError: The unit is too fine, so that evaluations on other machines could state another number.
+        """
         lower, upper = self.enclose_bound(data, weighted)
         bound = _state_bound(lower, self.unit, weighted)
         if math.isfinite(upper - lower) and (
@@ -109,29 +125,37 @@ class Proof(ABC):
         return bound
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz."""
+        """Write proof.npz, with arrays uncompressed if a reader would refuse the file because it unpacks too far."""
         header = {"version": np.array([self.VERSION], dtype=np.int64), "unit": np.array([self.unit])}
         arrays = header | {name: getattr(self, name) for name in self.KINDS}
         self._write_archive(folder / PROOF, arrays, ())
+        # A reader refuses files that unpack to many times their size, and multipliers that repeat may compress that
+        # well.
         if self.STORED and sum(array.nbytes for array in arrays.values()) > MAX_RATIO * (folder / PROOF).stat().st_size:
             self._write_archive(folder / PROOF, arrays, self.STORED)
 
     def _write_archive(self, path: Path, arrays: Mapping[str, NDArray[Any]], stored: Collection[str]) -> None:
+        """Write arrays as a zip archive of .npy files. Those named in ``stored`` are not compressed."""
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=self.EFFORT) as archive:
             for name, array in arrays.items():
-                file = f"{name}.npy"  # its date is the first that zip knows: same bytes every time
-                member = zipfile.ZipInfo(file) if name in stored else file  # an info is stored as it is
+                file = f"{name}.npy"
+                # A ZipInfo is stored without compression; a name is compressed. Either has the first date that zip
+                # knows, so that equal proofs have equal bytes.
+                member = zipfile.ZipInfo(file) if name in stored else file
                 with archive.open(member, "w", force_zip64=True) as stream:
                     np.lib.format.write_array(stream, array, allow_pickle=False)
 
     @classmethod
     def of_parts(cls, file: str, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Self:
-        """Return a proof from the arrays of a file.
+        """Build a proof from the arrays in a file, after checking their types, shapes and numbers.
 
         Args:
-            file: its name, for faults.
-            parts: its arrays.
-            shape: (N, K) of the problem.
+            file: The name of the file, for error messages.
+            parts: The arrays in the file.
+            shape: The problem's numbers of records and outputs (N, K).
+
+        Raises:
+            InputError: An array is missing or malformed.
         """
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
@@ -147,6 +171,7 @@ class Proof(ABC):
             or array.dtype.str not in {f"<{kind}" for kind in kinds[name]}
         ]
         if not faults:
+            # Numbers are only checked in arrays of the right shapes and types, which the conditions rely on.
             conditions = [
                 ("version", parts["version"][0] == cls.VERSION, f"version {cls.VERSION}"),
                 ("unit", 0.0 < parts["unit"][0] < math.inf, "a finite number above 0"),
@@ -164,16 +189,22 @@ class Proof(ABC):
     @classmethod
     @abstractmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """Return the shape that each array shall have, of a problem of (N, K) ``shape``."""
+        """Return the expected shape of each array, for a problem of shape (N, K)."""
 
     @classmethod
     @abstractmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield what arrays of these shapes must satisfy: name, whether it does, in words."""
+        """Yield the conditions on the numbers in the arrays: array name, whether the condition holds, and its text."""
 
 
 def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
-    """Return the stated value of a bound: at least 0 if no cost is below 0."""
+    """Return the number that states a proved bound: rounded down to the unit, but at least 0 if no cost is negative.
+
+    Args:
+        proved: The proved bound; an infinite bound is returned unchanged.
+        unit: The unit to which the bound is rounded.
+        weighted: (N, K) costs, prior included.
+    """
     if not math.isfinite(proved):
         return proved
     stated = stated_below(proved, unit)
@@ -181,13 +212,24 @@ def _state_bound(proved: float, unit: float, weighted: Floats) -> float:
 
 
 def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
-    """Return (P,) at most, and at least, exp(eps d) at the exact distances of rows: of required pairs, or of paths."""
+    """Return lower and upper bounds (P,) of exp(eps d) at the exact distances of rows.
+
+    The distance of a row is that of its required pair, or otherwise the length of the shortest path over required
+    pairs.
+
+    Args:
+        rows: (P, 2) pairs of records, in any direction.
+        data: The problem's data.
+
+    Raises:
+        CertificationError: A row is neither required nor implied by required pairs.
+    """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    has_implying_pairs = (
-        data.within is None and data.metric.implying() is not None
-    )  # ways over these are all others, exactly
+    # Paths over these pairs have exactly the lengths of all others, so not all pairs of a city have to be computed.
+    has_implying_pairs = data.within is None and data.metric.implying() is not None
     pairs, distances = data.needed if has_implying_pairs else data.required
+    # A pair may be required by its rounded distance only. No mechanism has to satisfy it then, and no bound may use it.
     is_sure = data.surely_required(pairs, distances)
     pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
@@ -196,6 +238,8 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     missing = np.flatnonzero(~required)
     bounds = []
+    # Once with distances rounded down and once rounded up. A path has at most n additions, whose rounding is covered in
+    # the same direction.
     for lengths, error in ((distances, -1.0), (data.metric.upper_distances(distances), 1.0)):
         row_lengths = np.where(required, lengths[positions] if len(lengths) else 0.0, np.inf)
         if len(missing):
@@ -210,11 +254,18 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
 
 
 def _path_lengths(rows: Ints, pairs: Ints, lengths: Floats, records: int) -> Floats:
-    """(P,) shortest paths over pairs: each sum is off by 2^-53 of itself at most for each pair of the path."""
+    """Return the lengths (P,) of shortest paths over pairs, with a relative error of at most 2^-53 for each addition.
+
+    Args:
+        rows: (P, 2) the two ends of each path.
+        pairs, lengths: (Q, 2) pairs and their lengths (Q,).
+        records: N, the number of records.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
     distances = np.empty(len(rows))
+    # Rows with the same first record share one search.
     order = np.argsort(rows[:, 0], kind="stable")
     sources, offsets = np.unique(rows[order, 0], return_index=True)
     for source, part in zip(sources, np.split(order, offsets[1:]), strict=True):

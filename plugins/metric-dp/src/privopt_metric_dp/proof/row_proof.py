@@ -1,4 +1,4 @@
-"""A proof by the multipliers of any solver, stored row by row, in single precision if that suffices."""
+"""A proof by the multipliers of any solver, stored row by row, in single precision if that is accurate enough."""
 
 from __future__ import annotations
 
@@ -13,23 +13,22 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints, Singles
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers, SparseMultipliers, sum_down
 from privopt_metric_dp.proof.proof_file import OFF, Proof, growth_of
 from privopt_metric_dp.space.street_pieces import Inside
 
 __all__ = ["Rows", "select_multipliers"]
 
 DROPPED: Final = 2**7
-"""Value of the last bits of a single's fraction that are rounded off if the bound allows it: 6.2 million multipliers of
-50,000 places take 18.5 MB compressed, 22.1 with all bits, for a bound lower by 6e-6 of itself."""
+"""Value of the last bits of a single's fraction that are rounded off if the bound allows it. The 6.2 million
+multipliers of 50,000 places then take 18.5 MB compressed instead of 22.1, and the bound is lower by a relative 6e-6."""
 
 
 @frozen(kw_only=True, eq=False)
 class Rows(Proof):
-    """Multipliers, stored output by output.
+    """A proof by multipliers, stored output by output.
 
-    They may be omitted and rounded at will before they are stored, since the bound is evaluated from the stored ones.
+    Multipliers may be omitted and rounded before they are stored, because the bound is evaluated from the stored ones.
 
     Attributes:
         pairs: (P, 2) int64 rows (i, j) of records, sorted: ``z_ik <= exp(eps d_ij) z_jk``.
@@ -52,7 +51,7 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Store all of a solver's multipliers that prove something, see :func:`select_multipliers`."""
+        """Return a proof with all multipliers of a solver that improve the bound; see :func:`select_multipliers`."""
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
@@ -64,15 +63,26 @@ class Rows(Proof):
         spare: float,
         fields: Mapping[str, Any] | None = None,
     ) -> Self:
-        """Round multipliers as far as they still prove a bound up to ``spare``: to shortened singles, or to singles.
+        """Return a proof with multipliers rounded as far as they still prove a bound up to ``spare``.
 
-        If neither suffices, the doubles are stored. ``fields`` are the additional attributes of a subclass.
+        Single precision with some last bits cleared is tried first, then full single precision. If neither is enough,
+        the doubles are stored.
+
+        Args:
+            multipliers: The multipliers to store.
+            bound: The bound that the multipliers prove.
+            weighted: (N, K) costs, prior included.
+            spare: Amount that the bound may lose.
+            fields: The additional attributes of a subclass.
         """
         with np.errstate(over="ignore", under="ignore"):
             single = multipliers.values.astype(np.float32)
+        # Adding half of the dropped part before its bits are cleared rounds to nearest. The zeros compress well.
         short = ((single.view(np.uint32) + np.uint32(DROPPED // 2)) & ~np.uint32(DROPPED - 1)).view(np.float32)
         best = multipliers.only(np.ones(len(multipliers.rows), dtype=np.bool_))
         for rounded in (short, single):
+            # Rounding may make a multiplier 0 or infinite. Any multipliers prove a bound, so such ones are just
+            # omitted.
             candidate = evolve(multipliers, values=rounded).only(np.isfinite(rounded) & (rounded > 0))
             if candidate.bound(weighted) >= bound - spare:
                 best = candidate
@@ -80,37 +90,48 @@ class Rows(Proof):
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclose_bound`."""
+        """Return two numbers that enclose the bound that the multipliers prove; see :meth:`Proof.enclose_bound`."""
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
+        """Return two numbers that enclose the bound, as `enclose_bound` does.
+
+        Args:
+            data: The problem's data, with the outputs to which the multipliers belong.
+            weighted: (N, K) costs of these outputs, prior included.
+            interior: Positions of records inside pieces of street, for a bound over all streets; None otherwise.
+        """
         lower, growth = growth_of(self.pairs, data)
         multipliers = SparseMultipliers(
             pairs=self.pairs, growth=growth, starts=self.starts, rows=self.rows, values=self.values
         )
         min_bound, max_bound = multipliers.enclose_bound(weighted, weighted + data.shortfall(), OFF, lower, interior)
+        # The costs may exceed those of the files by this much, so the bound is lowered by it. Costs that are too low
+        # only make the upper end of the enclosure larger.
         excess = float(data.excess.sum()) * (1.0 + 2.0**-40)
         return (math.nextafter(min_bound - excess, -math.inf) if excess else min_bound), max_bound
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """See :meth:`Proof.shapes`."""
+        """Return the shapes for a problem (N, K), with as many pairs and multipliers as the file has."""
         count, many = (len(parts[name]) if parts[name].ndim else 0 for name in ("pairs", "rows"))
         return {"pairs": (count, 2), "starts": (shape[1] + 1,), "rows": (many,), "values": (many,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """See :meth:`Proof.numbers`."""
+        """Yield the conditions on the arrays on which the bound and its evaluation rely; see :meth:`Proof.numbers`."""
         pairs, starts, rows, values = (parts[name] for name in Rows.KINDS)
         count, many, records = len(pairs), len(rows), shape[0]
         right = bool(starts[0] == 0 and starts[-1] == many and (np.diff(starts) >= 0).all())
         yield "pairs", bool(((pairs >= 0) & (pairs < records)).all()), f"records from 0 to {records - 1}"
         yield "pairs", bool((pairs[:, 0] != pairs[:, 1]).all()), "two different records in each"
+        # Pairs as single numbers rise strictly if they are sorted by row and distinct.
         yield "pairs", bool((np.diff(pairs @ [records, 1]) > 0).all()), "each pair once, by row"
         yield "starts", right, f"from 0 up to {many}"
         yield "rows", bool((rows < count).all()), f"places from 0 to {count - 1}"
         yield "values", bool((np.isfinite(values) & (values > 0)).all()), "finite numbers above 0"
         if right:
+            # The first row of an output may be lower than the last one of the output before.
             rising = np.diff(rows.astype(np.int64), prepend=-1) > 0
             rising[starts[:-1][starts[:-1] < many]] = True
             yield "rows", bool(rising.all()), "each row of an output once, in order"
@@ -131,9 +152,13 @@ def select_multipliers(
         multipliers: Any multipliers.
         data: The problem's data.
         weighted: (N, K) costs, prior included.
-        over: Required pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all.
+        over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all.
         spare: Amount that the bound may lose for a smaller file, by omitting the smallest multipliers.
         max_multipliers: Number of multipliers that fit into memory.
+
+    Returns:
+        The multipliers and the bound. If they prove no more than the trivial bound (every record at its cheapest
+        output), there are no multipliers and the bound is minus infinity.
 
     Raises:
         MemoryError: More multipliers would be stored.

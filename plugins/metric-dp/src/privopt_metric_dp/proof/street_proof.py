@@ -1,19 +1,21 @@
-"""A bound for reports anywhere on the streets, from multipliers of the outputs at the ends of street pieces.
+"""A lower bound for reports anywhere on the streets, from multipliers of the outputs at the ends of street pieces.
 
 Let the loss be the path length along undirected streets, J a set of outputs, and record i strictly inside a piece (a,
-b) of length l, at distance s from a::
+b) of length l, at distance s from a. Let m_ik be the amount that the multipliers of output k add to the reduced cost of
+record i::
 
-    u_ik = p_i c_ik + m_ik,  m_ik: what the multipliers of k add to it
+    u_ik = p_i c_ik + m_ik
     u*_i = (1 - s / l) m_ia + (s / l) m_ib
     bound = sum_i min(min over k in J of u_ik, u*_i)
 
 If each record is in J or strictly inside a piece with both ends in J, every mechanism that may report any record loses
-at least this bound. If every piece has both ends in J, so does every mechanism that may report any point of any street.
+at least this bound. If every piece has both ends in J, the same is true of every mechanism that may report any point of
+any street.
 
-Proof: weak duality with infinitely many outputs, where the point at t of a piece has the multipliers (1 - t / l) f_a +
-(t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, so it lies above
-its chord. For a record inside, it is the smallest of these and |t - s|, which is concave from 0 to s and from s to l:
-the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
+Proof: weak duality with infinitely many outputs, where the point at distance t from a has the multipliers (1 - t / l)
+f_a + (t / l) f_b. For a record outside the piece, the cost at t is the smaller of d_ia + t and d_ib + l - t, so it lies
+above its chord. For a record inside, the cost is the smallest of these two and |t - s|, which is concave from 0 to s
+and from s to l. So the reduced cost is at least the smallest of its values at 0, at s (where the cost is 0) and at l.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ __all__ = ["Streets"]
 
 @frozen(kw_only=True, eq=False)
 class Streets(Rows):
-    """Multipliers over priced records instead of the outputs.
+    """A proof over all streets, with multipliers for priced records instead of the outputs.
 
     Attributes:
         bound_outputs: (J,) int64 priced records, rising. ``starts`` (J + 1,) refers to these.
@@ -49,26 +51,32 @@ class Streets(Rows):
     bound_outputs: Ints
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclose_bound`; costs are those of the priced records.
+        """Return two numbers that enclose the bound over all streets; see :meth:`Proof.enclose_bound`.
+
+        Args:
+            data: The problem's data, with chosen outputs.
+            weighted: Not used: the costs are those of the priced records.
 
         Raises:
-            CertificationError: Also if the loss is not a path length along the same undirected streets, or if a record
-                is neither priced nor inside a piece of street between two priced records.
+            CertificationError: As for the base class. Also if the loss is not a path length along the same undirected
+                streets, or if a record is neither priced nor inside a piece of street between two priced records.
         """
         if data.over is None:
             raise CertificationError(f"{PROOF}: bound_outputs must come with outputs that were chosen")
+        # ``weighted`` has the costs of the chosen outputs. Those of the priced records are computed from the problem's
+        # files.
         priced = data.with_outputs(self.bound_outputs)
         return self._enclose_over(priced, priced.weighted, inside_of(data, self.bound_outputs))
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """See :meth:`Proof.shapes`."""
+        """Return the shapes for a problem (N, K): those of `Rows`, with J priced records instead of K outputs."""
         count = len(parts["bound_outputs"]) if parts["bound_outputs"].ndim else 0
         return super().shapes(parts, (shape[0], count)) | {"bound_outputs": (count,)}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """See :meth:`Proof.numbers`."""
+        """Yield the conditions on the arrays: those of `Rows`, and that priced records are distinct and rising."""
         priced = parts["bound_outputs"]
         is_valid = bool(priced.size and priced[0] >= 0 and priced[-1] < shape[0] and (np.diff(priced) > 0).all())
         yield "bound_outputs", is_valid, f"records from 0 to {shape[0] - 1}, rising"
@@ -76,7 +84,12 @@ class Streets(Rows):
 
 
 def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -> Inside:
-    """Return the positions of records between priced ones.
+    """Return the positions of the records that lie inside a piece of street between two priced records.
+
+    Args:
+        data: The problem's data.
+        priced: (J,) the priced records, rising.
+        to_priced: (N, J) distances from records to priced records; None if no chord is needed.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets with known decimals, or a record is

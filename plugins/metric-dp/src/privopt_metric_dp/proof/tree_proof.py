@@ -1,19 +1,23 @@
 """A lower bound from trees: an output's multipliers follow from prices and from the parent of each record.
 
 For prices y let ``a_i = c_ik - y_i``. A row between record i and its parent p carries a part of i's amount to p, and
-the remainder stays at i. Let F >= 1 be the factor of the two, and ``g_i`` the sum of ``a_i`` and all amounts carried to
-i. From the leaves up::
+the remainder is left at i. Let F >= 1 be the factor of the row, and ``g_i`` the sum of ``a_i`` and all amounts carried
+to i. From the leaves up::
 
     i below p (z_p <= F z_i):  f = max(0, g_i) / F is added to g_p, and min(0, g_i) is left at i
-    i above p (z_i <= F z_p):  f = max(0, -g_i), F f is taken from g_p, and max(0, g_i) is left at i
+    i above p (z_i <= F z_p):  f = max(0, -g_i), F f is subtracted from g_p, and max(0, g_i) is left at i
 
 A root keeps its g. These f are at least 0, so ``sum_i y_i + sum_i min_k left_ik`` is a lower bound
-(:mod:`privopt_metric_dp.proof.lagrangian_bound`). Compare it with the bound of any multipliers f' >= 0 of the same rows
-whose smallest reduced costs ``min_k g'_ik`` are the prices. With these, at least 0 is left everywhere, and by induction
-from the leaves g_i is at least g'_i: for i below p at least 0 is left, so f >= f' and at least as much is added; for i
-above p likewise f <= f' and at most as much is taken. The bound is therefore at least theirs. For multipliers that form
-trees, prices and trees are enough, in 2 bytes per entry or less. Such multipliers are never rounded, so every
-evaluation encloses the same real number.
+(:mod:`privopt_metric_dp.proof.lagrangian_bound`).
+
+The bound is at least that of any multipliers f' >= 0 of the same rows whose smallest reduced costs ``min_k g'_ik`` are
+the prices. With these f', at least 0 is left everywhere. By induction from the leaves, g_i is at least g'_i: for i
+below p at least 0 is left, so f >= f' and at least as much is added; for i above p likewise f <= f' and at most as much
+is subtracted.
+
+For multipliers that form trees, it is therefore enough to store prices and trees, in 2 bytes per entry (4 for more than
+32,768 records) before compression. The multipliers that follow are never rounded, so every evaluation encloses the same
+real number.
 """
 
 from __future__ import annotations
@@ -36,24 +40,30 @@ from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
 __all__ = ["Trees"]
 
 MAX_FACTOR = 3e19
-"""A factor is less than this: a little below exp(45), beyond which factors count as infinite."""
+"""Factors must be below this, which is a little less than exp(45). Larger factors count as infinite."""
 
 
 @jit(inline="always")
 def _round_down(x: float) -> float:
-    """Less than any number that rounds to x."""
+    """Return a number below every number that rounds to x."""
     return x - (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit(inline="always")
 def _round_up(x: float) -> float:
-    """More than any number that rounds to x."""
+    """Return a number above every number that rounds to x."""
     return x + (abs(x) * 2.0**-52 + 1e-300)
 
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order the records of one output's trees, leaves first; return whether they are trees, that is, without cycle."""
+    """Order the records of one output's trees, leaves first; return whether they are trees, that is, without cycles.
+
+    Args:
+        parent: (N,) parent of each record; a root is its own parent.
+        waiting: (N,) workspace: number of each record's children that are not in the order yet.
+        order: (N,) result.
+    """
     n = len(parent)
     waiting[:] = 0
     for i in range(n):
@@ -73,6 +83,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
                 order[count] = p
                 count += 1
         position += 1
+    # Records on a cycle wait for one another and never enter the order.
     return count == n
 
 
@@ -80,9 +91,23 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
-    """Lower smallest[i] and greatest[i] to min_k of bounds of left_ik; return an output with a cycle, or -1.
+    """Reduce smallest[i] and greatest[i] to min_k of bounds of left_ik, the amounts that are left at records.
 
     left_ik rises with costs and falls with factors, so each of its bounds uses the opposite bounds of the factors.
+
+    Args:
+        cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
+            this relative error.
+        excess: (N,) amount by which a record's ``cost`` may exceed the exact costs.
+        prices: (N,) prices y.
+        parents: (K, N) parents; a root is its own parent.
+        is_above: (K, N) whether a record is above its parent.
+        edges: (K, N) number of the pair of a record and its parent.
+        growth, lower: (E + 1,) upper and lower bounds of each pair's factor.
+        smallest, greatest: (N,) results, infinite before.
+
+    Returns:
+        An output whose trees have a cycle; -1 if there is none.
     """
     n = cost.shape[0]
     waiting, order = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64)
@@ -91,6 +116,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         if not _order_leaves_first(parents[k], waiting, order):
             return k
         for i in range(n):
+            # Bounds of a_i: the cost with its errors, rounding of these lines included, less the price.
             doubt = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             min_left, max_left = cost[i, k] - (doubt + excess[i]), max_cost[i, k] + doubt
             rounding = 2.0**-51 * (abs(min_left) + abs(max_left) + doubt + excess[i])
@@ -101,6 +127,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
         for step in range(n):
             i = order[step]
             p, e, min_left, max_left = parents[k, i], edges[k, i], lower_sums[i], upper_sums[i]
+            # The recursion of the module's docstring; a root, which is its own parent, keeps what it has.
             if p != i and is_above[k, i]:
                 lower_sums[p] = _round_down(lower_sums[p] + _round_down(min(min_left, 0.0) * growth[e]))
                 upper_sums[p] = _round_up(upper_sums[p] + _round_up(min(max_left, 0.0) * lower[e]))
@@ -115,7 +142,17 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Walk a tree from its root and set the parent and height of each record; return its size, or -1 for a cycle."""
+    """Walk a tree from its root and set the parent and height of each record; return its size, or -1 for a cycle.
+
+    Args:
+        root: The root.
+        group, neighbour: (N + 1,) first entry of each record, and (2 M,) neighbours.
+        height: (N,) result: sum of the logarithms of the factors on the path from the root, upward positive.
+        length: Logarithm of each entry's factor.
+        is_upward: Whether an entry leads to a record above.
+        parents: (N,) result; -1 before for all records of the tree.
+        order: (N,) result: the records of the tree, parents first.
+    """
     order[0], height[root], parents[root] = root, 0.0, root
     count, position = 1, 0
     while position < count:
@@ -125,6 +162,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
             j = neighbour[e]
             if j == parents[i]:
                 continue
+            # A record that was reached on another path: the rows form a cycle.
             if parents[j] >= 0:
                 return -1
             parents[j], height[j] = i, height[i] + (length[e] if is_upward[e] else -length[e])
@@ -135,7 +173,14 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= 200))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's rows form, rooted at their highest records; return whether they are trees."""
+    """Encode the trees that each output's rows form, rooted at their highest records; return whether they are trees.
+
+    Args:
+        starts, rows: Rows of each output, as in :class:`SparseMultipliers`.
+        tails, heads: (P,) records i and j of each row ``z_ik <= F z_jk``.
+        length: (P,) logarithm of each row's factor F.
+        codes: (K, N) result, as in :attr:`Trees.trees`.
+    """
     n = codes.shape[1]
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
@@ -145,8 +190,9 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
     )
     parent, order, height = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.int64), np.empty(n)
     for k in range(len(starts) - 1):
-        if starts[k + 1] - starts[k] >= n:
+        if starts[k + 1] - starts[k] >= n:  # a forest on n records has fewer than n edges
             return False
+        # The output's graph in CSR form: count the entries of each record, then fill them in.
         group[:] = 0
         for m in range(starts[k], starts[k + 1]):
             group[tails[rows[m]] + 1] += 1
@@ -155,11 +201,12 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             group[i + 1] += group[i]
             fill[i] = group[i]
         for m in range(starts[k], starts[k + 1]):
-            i, j = tails[rows[m]], heads[rows[m]]  # z_i = F z_j where it is tight: from j one goes up
+            i, j = tails[rows[m]], heads[rows[m]]  # a tight row is z_i = F z_j: i is above j
             neighbour[fill[i]], edge_length[fill[i]], is_upward[fill[i]] = j, length[rows[m]], False
             neighbour[fill[j]], edge_length[fill[j]], is_upward[fill[j]] = i, length[rows[m]], True
             fill[i] += 1
             fill[j] += 1
+        # From here on `fill` holds the final parent of each record, -1 for those that no tree has reached yet.
         fill[:], parent[:] = -1, -1
         for start in range(n):
             if fill[start] >= 0:
@@ -169,6 +216,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
                 return False
             root = start
             for step in range(count):
+                # The first walk only measures heights; the second starts from the highest record.
                 if height[order[step]] > height[root]:
                     root = order[step]
             for step in range(count):
@@ -182,18 +230,19 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
             is_above = False
             for e in range(group[i], group[i + 1]):
                 is_above |= neighbour[e] == p and not is_upward[e]
+            # Steps to the parent modulo N, doubled, and one bit for the direction.
             codes[k, i] = 2 * ((p - i) % n) + is_above
     return True
 
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """Prices, and trees for each output, from which multipliers follow.
+    """A proof by prices and by trees for each output, from which the multipliers follow.
 
     Attributes:
         prices: (N,) finite float64.
-        trees: (K, N) uint16 or uint32 codes: twice the difference, modulo N, from a record to its parent, and 1 more if
-            the record is above its parent; 0 for a root.
+        trees: (K, N) uint16 or uint32 codes: twice the difference, modulo N, from a record to its parent, plus 1 if the
+            record is above its parent; 0 for a root.
     """
 
     VERSION: ClassVar = 3
@@ -204,7 +253,7 @@ class Trees(Proof):
 
     @classmethod
     def of(cls, multipliers: SparseMultipliers, cost: Floats) -> Self | None:
-        """Return the trees that multipliers form, or None if they form none.
+        """Return the trees that multipliers form, or None if they do not form trees.
 
         Args:
             multipliers: The nonzero multipliers, output by output.
@@ -226,7 +275,7 @@ class Trees(Proof):
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
     def edges(self) -> tuple[Ints, Ints]:
-        """Return the distinct pairs (E, 2), i < p, that trees join, and (K, N) the number of each record's pair.
+        """Return the distinct pairs (E, 2), i < p, that the trees join, and (K, N) the number of each record's pair.
 
         The number of a root is E.
         """
@@ -237,7 +286,7 @@ class Trees(Proof):
         pairs = np.column_stack(np.divmod(keys[:-1], n)).astype(np.int64)
         return pairs, positions[:-1].reshape(number.shape)
 
-    def between(
+    def enclose_with(
         self, cost: Floats, max_cost: Floats, error: float, under: Floats, places: Ints, growth: tuple[Floats, Floats]
     ) -> tuple[float, float]:
         """Return two numbers that enclose the bound of the trees with exact costs and exponentials.
@@ -245,16 +294,17 @@ class Trees(Proof):
         Args:
             cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            under: (N,) upper bound of the excess of each record's ``cost``.
+            under: (N,) upper bound of the amount by which each record's ``cost`` exceeds the exact costs.
             places: Pair numbers from :meth:`edges`.
             growth: (E,) lower and upper bounds of exp(eps d) of each pair.
 
         Returns:
-            The two numbers; both are infinite if a sum is not a double or a factor exceeds :data:`MAX_FACTOR`.
+            The two numbers; both are infinite if a sum overflows or a factor exceeds :data:`MAX_FACTOR`.
 
         Raises:
             CertificationError: The trees have a cycle.
         """
+        # Roots have the pair number E: a factor of 1 keeps the arrays complete and changes nothing.
         lower, upper = (np.append(bounds, 1.0) for bounds in growth)
         if not (upper < MAX_FACTOR).all():
             return -math.inf, math.inf
@@ -268,16 +318,19 @@ class Trees(Proof):
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """See :meth:`Proof.enclose_bound`."""
+        """Return two numbers that enclose the bound that prices and trees prove; see :meth:`Proof.enclose_bound`."""
         pairs, places = self.edges()
-        return self.between(weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data))
+        return self.enclose_with(
+            weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data)
+        )
 
     @classmethod
     def shapes(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> dict[str, tuple[int, ...]]:
-        """See :meth:`Proof.shapes`."""
+        """Return the shapes for a problem (N, K): a price for each record, and a code for each output and record."""
         return {"prices": shape[:1], "trees": shape[::-1]}
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """See :meth:`Proof.numbers`."""
+        """Yield the conditions on the arrays, as `Proof.numbers` does: prices must be finite."""
+        # Every code is a valid one: steps are taken modulo N. Cycles are found when the bound is evaluated.
         yield "prices", bool(np.isfinite(parts["prices"]).all()), "finite numbers"

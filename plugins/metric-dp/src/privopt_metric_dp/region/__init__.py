@@ -1,1 +1,1 @@
-"""Guarantees between any two points of a region, not only between records."""
+"""Regions: guarantees between any two points, not only between records."""

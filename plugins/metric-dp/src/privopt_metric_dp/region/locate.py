@@ -1,8 +1,9 @@
-"""Find the simplex of a position, or the nearest point of the region, exactly by signs of integers.
+"""Find the simplex that contains a position, or the nearest point of the region, in exact arithmetic.
 
-Positions, vertices and their products are 64-bit integers if triangles and sides are below 2^31 mm (2,147 km), and
-Python integers otherwise. Simplices are sorted into the cells of a regular grid. Doubles select the sides that may be
-nearest to a position; if rounding could decide between them, rationals do.
+Positions, vertices and their products are 64-bit integers if triangles are below 2^31 mm (2,147 km), and sides and the
+distances from them below 2^30 mm; otherwise they are Python integers. Simplices are sorted into the cells of a regular
+grid. Floating-point distances select the sides that may be nearest to a position; if rounding could decide between
+them, they are compared as rationals.
 """
 
 from __future__ import annotations
@@ -20,21 +21,22 @@ from privopt.execution.compiled import jit
 __all__ = ["FARTHEST", "Cells", "Sides", "Triangles"]
 
 FARTHEST: Final = 1 << 50
-"""Millimetres: no coordinate is larger, so that doubles hold each difference of two."""
+"""Largest coordinate in millimetres. Doubles represent each difference of two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-_NEAREST_SIDES: Final = 4  # sides as near as the nearest, up to rounding, that are handed over one by one
+"""Extent of triangles in millimetres below which all products fit into 64 bits; sides use half of it."""
+_NEAREST_SIDES: Final = 4  # most candidates that are listed; if rounding leaves more, all sides are compared exactly
 
 
 class Cells(NamedTuple):
-    """An even grid of cells, with the boxes that meet each, as compiled functions take it.
+    """A regular grid of cells, each with the boxes that meet it, in arrays for compiled functions.
 
     Attributes:
-        origin: (2,) mm of the lower left corner.
-        side: of a cell, mm.
-        shape: (2,) cells along x and y.
-        start: (cells + 1,) where each cell's items begin.
-        items: numbers of boxes, cell by cell.
+        origin: (2,) lower left corner, mm.
+        side: Side of a cell, mm.
+        shape: (2,) numbers of cells along x and y.
+        start: (cells + 1,) first index in ``items`` of each cell.
+        items: Numbers of boxes, cell by cell.
     """
 
     origin: Ints
@@ -45,13 +47,14 @@ class Cells(NamedTuple):
 
     @classmethod
     def of(cls, lower: Ints, upper: Ints) -> Cells:
-        """Make about as many cells as boxes, fewer if large boxes would be in many of them.
+        """Build a grid with about as many cells as boxes, or fewer if large boxes would meet many of them.
 
         Args:
-            low, high: (S, 2) corners of boxes, mm; S at least 1.
+            lower, upper: (S, 2) lower left and upper right corners of boxes, mm; S at least 1.
         """
         origin = lower.min(axis=0)
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
+        # The side at which there is a cell for each box, but at least 1 mm, and at most 4,096 cells in a row.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
         while True:
             first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
@@ -60,6 +63,7 @@ class Cells(NamedTuple):
             if entries <= 16 * len(lower) + 4096:
                 break
             cell_mm *= 2
+        # One entry for each box and cell that it meets: the box, and the number of the cell among those of the box.
         owner = np.repeat(np.arange(len(lower)), columns * rows)
         index = np.arange(entries) - np.repeat(np.cumsum(columns * rows) - columns * rows, columns * rows)
         shape = last_cell.max(axis=0) + 1
@@ -71,6 +75,7 @@ class Cells(NamedTuple):
 
 
 def _bounding_boxes(corners: Ints) -> tuple[Ints, Ints]:
+    """Return the lower left and the upper right corners (S, 2) of the bounding boxes of polygons (S, m, 2)."""
     return corners.min(axis=1), corners.max(axis=1)
 
 
@@ -79,7 +84,7 @@ class Triangles:
     """Locates positions in triangles.
 
     Attributes:
-        vertices: (N, 2) mm.
+        vertices: (N, 2) positions of the vertices, mm.
         simplices: (S, 3) numbers of vertices, counter-clockwise.
     """
 
@@ -91,14 +96,14 @@ class Triangles:
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
-        """Return the first triangle that each position lies in; borders belong to every triangle that they bound.
+        """Return the first triangle that contains each position. A border belongs to every triangle that it bounds.
 
         Args:
             positions: (B, 2) mm.
 
         Returns:
             (B,) numbers of triangles, -1 if a position is outside; and (B, 3) barycentric coordinates times twice the
-            triangle's area, as 64-bit integers or, if these are too small, Python integers.
+            triangle's area, as 64-bit integers or, if those would overflow, as Python integers.
         """
         corners = self.vertices[self.simplices]
         lower, upper = _bounding_boxes(corners)
@@ -107,13 +112,14 @@ class Triangles:
             shares = np.zeros((len(positions), 3), dtype=np.int64)
             _locate_triangles(positions, corners, *self._cells, triangles, shares)
             return triangles, shares
+        # Products would not fit into 64 bits: the same function, not compiled, on Python's integers.
         large = np.zeros((len(positions), 3), dtype=object)
         _locate_triangles.py_func(positions.astype(object), corners.astype(object), *self._cells, triangles, large)
         return triangles, large
 
     @cached_property
     def rim(self) -> Ints:
-        """(E, 2) sides that bound one triangle only."""
+        """(E, 2) vertices of the sides that bound only one triangle, which together form the region's boundary."""
         sides = self.simplices[:, [[0, 1], [1, 2], [2, 0]]].reshape(-1, 2)
         _, first_row, count = np.unique(np.sort(sides, axis=1), axis=0, return_index=True, return_counts=True)
         return read_only(sides[np.sort(first_row[count == 1])])
@@ -123,7 +129,17 @@ class Triangles:
 def _locate_triangles(
     positions: Any, corners: Any, origin: Any, cell_mm: int, shape: Any, start: Any, items: Any, hits: Any, shares: Any
 ) -> None:  # pragma: no cover - compiled, or on Python's integers
-    """Find the triangle of each position by the signs of whole numbers; inside its box no product passes 2^62."""
+    """Find the triangle of each position by the signs of integers.
+
+    Only positions inside a triangle's bounding box are tested, so that no product exceeds 2^62.
+
+    Args:
+        positions: (B, 2) mm.
+        corners: (S, 3, 2) corners of the triangles, counter-clockwise, mm.
+        origin, cell_mm, shape, start, items: The grid of the triangles' boxes, as in :class:`Cells`.
+        hits: (B,) result: the triangle; left unchanged if there is none.
+        shares: (B, 3) result: barycentric coordinates times twice the triangle's area.
+    """
     for p in range(len(positions)):
         x, y = positions[p, 0], positions[p, 1]
         column, row = (x - origin[0]) // cell_mm, (y - origin[1]) // cell_mm
@@ -137,6 +153,8 @@ def _locate_triangles(
             cx, cy = corners[item, 2, 0], corners[item, 2, 1]
             if x < min(ax, bx, cx) or x > max(ax, bx, cx) or y < min(ay, by, cy) or y > max(ay, by, cy):
                 continue
+            # Each is twice the signed area of the triangle between the position and a side, so they are proportional to
+            # the barycentric coordinates.
             u = (bx - x) * (cy - y) - (by - y) * (cx - x)
             v = (cx - x) * (ay - y) - (cy - y) * (ax - x)
             w = (ax - x) * (by - y) - (ay - y) * (bx - x)
@@ -148,10 +166,10 @@ def _locate_triangles(
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Sides:
-    """Finds the nearest point of straight sides: of a region's rim, or of streets.
+    """Finds the nearest point on straight sides: those of a region's boundary, or streets.
 
     Attributes:
-        tails, heads: (E, 2) their ends, mm; a side may be a point.
+        tails, heads: (E, 2) ends of the sides, mm; a side may have length 0.
     """
 
     tails: Ints = field()
@@ -159,11 +177,12 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """Numbers of distinct sides: of sides with the same end points, the first."""
+        """Numbers of the distinct sides; of sides with the same end points, the lowest number."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
         )
+        # Each side gets the smaller end first, so that the same side in either direction counts once.
         endpoints[swapped] = endpoints[swapped][:, [2, 3, 0, 1]]
         return np.sort(np.unique(endpoints, axis=0, return_index=True)[1])
 
@@ -172,16 +191,17 @@ class Sides:
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Return the nearest point of all sides; of several that are equally near the side of the lowest number.
+        """Return the nearest point on any side for each position; on a tie, that on the side with the lowest number.
 
         Args:
             positions: (B, 2) mm.
 
         Returns:
-            (B,) numbers of sides; (B, 2) integers, the shares of tail and head times their sum: the nearest point
-            divides the side so; and (B,) distances in mm, doubles.
+            (B,) numbers of sides; (B, 2) integer weights of tail and head, whose weighted mean is the nearest point;
+            and (B,) distances in mm, doubles.
         """
         count = len(positions)
+        # For each position the candidates that doubles cannot tell apart, and how many there are.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
         tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
@@ -192,13 +212,24 @@ class Sides:
             candidates = (
                 self._distinct_sides.tolist() if many[p] > _NEAREST_SIDES else sorted(slots[p, : many[p]].tolist())
             )
+            # Doubles cannot decide between these, and the choice must not depend on the machine.
             nearest_sides[p] = self._select_nearest(positions[p].tolist(), candidates)
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
+        """Return the side that is nearest to a position, compared in rationals; the first such side on a tie.
+
+        Args:
+            position: x and y in mm.
+            sides: Numbers of the candidates.
+        """
+
         def squared_distance(number: int) -> Fraction:
+            """Return the exact squared distance of a side from the position, in mm^2."""
             (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
             length = (bx - ax) ** 2 + (by - ay) ** 2
+            # `length` is the squared length of the side. The scalar product with its direction, clipped to the side,
+            # gives the nearest point's position along it.
             gone = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), length)
             part = Fraction(gone, max(length, 1))
             square: Fraction = (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
@@ -207,12 +238,20 @@ class Sides:
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
+        """Return the result of `nearest`, given the nearest side of each position.
+
+        Args:
+            positions: (B, 2) mm.
+            numbers: (B,) the nearest side of each position.
+        """
         way = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
+        # Scalar products of longer vectors would not fit into 64 bits, so they are computed with Python's integers.
         large = max(np.abs(way).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
         exact_way, exact_there = (way.astype(object), offsets.astype(object)) if large else (way, offsets)
         length = (exact_way * exact_way).sum(axis=1)
         gone = np.clip((exact_there * exact_way).sum(axis=1), 0, length)
+        # A side that is a point gets the share 1 at its tail.
         length = length + (length == 0)
         part = gone.astype(np.float64) / length.astype(np.float64)
         distances = np.hypot(*(offsets - part[:, None] * way).T)
@@ -221,7 +260,15 @@ class Sides:
 
 @jit()
 def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any:  # pragma: no cover - compiled
-    """Return the distance of a side from a position, and the position of its nearest point along it in [0, 1]."""
+    """Return a side's distance in mm from a position (x, y), and the nearest point's place on the side, in [0, 1].
+
+    Both are doubles. Differences of coordinates are exact before they are converted.
+
+    Args:
+        tails, heads: (E, 2) ends of all sides, mm.
+        item: Number of the side.
+        x, y: The position, mm.
+    """
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
     length = wx * wx + wy * wy
@@ -243,10 +290,19 @@ def _find_nearest_sides(
     slots: Any,
     many: Any,
 ) -> None:  # pragma: no cover - compiled
-    """Find the sides whose distance in doubles may be the smallest, and their number; a shared corner counts once.
+    """Find the sides whose floating-point distance may be the smallest, and the number of these candidates.
 
-    Rings of cells around a position's cell (or the nearest cell) are searched until no farther cell can contain a
-    nearer side. Distances have an error of less than (distance + reach) 2^-46.
+    Sides that share their nearest point, a common corner, count as one. Rings of cells around a position's cell (or the
+    nearest cell) are searched until no farther cell can contain a nearer side. Distances have an error of less than
+    (distance + reach) 2^-46.
+
+    Args:
+        positions: (B, 2) mm.
+        tails, heads: (E, 2) ends of the sides, mm.
+        origin, cell_mm, shape, start, items: The grid of the sides' boxes, as in :class:`Cells`.
+        reach: Longest extent of a side along x or y, mm.
+        slots: (B, m) result: the first m candidates of each position, -1 before.
+        many: (B,) result: the number of candidates.
     """
     corner_x, corner_y = np.empty(slots.shape[1]), np.empty(slots.shape[1])
     for p in range(len(positions)):
@@ -259,9 +315,11 @@ def _find_nearest_sides(
         for ring in range(max(shape[0], shape[1])):
             inward = max(ring - 1, 0) * cell_mm
             search_radius = best * (1.0 + 2.0**-40) + reach * 2.0**-40
+            # The cells of this ring and all farther ones are at least this far away. The margin covers rounding.
             if search_radius < min(np.hypot(out_x + inward, out_y), np.hypot(out_x, out_y + inward)):
                 break
             for r in range(max(row - ring, 0), min(row + ring, shape[1] - 1) + 1):
+                # Only the outline of the ring: its inner cells were searched in rings before.
                 inner = r > row - ring and r < row + ring
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
@@ -273,13 +331,16 @@ def _find_nearest_sides(
                     for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[index]
                         distance, gone = _project_to_side(tails, heads, item, x, y)
+                        # Distances closer than this cannot be told apart in doubles. A clearly nearer side removes all
+                        # candidates.
                         slack = (distance + reach) * 2.0**-44
                         if distance > best + slack:
                             continue
                         if distance < best - slack:
                             count = 0
                         best = min(best, distance)
-                        # an end that sides share is one point: it is taken from the first of them
+                        # Sides that share an end have the same nearest point there. It is listed once, for the side of
+                        # the lowest number, so that it needs no exact comparison.
                         end_x, end_y = np.nan, np.nan
                         if gone == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])

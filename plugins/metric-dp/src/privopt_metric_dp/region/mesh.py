@@ -1,4 +1,4 @@
-"""Triangulations: Delaunay triangles between points, the cells of a grid, a lattice over polygons, and refinement.
+"""Triangulations: Delaunay triangles of points, grids of cells, lattices over polygons, and refinement.
 
 Every mesh is conforming: two triangles share a side, a corner, or nothing. All given points remain vertices.
 """
@@ -38,18 +38,21 @@ MOST_ACROSS = 1_000
 """Largest extent of a region, and largest side of a triangle, in km."""
 
 MOST_KM = 4_000_000.0
-"""Largest coordinate in km: products of two differences of up to 1,000 km in millimetres stay below 2^63."""
+"""Largest coordinate in km. Products of two differences of up to 1,000 km, in millimetres, stay below 2^63."""
 
 _FLATTEST = np.cos(np.radians(150.0))
-"""Triangles at the rim with an angle above 150 degrees are cut off: they cover hardly anything, and force almost equal
-rows on their corners."""
+"""Cosine of the largest angle of triangles at the boundary. Flatter triangles are cut off, because they cover hardly
+anything and force almost equal rows on their corners."""
 
 
 def plane_of(records: Space) -> Plane:
-    """Return the plane of places: their own triangles where they are a mesh or a grid, else Delaunay's.
+    """Return the plane of places, with their own triangles if they are a mesh or a grid, else with Delaunay triangles.
 
     Args:
-        records: planar in km, or geographic, which are projected (:class:`Projection`).
+        records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
+
+    Raises:
+        InputError: Places coincide, lie on one line, or are too far apart.
     """
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
@@ -63,6 +66,7 @@ def plane_of(records: Space) -> Plane:
             expectation = f"coordinates of at most {MOST_KM:,.0f} km"
             raise InputError([Fault(records.source, f"id {records.ids[distant[0]]!r}", actual, expectation)])
         vertices = np.rint(records.coordinates * MM_PER_KM).astype(np.int64)
+    # Two vertices at one place would span triangles without an area.
     _check_distinct(vertices, records)
     if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
         actual = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
@@ -75,7 +79,14 @@ def plane_of(records: Space) -> Plane:
 
 
 def _check_distinct(vertices: Ints, records: Space) -> None:
+    """Check that no two vertices are at the same place. The error names all that are.
+
+    Args:
+        vertices: (N, 2) positions in integer millimetres.
+        records: The places, for the messages.
+    """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
+    # Vertices other than the first one at their place.
     repeated = np.flatnonzero(first_row[group.reshape(-1)] != np.arange(len(vertices)))
     expectation = "places at least a millimetre (geographic: 1e-7 degrees) apart, as corners of triangles"
     faults = Faults()
@@ -86,8 +97,9 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
 
 
 def _check_triangles(vertices: Ints, records: Space) -> Ints:
+    """Return the places' own triangles (S, 3), after checking that there are any and that each has a positive area."""
     triangles = records.triangles
-    assert triangles is not None  # asked before
+    assert triangles is not None  # checked by the caller
     if not len(triangles):
         actual = f"{len(records)} places in one line"
         raise InputError([Fault(records.source, "", actual, "at least 2 rows and 2 columns, which span triangles")])
@@ -99,16 +111,20 @@ def _check_triangles(vertices: Ints, records: Space) -> Ints:
 def twice_areas(corners: Ints) -> Ints:
     """Return (S,) twice the areas of triangles (S, 3, 2), positive if corners run counter-clockwise."""
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
+    # The cross product of two sides.
     areas: Ints = u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]
     return areas
 
 
 def triangulate(vertices: Ints, records: Space) -> Ints:
-    """Triangulate points by Delaunay's rule; flat triangles at the boundary are cut off.
+    """Return a Delaunay triangulation of points, without nearly flat triangles at the boundary.
 
     Args:
-        vertices: (N, 2) distinct.
-        records: what they are, for faults.
+        vertices: (N, 2) distinct points in millimetres.
+        records: The places, for error messages.
+
+    Returns:
+        (S, 3) corners of the triangles, counter-clockwise, in a fixed order.
     """
     from scipy.spatial import Delaunay, QhullError
 
@@ -120,6 +136,7 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     except QhullError:
         raise InputError([Fault(records.source, "", f"{len(vertices)} places in one line", expectation)]) from None
     areas = twice_areas(vertices[simplices])
+    # Exact areas decide the orientation, which Qhull decides in doubles.
     simplices[areas < 0] = simplices[areas < 0][:, [0, 2, 1]]
     # Triangles that are flat in exact integers only occur at the rim, so omitting them leaves no hole.
     simplices = _without_flat_rim(vertices, simplices[areas != 0])
@@ -129,28 +146,40 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
     for row in unused.tolist():
         faults.add(records.source, f"id {records.ids[row]!r}", "a place that is a corner of no triangle", expectation)
     faults.check()
-    start = np.argmin(simplices, axis=1)  # the least corner first, then in order: one form, however it was found
+    # The smallest corner first, and triangles in order: one form, however the triangulation was computed.
+    start = np.argmin(simplices, axis=1)
     simplices = np.take_along_axis(simplices, (start[:, None] + np.arange(3)) % 3, axis=1)
     ordered: Ints = simplices[np.lexsort(simplices.T[::-1])]
     return ordered
 
 
 def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
-    """Remove triangles at the rim with a nearly flat angle opposite it, as long as every point keeps a triangle."""
+    """Return the triangles without those that are nearly flat and have only their longest side at the boundary.
+
+    Every point remains a corner of some triangle.
+
+    Args:
+        vertices: (N, 2) points in millimetres.
+        triangles: (S, 3) triangles.
+    """
     while True:
+        # Side c of a triangle lies opposite its corner c.
         sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
         at_rim = times[which.reshape(-1)].reshape(-1, 3) == 1
         corners = vertices[triangles].astype(np.float64)
         ahead, back = np.roll(corners, -1, axis=1) - corners, np.roll(corners, 1, axis=1) - corners
         lengths = np.hypot(ahead[..., 0], ahead[..., 1]) * np.hypot(back[..., 0], back[..., 1])
+        # The cosine of the angle between both sides at a corner is below that of 150 degrees.
         flat = (ahead * back).sum(axis=2) < _FLATTEST * lengths
-        # the side that lies opposite a nearly flat corner is the rim's, the other two are inside
+        # The side opposite the nearly flat corner is at the boundary, and the other two are inside.
         cut = (flat & at_rim).any(axis=1) & (at_rim.sum(axis=1) == 1)
         if not cut.any() or len(triangles) == 1:
             return triangles
         touched: set[int] = set()
-        for row in np.flatnonzero(cut).tolist():  # of neighbours one a round: the next may be at the rim twice then
+        # Of triangles that share a corner only one is cut in a round, as the others may have two sides at the boundary
+        # afterwards.
+        for row in np.flatnonzero(cut).tolist():
             corners_of = set(triangles[row].tolist())
             cut[row] = not touched & corners_of
             touched |= corners_of
@@ -162,7 +191,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
     Args:
         plane: The plane with coarser triangles.
-        most_mm: Largest length of a side.
+        most_mm: Largest length of a side in millimetres.
         file: Name of the problem file, for messages.
 
     Returns:
@@ -184,15 +213,25 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
 
 def _refined_size(plane: Plane, ratio: float) -> int:
-    """Count vertices, at least, of a plane whose sides are halved until they are shorter by a ratio, up to a bound."""
+    """Return a lower bound on the number of vertices after all sides are halved until they are shorter by a ratio.
+
+    Args:
+        plane: The plane.
+        ratio: Longest side over the limit.
+
+    Returns:
+        The number; counting stops above `MOST_VERTICES`.
+    """
     size, sides, triangles = plane.size, len(plane.edges), len(plane.simplices)
     while ratio > 1 and size <= MOST_VERTICES:
+        # A vertex in the middle of each side; each side becomes two, and each triangle gets three inner sides and
+        # becomes four.
         size, sides, triangles, ratio = size + sides, 2 * sides + 3 * triangles, 4 * triangles, ratio / 2
     return size
 
 
 def refined_places(records: Space, split_km: float | None, file: str = "problem.toml") -> tuple[Space, Plane]:
-    """Return the vertices of a refined plane as places, the given ones first, and the plane.
+    """Return the vertices of a refined plane as places, the given places first, and the plane.
 
     Args:
         records: The given places.
@@ -203,6 +242,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     if split_km is None:
         return records, plane
     plane, added = refine_plane(plane, split_km * MM_PER_KM, file)
+    # Ids of declared places may contain the separator, so each new id is checked.
     ids = list(records.ids)
     used_ids = set(ids)
     for i, j in added:
@@ -220,14 +260,19 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
     )
     assert records.coordinates is not None  # the plane was made of them
     coordinates = np.concatenate([records.coordinates, places])
-    base = evolve(records, rests=None, written=None, corner=None)  # of the first places alone
+    # These describe the declared places alone, and added vertices have no decimals.
+    base = evolve(records, rests=None, written=None, corner=None)
     return evolve(base, ids=ids, coordinates=coordinates, triangles=plane.simplices), plane
 
 
 def _halve_sides(plane: Plane, file: str) -> Plane:
+    """Return the plane with a new vertex in the middle of each side, and each triangle divided into four."""
+    # Rounded to whole millimetres once for each side, so both of its triangles get the same midpoint, and the mesh
+    # stays conforming.
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1
     m = plane.opposite + plane.size  # (S, 3) middle of the side opposite each corner
     a, b, c = plane.simplices.T
+    # Three triangles at the corners and one in the middle, all counter-clockwise.
     parts = [(a, m[:, 2], m[:, 1]), (m[:, 2], b, m[:, 0]), (m[:, 1], m[:, 0], c), (m[:, 0], m[:, 1], m[:, 2])]
     simplices = np.stack([np.column_stack(part) for part in parts], axis=1).reshape(-1, 3)
     vertices = np.concatenate([plane.vertices, middles])
@@ -237,24 +282,27 @@ def _halve_sides(plane: Plane, file: str) -> Plane:
 
 
 def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]:
-    """Return the equilateral triangles of one lattice that meet polygons: together they cover them.
+    """Return the triangles of an equilateral lattice that meet polygons, and so cover them.
 
     Args:
-        rings: of each polygon its outer ring and its holes, (M, 2) in millimetres, closed.
-        side: of a triangle, in millimetres.
+        rings: The outer ring and the holes of each polygon, (M, 2) in millimetres, closed.
+        side: Side of a triangle in millimetres.
 
     Returns:
-        (N, 2) vertices in whole millimetres, row by row from the south west, and (S, 3) triangles.
+        (N, 2) vertices in integer millimetres, row by row from the south west, and (S, 3) triangles.
     """
     lower = np.min([ring.min(axis=0) for polygon in rings for ring in polygon], axis=0)
     upper = np.max([ring.max(axis=0) for polygon in rings for ring in polygon], axis=0)
     height = side * 0.75**0.5
+    # With a margin of one side to the left, and enough columns to the right for rows that are shifted by half a side.
     cols, rows = np.ceil((upper - lower) / [side, height] + np.array([3.0, 1.0])).astype(np.int64).tolist()
     start = lower - [side, 0.0]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
     exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
     triangles = _lattice_triangles(rows, cols)
-    # a triangle through whose inside no rim passes lies inside or outside as its centre does
+    # A triangle through whose inside no boundary passes lies inside or outside of the region as a whole, as its centre
+    # does. The others are selected below.
+    # Rearranged so that each row of centres has one y: each row of the lattice has two, one for each kind of triangle.
     centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
     is_inside = np.zeros((2 * rows, cols), dtype=np.bool_)
     for polygon in rings:
@@ -270,8 +318,14 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
 
 
 def _lattice_triangles(rows: int, cols: int) -> Ints:
-    """(2 rows cols, 3) triangles: row by row, in each two for each column; odd rows of points are shifted by half."""
+    """Return the triangles (2 rows cols, 3) of a lattice of points, two for each column of each row.
+
+    Args:
+        rows, cols: Numbers of rows and columns of rhombi. There is one more row and column of points, and odd rows of
+            points are shifted by half a side.
+    """
     r, c = np.divmod(np.arange(rows * cols, dtype=np.int64), cols)
+    # The left lower and the left upper point of each place in the lattice.
     a, b = r * (cols + 1) + c, (r + 1) * (cols + 1) + c
     even_rows, odd_rows = ((a, a + 1, b), (a + 1, b + 1, b)), ((a, a + 1, b + 1), (a, b + 1, b))
     shifted = (r % 2 == 1)[:, None]
@@ -280,12 +334,18 @@ def _lattice_triangles(rows: int, cols: int) -> Ints:
 
 
 def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
-    """Mark the points (rows, columns, 2), each row at one y, that lie inside a polygon (even-odd rule)."""
+    """Return which points lie inside a polygon, by the even-odd rule.
+
+    Args:
+        points: (rows, columns, 2) points; those of a row have the same y, and rising x.
+        polygon: The rings (M, 2) of a polygon, closed.
+    """
     is_inside = np.zeros(points.shape[:2], dtype=np.bool_)
     tails = np.concatenate([ring[:-1] for ring in polygon])
     heads = np.concatenate([ring[1:] for ring in polygon])
     for row in range(len(points)):
         y = float(points[row, 0, 1])
+        # Sides that cross the row's line. An end on the line counts as below it, so a corner on the line counts once.
         crossing = (tails[:, 1] <= y) != (heads[:, 1] <= y)
         t, h = tails[crossing], heads[crossing]
         crossings = np.sort(t[:, 0] + (y - t[:, 1]) * ((h[:, 0] - t[:, 0]) / (h[:, 1] - t[:, 1])))
@@ -294,10 +354,19 @@ def _is_inside(points: Floats, polygon: Sequence[Floats]) -> Bools:
 
 
 def _cut_ring(ring: Floats, side: float) -> Floats:
-    """(M, 2, 2) the sides of a ring in pieces no longer than a triangle's side."""
+    """Return the sides of a ring, divided into pieces no longer than a triangle's side.
+
+    Args:
+        ring: (M, 2) corners, closed, in millimetres.
+        side: Side of a triangle in millimetres.
+
+    Returns:
+        (P, 2, 2) ends of the pieces.
+    """
     step = np.diff(ring, axis=0)
     parts = np.maximum(1, np.ceil(np.hypot(step[:, 0], step[:, 1]) / side)).astype(np.int64)
     row = np.repeat(np.arange(len(step)), parts)
+    # The number of each piece within its side.
     number = np.arange(len(row)) - np.repeat(np.cumsum(parts) - parts, parts)
     endpoints = [ring[row] + step[row] * ((number + offset) / parts[row])[:, None] for offset in (0, 1)]
     return np.stack(endpoints, axis=1)
@@ -306,23 +375,41 @@ def _cut_ring(ring: Floats, side: float) -> Floats:
 def _select_touched(
     is_selected: Bools, points: Floats, triangles: Ints, pieces: Floats, grid: tuple[Floats, float, float, int]
 ) -> None:
-    """Choose the triangles through whose inside pieces of a rim (M, 2, 2) pass, among those near each."""
+    """Select the triangles whose interior is crossed by a piece of a boundary.
+
+    Args:
+        is_selected: (2 rows cols,) mask of the triangles, which is updated.
+        points: (V, 2) points of the lattice, unrounded, in millimetres.
+        triangles: (2 rows cols, 3) the triangles, as `_lattice_triangles` orders them.
+        pieces: (M, 2, 2) ends of the pieces, none longer than a triangle's side.
+        grid: South-west corner, side and height of a row in millimetres, and number of columns.
+    """
     start, side, height, cols = grid
+    # A piece is no longer than a side, so it meets triangles of four rows and columns at most, odd rows being shifted.
     corner_cell = np.floor((pieces.min(axis=1) - start) / [side, height]).astype(np.int64) - 1
     for row_step in range(4):
         for column_step in range(4):
             r, c = corner_cell[:, 1] + row_step, corner_cell[:, 0] + column_step
             is_in_grid = (r >= 0) & (c >= 0) & (c < cols) & (r < len(triangles) // (2 * cols))
             for half in range(2):
+                # Two triangles for each place in the lattice.
                 number = 2 * (r[is_in_grid] * cols + c[is_in_grid]) + half
                 corners = points[triangles[number]]
                 is_selected[number[_do_meet(corners, pieces[is_in_grid])]] = True
 
 
 def _do_meet(corners: Floats, pieces: Floats) -> Bools:
-    """Mark the segments (M, 2, 2) that pass through the inside of their triangles (M, 3, 2): no side separates them."""
+    """Return which segments pass through the interior of their triangles.
+
+    Two convex sets are disjoint if they are separated along the normal of one of their sides.
+
+    Args:
+        corners: (M, 3, 2) corners of a triangle for each segment.
+        pieces: (M, 2, 2) ends of the segments.
+    """
     directions = np.concatenate([np.roll(corners, -1, axis=1) - corners, pieces[:, 1:] - pieces[:, :1]], axis=1)
     normals = np.stack([-directions[..., 1], directions[..., 0]], axis=2)
+    # Both shapes projected onto each normal. Shapes that only touch count as separated.
     triangle_range, piece_range = (np.einsum("mad,mpd->map", normals, shape) for shape in (corners, pieces))
     is_separated = (triangle_range.max(axis=2) <= piece_range.min(axis=2)) | (
         piece_range.max(axis=2) <= triangle_range.min(axis=2)

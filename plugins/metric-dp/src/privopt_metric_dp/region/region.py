@@ -1,11 +1,12 @@
 """Regions divided into simplices, for guarantees between any two points.
 
-A point x of the region is snapped at random to a vertex c with probability lambda_c(x), its weight in the simplex where
-it lies, then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
-(:class:`Streets`), on a triangle it is linear (:class:`Plane`). Epsilon holds between any two points, in the lengths of
-paths inside the region, if the rows of two neighbouring vertices differ little enough: z_b <= (1 + a) z_a with a
-rational a for each edge. That is ordinary metric DP over edges of length ln(1 + a) / epsilon. The theorem and its
-proof: docs/guide/everywhere.md.
+A point x of the region is snapped at random to a vertex c with probability lambda_c(x), the weight of c in the simplex
+that contains x. Then an output is drawn from row c: z(x) = sum_c lambda_c(x) z(c). On a street lambda may be S-shaped
+(:class:`Streets`), on a triangle it is linear (:class:`Plane`).
+
+Epsilon holds between any two points, in the lengths of paths inside the region, if the rows of neighbouring vertices
+differ little enough: z_b <= (1 + a) z_a with a rational a for each edge. This is ordinary metric DP over edges of
+length ln(1 + a) / epsilon. The theorem and its proof are in docs/guide/everywhere.md.
 """
 
 from __future__ import annotations
@@ -46,32 +47,36 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
     "lengths": (np.float64, ("simplices",)),
     "snap_steps": (np.int64, (1,)),
 }
-"""Types and shapes of a region's arrays in an artefact of N records: of a plane vertices, of streets lengths."""
+"""Types and shapes of a region's arrays in an artefact of N records. A plane has ``vertices``, streets ``lengths``."""
 
 MM_PER_KM = 1_000_000
 
 MOST_STEPS = 1_000
+"""Largest number of pieces of half a street."""
 MOST_MM = 1 << 42
+"""Largest coordinate in millimetres, about 4.4 million km."""
 
 COARSE_EXPONENT = 0.6
-"""Epsilon times the side of a triangle above which a finer mesh is advised: the loss is a quarter above the best."""
+"""Epsilon times side of a triangle above which a finer mesh is advised. There the loss is a quarter above the best."""
 
 SNAP_STEPS = 8
-"""Pieces of half a street on which S-shaped weights are linear: l' comes within 1 % of what any number would give."""
+"""Number of pieces of half a street on which S-shaped weights are linear. The length ln(1 + a) / epsilon is then within
+1 % of its limit for infinitely many pieces."""
 
 
 def _to_int64(value: Any) -> Ints:
+    """Return a read-only copy of an array as 64-bit integers."""
     return read_only(np.array(value, dtype=np.int64))
 
 
 @frozen(kw_only=True, eq=False)
 class Region(ABC):
-    """Vertices 0 .. size - 1, and the simplices between them.
+    """A region: vertices 0 to size - 1, and the simplices between them.
 
     Attributes:
         size: N, the number of vertices.
         simplices: (S, 2) ends of streets, or (S, 3) corners of triangles, counter-clockwise.
-        steps: n of the S-shaped weights, 0 for linear ones.
+        steps: n of the S-shaped weights, 0 for linear weights.
     """
 
     size: int
@@ -81,38 +86,40 @@ class Region(ABC):
     @cached_property
     @abstractmethod
     def edges(self) -> Ints:
-        """(E, 2) pairs i < j of different vertices that share a simplex, in order, each once."""
+        """(E, 2) pairs i < j of different vertices that share a simplex, sorted and unique."""
 
     @abstractmethod
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
         """Return for each edge the rational a of the sufficient condition z_b <= (1 + a) z_a, in both directions.
 
         Args:
-            epsilon: per km of path inside the region.
+            epsilon: Epsilon per km of path inside the region.
         """
 
     def lengths(self, epsilon: Fraction) -> Floats:
-        """Return (E,) ln(1 + a) / epsilon in km, rounded down: lengths at which metric DP over the edges suffices."""
+        """Return (E,) lengths ln(1 + a) / epsilon in km, rounded down, at which metric DP over the edges suffices."""
+        # A shorter length is the stricter condition.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return the cost of long simplices in words; None if little can be done about it."""
+        """Return a warning about long simplices; None if a finer division would gain little."""
         return None
 
     @abstractmethod
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays for the artefact (contract): ``simplices``, ``snap_steps``, ``vertices`` or ``lengths``."""
+        """Return the region's arrays in an artefact: ``simplices``, ``snap_steps``, and ``vertices`` or ``lengths``."""
 
 
 @frozen(kw_only=True, eq=False)
 class Streets(Region):
-    """A network of streets; vertices are its nodes, and where streets are divided the points between their pieces.
+    """A network of streets, whose vertices are its nodes and the points that divide its streets.
 
     Attributes:
-        km: (S,) length of each piece, each double the rational that it is. Parallel streets keep each its own.
-        positions: (N, 2) of the vertices, (lat, lon) in degrees where ``geographic``, else (x, y) in km; NaN where a
-            node has none; None without any.
+        km: (S,) length of each piece, a double that stands for its exact value. Parallel streets keep their lengths.
+        positions: (N, 2) positions of the vertices: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for
+            a node without position; None if no node has one.
+        geographic: Whether positions are in degrees.
     """
 
     km: Floats = field(converter=doubles)
@@ -121,7 +128,7 @@ class Streets(Region):
 
     @cached_property
     def _shortest_rows(self) -> Ints:
-        """Rows of the shortest street between each two vertices, in the order of the edges."""
+        """Numbers of the shortest street between each pair of vertices, in the order of the edges."""
         return shortest_rows(np.sort(self.simplices, axis=1), self.km)
 
     @cached_property
@@ -130,30 +137,39 @@ class Streets(Region):
         return read_only(np.sort(self.simplices[self._shortest_rows], axis=1))
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return a = 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l for n = 0.
+        """Return for each edge the rational a of its shortest street, whose condition z_b <= (1 + a) z_a is strictest.
 
-        Parallel streets count with the shortest.
+        For a length of l km, a is 2 ((1 + t)^n - 1) with t = eps l / (2 n), or eps l for n = 0, where n is ``steps``.
+
+        Args:
+            epsilon: Epsilon per km.
         """
         return tuple(street_growth(epsilon, float(km), self.steps) for km in self.km[self._shortest_rows])
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return ``simplices``, ``lengths`` in km, ``snap_steps``."""
+        """Return ``simplices``, ``lengths`` in km, and ``snap_steps``."""
         return {"simplices": self.simplices, "lengths": self.km, "snap_steps": np.array([self.steps])}
 
 
 def street_growth(epsilon: Fraction, km: float, steps: int) -> Fraction:
-    """Return a of a street of some length, exactly (mathematics: C2)."""
+    """Return the exact ratio a of a street: 2 ((1 + t)^n - 1) with t = epsilon km / (2 n), or epsilon km for n = 0.
+
+    Args:
+        epsilon: Epsilon per km.
+        km: Length of the street; the double stands for its exact value.
+        steps: n, the number of pieces of half a street.
+    """
     exponent = epsilon * Fraction(km)
     return exponent if steps == 0 else 2 * ((1 + exponent / (2 * steps)) ** steps - 1)
 
 
 @frozen(kw_only=True, eq=False)
 class Plane(Region):
-    """Part of a plane, cut into triangles.
+    """A part of the plane, divided into triangles.
 
     Attributes:
-        vertices: (N, 2) x and y in whole millimetres.
-        projection: how geographic positions come onto the plane; None where positions are planar themselves.
+        vertices: (N, 2) x and y in integer millimetres.
+        projection: Projection of geographic positions onto the plane; None if positions are planar.
     """
 
     vertices: Ints = field(converter=_to_int64)
@@ -161,7 +177,8 @@ class Plane(Region):
 
     @cached_property
     def _edges_and_opposites(self) -> tuple[Ints, Ints]:
-        """The edges, and (S, 3) which of them lies opposite each corner."""
+        """The edges (E, 2), and the number (S, 3) of the edge opposite each corner."""
+        # For each triangle the sides opposite its first, second and third corner.
         opposite = np.sort(self.simplices[:, [[1, 2], [2, 0], [0, 1]]].reshape(-1, 2), axis=1)
         edges, which = np.unique(opposite, axis=0, return_inverse=True)
         return read_only(edges), which.reshape(-1, 3)
@@ -173,19 +190,26 @@ class Plane(Region):
 
     @property
     def opposite(self) -> Ints:
-        """(S, 3) number of the edge that lies opposite each corner."""
+        """(S, 3) number of the edge opposite each corner."""
         return self._edges_and_opposites[1]
 
     def growth(self, epsilon: Fraction) -> tuple[Fraction, ...]:
-        """Return the smaller of what an edge's two triangles allow (:mod:`privopt_metric_dp.region.triangles`)."""
+        """Return for each edge the rational a of the condition z_b <= (1 + a) z_a: the smallest of its triangles.
+
+        The ratios of a triangle are those of `privopt_metric_dp.region.triangles.sufficient_ratios`.
+
+        Args:
+            epsilon: Epsilon per km.
+        """
         from privopt_metric_dp.region.triangles import sufficient_ratios
 
         allowed = np.full(len(self.edges), np.inf)
+        # An edge with two triangles must satisfy the condition of both.
         np.minimum.at(allowed, self.opposite, sufficient_ratios(self.vertices[self.simplices], epsilon))
         return tuple(Fraction(a) for a in allowed.tolist())
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return the cost of a mesh with sides that are long for epsilon, per km, in words; None if they are not."""
+        """Return a warning if the median side times epsilon (per km) exceeds :data:`COARSE_EXPONENT`, else None."""
         endpoints = self.vertices[self.edges].astype(np.float64)
         reach = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
         if reach <= COARSE_EXPONENT:
@@ -196,17 +220,20 @@ class Plane(Region):
         )
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
-        """Return ``simplices``, ``vertices`` in millimetres, ``snap_steps``."""
+        """Return ``simplices``, ``vertices`` in millimetres, and ``snap_steps``."""
         return {"simplices": self.simplices, "vertices": self.vertices, "snap_steps": np.array([0])}
 
 
 def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Region:
-    """Return the region that an artefact states, whatever it claims of it.
+    """Build the region from the arrays of an artefact, after checking them.
 
     Args:
-        arrays: those of :data:`ARRAYS` that are there.
-        count: number of vertices.
-        source: name of the artefact, for faults.
+        arrays: Those of the arrays in :data:`ARRAYS` that the artefact has.
+        count: Number of vertices.
+        source: Name of the artefact in error messages.
+
+    Raises:
+        InputError: Arrays are missing or not expected, or their numbers are out of range.
     """
     planar = "vertices" in arrays
     expected_names = {"simplices", "snap_steps", "vertices" if planar else "lengths"}
@@ -215,6 +242,7 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
         faults.add(
             source, "", f"arrays {', '.join(sorted(arrays))}", f"of a region {', '.join(sorted(expected_names))}"
         )
+    # The checks below need all arrays, so missing ones are refused first.
     faults.check()
     simplices = arrays["simplices"]
     if simplices.shape[1] != (3 if planar else 2):
@@ -235,17 +263,18 @@ def region_of(arrays: Mapping[str, NDArray[Any]], count: int, source: str) -> Re
 
 
 def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints) -> list[str]:
-    """List how a release's region differs from its problem's, a line each; pairs next to a region are wrong.
+    """Return the differences between a release's region and its problem's, one line each. One of the two must exist.
 
     Args:
-        stored: the release's, None without one.
-        wanted: the problem's.
-        pairs: (P, 2) of the release.
+        stored: Region of the release; None if it has none.
+        expected: Region of the problem; None if it has none.
+        pairs: (P, 2) required pairs of the release. A release with a region must have none.
     """
     lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: one without the other"]
     mine, others = stored.arrays(), expected.arrays()
+    # The arrays of either region, in a fixed order; the first difference is enough.
     for name in (*mine, *(name for name in others if name not in mine)):
         if name not in mine or name not in others:
             actual = "missing" if name in others else "stored, though the problem has none"

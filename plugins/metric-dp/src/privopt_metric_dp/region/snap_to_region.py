@@ -1,9 +1,9 @@
-"""Random snapping: a position is a mixture of the vertices of its simplex, and one of them is drawn, exactly.
+"""Random snapping: a position is a mixture of the vertices of its simplex, and one of them is drawn exactly.
 
-In a triangle the shares are barycentric coordinates, on a street those of :func:`far_share`: rationals, never rounded
-(mathematics C2, C4). A position outside the region is first taken to the nearest point of its rim, and one next to the
-streets to the nearest point of a street: what is promised then holds for that point (C5). The vertex that was drawn
-reveals more than a report does and is never released.
+In a triangle the weights of the mixture are barycentric coordinates, on a street those of :func:`far_share`. They are
+rationals that are never rounded. A position outside the region is first moved to the nearest point of the boundary, and
+one off the streets to the nearest point of a street; the guarantee then holds for that point. The theorem and its proof
+are in docs/guide/everywhere.md. The drawn vertex reveals more than a report does, so it is never released.
 """
 
 from __future__ import annotations
@@ -26,23 +26,21 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Reaches above this have the same shares, to double precision."""
+"""Largest reach (epsilon times length) in floating point. Larger ones give the same weights, to double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
-    """Return the far end's share on a street, exactly (mathematics C2).
+    """Return the weight of the far end in the mixture of a street's ends, exactly.
 
     A street of length l is cut into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). The far end's
-    share at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, linear between; the other half mirrors the
-    first. Two end rows with z_b <= (1 + a) z_a and z_a <= (1 + a) z_b then have a mixture that changes by at most
-    exp(epsilon d) over any d km.
-
-    With n = 0 it is linear snapping: the share is the part of the street passed, and a = epsilon
-    l.
+    weight at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, and linear in between; the other half mirrors
+    the first. If the rows of the ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture changes by at
+    most a factor exp(epsilon d) over any d km. With n = 0 snapping is linear: the weight is the position, and a =
+    epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
-        part: of the street passed towards the far end, from 0 to 1.
-        reach: epsilon times the street's length.
+        part: Position on the street towards the far end, from 0 to 1.
+        reach: Epsilon times the street's length.
         steps: n.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
@@ -52,18 +50,20 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
         return 1 - far_share(1 - part, reach, steps)
     if not steps or not reach:
         return part
+    # The position in pieces: `gone` whole pieces, and a part of the next, on which the share is linear.
     piece = 2 * steps * part
     gone = piece.numerator // piece.denominator
     step = reach / (2 * steps)
+    # Epsilon times the street's length is `reach`, so it stands for epsilon on a street of 1 km.
     return ((1 + step) ** gone * (1 + (piece - gone) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
 def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
-    """Compute :func:`far_share` of many in doubles: off by less than 2**-40 for up to 16 steps.
+    """Compute :func:`far_share` in floating point, with an error below 2**-40 for up to 16 steps.
 
     Args:
-        part: (B,) of the street passed towards the far end.
-        reach: (B,) epsilon times the streets' lengths; infinite ones are as good as large ones.
+        part: (B,) positions on the streets towards their far ends, from 0 to 1.
+        reach: (B,) epsilon times the streets' lengths; may be infinite.
         steps: n.
     """
     if not steps:
@@ -71,9 +71,9 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     mirrored = np.minimum(part, 1.0 - part)
     step = np.minimum(reach, STEEPEST) / (2 * steps)
     gone = np.minimum(np.floor(2 * steps * mirrored), steps)
-    risen = gone * np.log1p(step) + np.log1p(
-        (2 * steps * mirrored - gone) * step
-    )  # logarithms: powers may be no doubles
+    # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) by logarithms, since the powers may overflow. Numerator and
+    # denominator are divided by (1 + t)^n.
+    risen = gone * np.log1p(step) + np.log1p((2 * steps * mirrored - gone) * step)
     total = steps * np.log1p(step)
     normaliser = -2.0 * np.expm1(-total)
     near_share = np.divide(
@@ -84,17 +84,17 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 
 
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
-    """Round positions to whole millimetres of the plane.
+    """Return positions rounded to integer millimetres of the plane.
 
-    Two positions in km come at most 2^.5 mm farther apart so, two in degrees at most 2^.5 (11.12 + 1) < 17.2 mm: each
-    coordinate is first off by half of 1e-7 degrees, then by half a millimetre.
+    Rounding can increase the distance of two positions by 2^.5 mm if they are in km, and by 2^.5 (11.12 + 1) < 17.2 mm
+    if they are in degrees: each coordinate is rounded by half of 1e-7 degrees, then by half a millimetre.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
 
     Args:
-        positions: (B, 2) degrees (latitude first) where there is a projection, else km.
-        projection: onto the plane.
+        positions: (B, 2) degrees (latitude first) if there is a projection, else km.
+        projection: Projection onto the plane; None if positions are planar.
     """
     if projection is not None:
         return projection.to_plane(degrees_in_units(positions))
@@ -103,16 +103,18 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
 @frozen(kw_only=True, eq=False)
 class SimplexMixture:
-    """What positions are mixtures of.
+    """Positions as mixtures of the vertices of their simplices.
 
     Attributes:
-        corners: (B, m) numbers of vertices.
-        shares: (B, m) whole numbers of at least 0, of 64 bits or Python's: linear shares times their sum.
-        away: (B,) km from each position to the point of the region that it is taken for; 0 inside.
-        streets: (B,) the street of each; empty on a plane.
-        reaches: epsilon times the length of each street that there is; empty where snapping is linear.
-        reach: (B,) the place of each position's street in ``reaches``, and its reach in doubles; None where linear.
-        steps: n of mathematics C2; 0 for linear snapping.
+        corners: (B, m) numbers of the vertices.
+        shares: (B, m) linear weights as non-negative integers, to be divided by their sum. They are 64-bit or Python
+            integers.
+        away: (B,) km from each position to the point of the region that replaces it; 0 inside the region.
+        streets: (B,) number of the street of each position; empty on a plane.
+        reaches: Epsilon times the length of every street with positions; empty if snapping is linear.
+        reach: For each position, its index (B,) in ``reaches`` and the reach (B,) in floating point; None if snapping
+            is linear.
+        steps: n of :func:`far_share`; 0 for linear snapping.
     """
 
     corners: Ints
@@ -124,7 +126,7 @@ class SimplexMixture:
     steps: int = 0
 
     def exact(self, row: int) -> list[Fraction]:
-        """Return the probability of each corner of one position, exactly."""
+        """Return the exact probabilities of the corners of one position."""
         weights = [int(weight) for weight in self.shares[row]]
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
@@ -134,13 +136,13 @@ class SimplexMixture:
 
     @property
     def linear(self) -> Floats:
-        """(B, m) barycentric coordinates, or shares of the way, in doubles."""
+        """(B, m) barycentric coordinates, or positions on streets, in floating point."""
         shares: Floats = self.shares.astype(np.float64) / self.shares.sum(axis=1)[:, None].astype(np.float64)
         return shares
 
     @property
     def probabilities(self) -> Floats:
-        """(B, m) the probability of each corner in doubles."""
+        """(B, m) probabilities of the corners in floating point."""
         linear = self.linear
         if self.reach is None:
             return linear
@@ -148,13 +150,15 @@ class SimplexMixture:
         return np.stack([1.0 - far_probability, far_probability], axis=1)
 
     def draw(self, source: Source | None = None) -> Ints:
-        """Draw (B,) vertices, one for each position with exactly its probabilities.
+        """Draw (B,) vertices, one for each position, with exactly the probabilities of :meth:`exact`.
 
         Args:
-            source: random bytes; the operating system's by default.
+            source: Source of random bytes; the operating system's by default.
         """
 
+        # Doubles decide nearly all draws; these rationals are computed only for a draw too close to a threshold.
         def exact_thresholds(row: int) -> list[Fraction]:
+            """Return the exact cumulative probabilities of a row's corners, except the last."""
             parts = self.exact(row)
             return [sum(parts[: index + 1], Fraction(0)) for index in range(len(parts) - 1)]
 
@@ -169,11 +173,12 @@ class Snapper:
 
     Attributes:
         simplices: (S, 2) streets or (S, 3) triangles.
-        vertices: (N, 2) mm.
-        numbers: (S,) of the streets in their region; streets without coordinates are omitted. Empty on a plane.
-        reaches: (S,) epsilon times the length of each street; empty where snapping is linear.
-        steps: n of mathematics C2; 0 for linear snapping.
-        projection: how positions in degrees come onto the plane; None where they are planar.
+        vertices: (N, 2) positions of the vertices, mm.
+        numbers: (S,) numbers of the streets in their region, since streets without coordinates are omitted. Empty on a
+            plane.
+        reaches: (S,) epsilon times the length of each street; empty if snapping is linear.
+        steps: n of :func:`far_share`; 0 for linear snapping.
+        projection: Projection of positions in degrees onto the plane; None if they are planar.
     """
 
     simplices: Ints
@@ -185,9 +190,16 @@ class Snapper:
 
     @classmethod
     def of(cls, region: Region, epsilon: Fraction) -> Snapper:
-        """Make one for a region and its epsilon, per km.
+        """Create the snapper of a region.
 
-        Streets are straight lines between the positions of their ends; those with an end that has none are omitted.
+        Streets are straight lines between the positions of their ends. A street is omitted if an end has no position.
+
+        Args:
+            region: The region.
+            epsilon: Epsilon per km.
+
+        Raises:
+            UsageError: No street has positions at both ends.
         """
         if isinstance(region, Plane):
             return cls(simplices=region.simplices, vertices=region.vertices, projection=region.projection)
@@ -200,6 +212,7 @@ class Snapper:
         projection = Projection.of(places[has_position], "records") if region.geographic else None
         return cls(
             simplices=region.simplices[is_usable],
+            # A node without a position gets that of another one. It is not used, as none of these streets ends there.
             vertices=read_positions(np.where(has_position[:, None], places, places[has_position][0]), projection),
             numbers=np.flatnonzero(is_usable),
             reaches=[epsilon * Fraction(km) for km in region.km[is_usable].tolist()] if region.steps else (),
@@ -212,37 +225,37 @@ class Snapper:
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property
-    def ends(self) -> Ints:
-        """(E, 2) vertices at the ends of a plane's rim, or of streets."""
+    def side_ends(self) -> Ints:
+        """(E, 2) vertices at the ends of the sides of a plane's boundary, or at the ends of the streets."""
         return self.simplices if self._triangles is None else self._triangles.rim
 
     @cached_property
     def _sides(self) -> Sides:
-        return Sides(tails=self.vertices[self.ends[:, 0]], heads=self.vertices[self.ends[:, 1]])
+        return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
     def _double_reaches(self) -> Floats:
-        """(S,) of the streets, in doubles."""
+        """(S,) ``reaches`` in floating point, at most :data:`STEEPEST`."""
         return np.array([float(reach) if reach < STEEPEST else STEEPEST for reach in self.reaches])
 
     def snap(self, positions: Floats) -> SimplexMixture:
-        """Return the vertices and weights that make up each position.
+        """Return each position as a mixture of vertices.
 
         Args:
-            positions: (B, 2) latitudes and longitudes in degrees where there is a projection, else x and y in km.
+            positions: (B, 2) latitudes and longitudes in degrees if there is a projection, else x and y in km.
         """
         return self.exactly(self.read(positions))
 
     def read(self, positions: Floats) -> Ints:
-        """Round (B, 2) positions as :meth:`snap` takes them, in whole mm of the plane."""
+        """Return positions (B, 2), given as for :meth:`snap`, rounded to integer millimetres of the plane."""
         return read_positions(positions, self.projection)
 
     def exactly(self, positions: Ints) -> SimplexMixture:
-        """Snap positions in whole millimetres of the plane."""
+        """Return each position (B, 2), given in integer millimetres of the plane, as a mixture of vertices."""
         if self._triangles is None:
             side_numbers, shares, distances = self._sides.nearest(positions)
             return SimplexMixture(
-                corners=self.ends[side_numbers],
+                corners=self.side_ends[side_numbers],
                 shares=shares,
                 away=distances / MM_PER_KM,
                 streets=self.numbers[side_numbers] if self.numbers.size else side_numbers,
@@ -252,12 +265,15 @@ class Snapper:
             )
         triangles, shares = self._triangles.locate(positions)
         corners, distances = self.simplices[triangles], np.zeros(len(positions))
+        # A position outside is a mixture of the two ends of the nearest side; the third corner has share 0. Its number
+        # -1 has selected the corners of some other triangle above, which are replaced.
         outside_rows = np.flatnonzero(triangles < 0)
         if outside_rows.size:
             side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])
             if divided.dtype == object:
                 shares = shares.astype(object)
-            corners[outside_rows, :2], corners[outside_rows, 2] = self.ends[side_numbers], self.ends[side_numbers, 0]
+            corners[outside_rows, :2] = self.side_ends[side_numbers]
+            corners[outside_rows, 2] = self.side_ends[side_numbers, 0]
             shares[outside_rows, :2], shares[outside_rows, 2] = divided, 0
             distances[outside_rows] = outside_distances / MM_PER_KM
         return SimplexMixture(corners=corners, shares=shares, away=distances)

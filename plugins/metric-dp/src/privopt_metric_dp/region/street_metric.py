@@ -1,4 +1,4 @@
-"""Metric DP over the edges of a region: the lengths that a guarantee at every point requires of vertex rows."""
+"""Metric DP over the edges of a region: the lengths at which vertex rows satisfy a guarantee at every point."""
 
 from __future__ import annotations
 
@@ -20,24 +20,34 @@ __all__ = ["EdgeMetric"]
 
 
 class EdgeMetric(RoadMetric):
-    """Shortest paths over a region's edges of length ln(1 + a) / epsilon km, rounded down; shorter than the region's.
+    """Shortest-path distance over a region's edges, which have length ln(1 + a) / epsilon km, rounded down.
 
     A mechanism that satisfies epsilon in this metric satisfies epsilon between any two points of the region, in the
-    lengths of paths inside it. All methods for metric DP over a graph apply.
+    lengths of paths inside it (docs/guide/everywhere.md). All methods for metric DP over a graph apply.
 
     Args:
         region: The region.
         epsilon: Epsilon per km.
         vertices: The vertices of the region.
         outputs: The outputs; None for the vertices.
-        far: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
+        output_metric: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
     """
 
     def __init__(
         self, region: Region, epsilon: Fraction, vertices: Space, outputs: Space | None, output_metric: Metric | None
     ) -> None:
+        """Build the road network of the edges.
+
+        Args:
+            region: The region, whose edges become roads.
+            epsilon: Epsilon per km, on which the lengths depend.
+            vertices: The vertices of the region.
+            outputs: The outputs; None for the vertices.
+            output_metric: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
+        """
         edges, lengths = region.edges, region.lengths(epsilon)
-        isolated = np.setdiff1d(np.arange(region.size), edges)  # a street that ends where it begins asks for nothing
+        # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node of the roads.
+        isolated = np.setdiff1d(np.arange(region.size), edges)
         names = np.asarray(vertices.ids, dtype=np.str_)
         road_ends = np.concatenate([edges, np.column_stack([isolated, isolated])])
         roads = Roads(
@@ -49,17 +59,22 @@ class EdgeMetric(RoadMetric):
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the same sums of unrounded ln(1 + a) / epsilon do not exceed."""
+        """Return upper bounds of path lengths over unrounded edges ln(1 + a) / epsilon, given the rounded lengths."""
         return super().upper_distances(distances) * (1.0 + 2.0**-50)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances; to an output that is not a vertex, the greatest that vertices agree on."""
+        """Return (B, K) distances from vertices to outputs.
+
+        If outputs are not vertices, their own distances may violate the triangle inequality with an edge. They are then
+        reduced to the largest distances that do not (:func:`privopt_metric_dp.space.pairs.consistent`).
+        """
         if self._output_metric is None:
             return super().to_outputs(i)
         return self._output_distances if i is None else self._output_distances[np.asarray(i, dtype=np.int64)]
 
     @cached_property
     def _output_distances(self) -> Floats:
-        assert self._output_metric is not None  # asked before
+        """(N, K) distances from vertices to outputs, reduced to satisfy the triangle inequality with the edges."""
+        assert self._output_metric is not None  # checked by the caller
         lengths = self.between(self._edges[:, 0], self._edges[:, 1])
         return read_only(consistent(self._output_metric.to_outputs(), self._edges, lengths))

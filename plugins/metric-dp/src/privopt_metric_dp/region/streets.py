@@ -1,4 +1,4 @@
-"""A road network as a region: its vertices are all nodes and the points that divide long streets."""
+"""A road network as a region, whose vertices are all nodes and the points that divide long streets."""
 
 from __future__ import annotations
 
@@ -20,23 +20,30 @@ from privopt_metric_dp.space.places import Space, check_places
 __all__ = ["LONGEST", "streets_of"]
 
 LONGEST = Fraction(1, 2)
-"""epsilon times length that streets have at most where no other length is asked for: snapping costs 10 % there."""
+"""Largest epsilon times length of a piece of street if ``split_km`` is not given. There, snapping costs 10 %."""
 
 
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Return the network that joins records, and its vertices: the records, other nodes, points that divide streets.
+    """Read a street network, divide its long streets, and return its vertices as places, and the region.
 
     Args:
-        edges: from,to,km; undirected.
-        records: nodes.
-        epsilon: per km.
-        split_km: the length up to which a street stays whole; default: 0.5 / epsilon.
-        file: name of the problem file, for faults.
+        edges: File of undirected streets with columns from, to and km.
+        records: Places whose ids are nodes of the network.
+        epsilon: Epsilon per km.
+        split_km: Length up to which a street is not divided, 0.5 / epsilon by default.
+        file: Name of the problem file in error messages.
+
+    Returns:
+        The vertices (the records, the other nodes, then the points that divide streets) and the region.
+
+    Raises:
+        InputError: A record is not a node, or there are too many pieces.
     """
     table = road_table(edges)
     number = {name: index for index, name in enumerate(records.ids)}
+    # Records have the first numbers; other nodes are numbered as they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
     lost = np.setdiff1d(np.arange(len(records)), end_numbers)
     expectation = f"the id of a node in {edges.name}"
@@ -48,6 +55,7 @@ def streets_of(
         length = "0.5 / epsilon" if split_km is None else f"{split_km:g} km"
         actual = f"pieces of at most {length}, which are {Decimal(sum(parts)):.3g}"
         raise InputError([Fault(file, "privacy.split_km", actual, f"a length that makes fewer than {MOST_VERTICES:,}")])
+    # A street of n pieces adds n - 1 vertices. A verifier refuses too many before they are made.
     check_places(sum(parts) - len(parts) + len(number), f"{file}: privacy.split_km")
     ids, simplices, pieces, shares = _divide_streets(list(number), np.array(end_numbers).T, km, parts)
     geographic = records.kind == "geographic"
@@ -62,6 +70,7 @@ def streets_of(
         positions=vertex_positions,
         geographic=geographic,
     )
+    # Places need a position each, while the region can have vertices without one.
     is_complete = vertex_positions is not None and bool(np.isfinite(vertex_positions).all())
     return Space(
         ids=ids,
@@ -74,13 +83,26 @@ def streets_of(
 def _divide_streets(
     names: list[str], edges: Ints, km: Floats, parts: list[int]
 ) -> tuple[list[str], Ints, Floats, list[tuple[int, int, Fraction]]]:
-    """Ids of all vertices, pieces (S, 2), their lengths rounded down, and where each added vertex lies."""
+    """Divide each street into pieces of equal length.
+
+    Args:
+        names: Ids of the nodes.
+        edges: (E, 2) numbers of the ends of each street.
+        km: (E,) lengths.
+        parts: Number of pieces of each street.
+
+    Returns:
+        Ids of all vertices; (S, 2) ends of the pieces; (S,) lengths of the pieces in km, rounded down; and for each
+        added vertex the ends of its street and its position between them, as a share of the length.
+    """
     used_ids = set(names)
     ids, shares = list(names), list[tuple[int, int, Fraction]]()
     simplices, pieces = list[tuple[int, int]](), list[float]()
     for (a, b), length, count in zip(edges.tolist(), km.tolist(), parts, strict=True):
+        # `chain` gets the vertices along the street, from its first end to the one before its last.
         chain, step = [a], 1
         for part in range(1, count):
+            # Parallel streets have the same ends, and ids of nodes are arbitrary: the number makes each new id unique.
             while (name := f"{names[a]}{BETWEEN}{names[b]}{BETWEEN}{step}") in used_ids:
                 step += 1
             used_ids.add(name)
@@ -88,6 +110,7 @@ def _divide_streets(
             ids.append(name)
             shares.append((a, b, Fraction(part, count)))
         simplices += zip(chain, [*chain[1:], b], strict=True)
+        # A piece that is shorter has a stricter condition, so rounding errs on the side of privacy.
         pieces += [float_down(Fraction(length) / count)] * count
     return ids, np.array(simplices, dtype=np.int64), np.array(pieces), shares
 
@@ -95,9 +118,18 @@ def _divide_streets(
 def _place_vertices(
     coordinates: Floats, nodes: int, shares: list[tuple[int, int, Fraction]], *, geographic: bool
 ) -> Floats:
-    """(N, 2) of all vertices: points that divide a street lie on the straight line between its ends; NaN: unknown.
+    """Return the positions of all vertices, with points that divide a street on the straight line between its ends.
 
-    On the earth that is the line the short way round.
+    On the earth, longitudes go the shorter way round.
+
+    Args:
+        coordinates: (R, 2) positions of the records, which are the first nodes.
+        nodes: Number of nodes.
+        shares: For each added vertex the ends of its street and its position between them.
+        geographic: Whether positions are latitudes and longitudes in degrees.
+
+    Returns:
+        (N, 2) positions of all vertices; NaN if the position of a node, or of an end of its street, is not known.
     """
     positions = np.full((nodes, 2), np.nan)
     positions[: len(coordinates)] = coordinates
@@ -107,8 +139,9 @@ def _place_vertices(
     part = np.array([float(division[2]) for division in shares])[:, None]
     step = positions[b] - positions[a]
     if geographic:
+        # Ends on both sides of the date line have longitudes 360 degrees apart.
         step[:, 1] -= 360.0 * np.rint(step[:, 1] / 360.0)
     between = positions[a] + part * step
-    if geographic:  # longitudes are from -180 to 360
+    if geographic:  # back into [-180, 360], the longitudes that places may have
         between[:, 1] -= 360.0 * (between[:, 1] > 360.0) - 360.0 * (between[:, 1] < -180.0)
     return np.concatenate([positions, between])

@@ -1,15 +1,16 @@
-"""How much the rows of a triangle's corners may differ: ratios along its sides that bound the gradient inside.
+"""Ratios along the sides of a triangle that bound the gradient inside: how much the rows of its corners may differ.
 
-On a triangle with corner values z_A <= z_B, z_C of one output the gradient is greatest for its least value where p =
-z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. Rows held to z_b <= (1 + a) z_a along all three sides leave (p, q) in a
-polygon. It is 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
+Let one output have the values z_A <= z_B, z_C at the corners. For a given smallest value, the gradient is largest where
+p = z_B / z_A - 1 and q = z_C / z_A - 1 are extreme. If rows satisfy z_b <= (1 + a) z_a along all three sides, (p, q)
+lies in the polygon 0 <= p <= a_AB, 0 <= q <= a_AC, q - p <= a_BC (1 + p), p - q <= a_BC (1 + q). And
 
     (2 area)^2 |grad z|^2 / z_A^2 = p^2 |AC|^2 + q^2 |AB|^2 - 2 p q AB . AC
 
-is convex, so it is greatest at a corner of that polygon: rationals, if the a are. The ratios suffice if no corner of
-the polygon, for A, B and C in turn, exceeds (2 area epsilon)^2. They do with a = s epsilon l for s = the sine of the
-smallest angle (mathematics: C3), exactly so for equilateral and right isosceles triangles. The largest common s lies
-between that and the cosine of half the largest angle, and is searched for.
+is convex, so it is largest at a corner of that polygon; the corners are rational if the ratios a are. The ratios are
+sufficient if no corner of the polygon, for A, B and C in turn, exceeds (2 area epsilon)^2. With a = s epsilon l they
+are sufficient if s is the sine of the smallest angle (docs/guide/everywhere.md, "Triangles"), and no larger s is for
+equilateral and right isosceles triangles. The largest common s lies between this sine and the cosine of half the
+largest angle, and is searched for.
 """
 
 from __future__ import annotations
@@ -22,41 +23,62 @@ import numpy as np
 
 from privopt.arrays import Floats, Ints
 
-__all__ = ["common_factors", "proved", "sufficient_ratios"]
+__all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
-"""Relative distance kept from the largest factor, many times what the doubles of the search lose."""
+"""Relative margin below the largest factor, many times the rounding errors of the floating-point search."""
+_MIN_SEARCH_EPSILON = 1e-30
+"""Smallest epsilon per millimetre at which factors are searched for. Below it they do not change in doubles, and
+squares would underflow."""
 
 
 def sufficient_ratios(corners: Ints, epsilon: Fraction) -> Floats:
-    """Return ratios a of the sides opposite each corner that suffice, proved in rationals.
+    """Return ratios a, one for the side opposite each corner, that are proved to be sufficient in rational arithmetic.
+
+    If the rows of both ends of every side satisfy z_b <= (1 + a) z_a in both directions, |grad z| <= epsilon min z
+    holds inside the triangle (see the module docstring).
 
     Args:
-        corners: (S, 3, 2) millimetres, counter-clockwise.
-        epsilon: per km.
+        corners: (S, 3, 2) corners of triangles in millimetres, counter-clockwise.
+        epsilon: Epsilon per km.
 
     Returns:
-        (S, 3) doubles, each meant as the rational that it is.
+        (S, 3) doubles, each of which stands for its exact value.
     """
     sides = corners[:, [2, 0, 1]] - corners[:, [1, 2, 0]]  # from B to C, C to A, A to B
+    # Meshes repeat few shapes, so each distinct shape is solved and proved once.
     shapes, which = np.unique(sides.reshape(-1, 6), axis=0, return_inverse=True)
     unique = shapes.reshape(-1, 3, 2)
     per_mm = epsilon / 10**6
-    factors = common_factors(unique, float(per_mm))
+    factors = common_factors(unique, max(float(per_mm), _MIN_SEARCH_EPSILON))
     lengths = _side_lengths(unique)
     ratios = factors[:, None] * (1.0 - _RELATIVE_MARGIN) * float(per_mm) * lengths
+    # The search in doubles only proposes ratios. Those that rationals do not prove are reduced until they do.
     for row, shape in enumerate(unique.tolist()):
-        while not proved(shape, ratios[row], per_mm):
-            ratios[row] *= 1.0 - 1e-6
+        while not prove_ratios(shape, ratios[row], per_mm):
+            # Smaller ratios are stricter, so this ends for every triangle with an area: at 0 rows are equal. The next
+            # double below matters for the smallest doubles, which the factor does not change.
+            ratios[row] = np.minimum(ratios[row] * (1.0 - 1e-6), np.nextafter(ratios[row], 0.0))
     all_ratios: Floats = ratios[which.reshape(-1)]
     return all_ratios
 
 
 def common_factors(sides: Ints, per_mm: float) -> Floats:
-    """Return (S,) the largest s for which a = s epsilon l suffices on all three sides (S, 3, 2), as doubles."""
+    """Return the largest factors s for which the ratios a = s epsilon l of all three sides bound the gradient.
+
+    A ratio a of a side of length l means that the rows of its ends satisfy z_b <= (1 + a) z_a in both directions. The
+    bound is |grad z| <= epsilon min z inside the triangle.
+
+    Args:
+        sides: (S, 3, 2) sides of triangles in millimetres, from B to C, C to A, A to B.
+        per_mm: Epsilon per millimetre.
+
+    Returns:
+        (S,) doubles, found by bisection between 0 and 1.
+    """
     vectors = sides.astype(np.float64)
     lengths = _side_lengths(sides)
     double_area = vectors[:, 0, 0] * vectors[:, 1, 1] - vectors[:, 0, 1] * vectors[:, 1, 0]
@@ -70,23 +92,28 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
             square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
             for p, q in _polygon_corners(along_b, along_c, across, np.minimum, np.maximum):
+                # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
                 worst = np.maximum(worst, p**2 * square_c + q**2 * square_b - 2 * p * q * dot)
+        # |grad z| / z_A <= epsilon, multiplied by twice the area.
         is_sufficient = np.sqrt(worst) <= per_mm * double_area
         lower, upper = np.where(is_sufficient, middle, lower), np.where(is_sufficient, upper, middle)
     return lower
 
 
 def _side_lengths(sides: Ints) -> Floats:
-    """(S, 3) by square roots, which every machine rounds alike."""
+    """Return the lengths (S, 3) of sides, computed by square roots, which all machines round alike, unlike hypot."""
     x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 
 
 def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, maximum: Pick) -> list[tuple[Any, Any]]:
-    """Corners of the polygon of (p, q), clipped to the box: every one of them lies in it.
+    """Return the corners other than (0, 0) of the polygon of (p, q) in the module docstring.
 
-    Of arrays of doubles or of rationals, as ``minimum`` and ``maximum`` of two such numbers are.
+    Args:
+        along_b, along_c, across: a_AB, a_AC and a_BC, as arrays of doubles or as rationals.
+        minimum, maximum: Functions that return the smaller and the larger of two such values.
     """
+    # Each corner is clipped to the polygon, so one that a shape lacks becomes another point of it, which is harmless.
     none = 0 * along_b
     top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
     top_c = minimum(along_c, along_b + across * (1 + along_b))
@@ -100,19 +127,19 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
     ]
 
 
-def proved(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
-    """Check in rationals whether ratios along a triangle's sides keep its gradient.
+def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bool:
+    """Return whether ratios along a triangle's sides bound its gradient, decided in rational arithmetic.
 
     Args:
-        sides: from B to C, C to A, A to B, in millimetres.
-        ratios: (3,) a of those sides.
-        per_mm: epsilon.
+        sides: Sides from B to C, C to A, A to B, in millimetres.
+        ratios: (3,) ratios a of these sides.
+        per_mm: Epsilon per millimetre.
     """
     square = [x * x + y * y for x, y in sides]
     double_area = sides[0][0] * sides[1][1] - sides[0][1] * sides[1][0]
     exact = [Fraction(float(a)) for a in ratios]
-    if double_area <= 0 or min(exact) <= 0:
-        return double_area > 0
+    if double_area <= 0 or min(exact) < 0:
+        return False
     limit = (per_mm * double_area) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3

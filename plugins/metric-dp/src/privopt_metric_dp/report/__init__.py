@@ -1,1 +1,1 @@
-"""Pages, figures and maps of obfuscation matrices."""
+"""Report pages, figures and maps of obfuscation matrices."""

@@ -1,6 +1,6 @@
-"""A report's section that embeds the release and a button that checks it in the browser (``check*.js``).
+"""The section of a report that embeds the release, with a button that checks it in the browser (``check*.js``).
 
-The button proves releases between records. For a region, the section names the stand-alone checker.
+The button checks guarantees between records. For a guarantee over a region, the section names the stand-alone checker.
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ from privopt_metric_dp.proof import PROOF, read_proof
 __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
-"""Records, and outputs, of a release that a page carries: a browser proves it in seconds."""
+"""Largest number of records and of outputs of an embedded release, which a browser can prove in seconds."""
 SCRIPTS: Final = ("check_read.js", "check.js")
+"""Files of the program that checks releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
+"""Scopes of guarantees that this program can check."""
 CHECKER: Final = "privopt checker --out check.pyz; python -I check.pyz DIR"
+"""Commands that check a release folder with the stand-alone checker."""
 TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
+"""Tables of a problem file on which the checked claims depend."""
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
     """Return a section on how to check the release without privopt.
 
     Args:
-        folder: DIR.
+        folder: The release folder.
         release: The release in it.
-        result: Its result.json.
+        result: The contents of its result.json.
 
     Returns:
-        A section with the artefact and a button that checks it; for a region, one that names the stand-alone checker.
-        None if the page cannot carry the release.
+        A section with the release and a button that checks it, or, for a region, a section that names the stand-alone
+        checker. None if the page cannot carry the release.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -52,9 +56,10 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             html=f"<pre>{CHECKER}</pre>",
         )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
+    # Decimals stay texts: the page computes with rationals, and a double would already be rounded.
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     has_pairs = bool(len(release.pairs)) or size[0] == 1
-    has_chosen_outputs = result.objective.bound_over is not None  # no table of the problem lists them
+    has_chosen_outputs = result.objective.bound_over is not None  # the problem does not list such outputs
     is_known = result.guarantee.scope in SCOPES and has_pairs and not has_chosen_outputs
     if max(size) > MOST_RECORDS or result.mark or not is_known:
         return None
@@ -62,6 +67,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     paths_by_name = {
         str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()
     }
+    # Only the files that the checked tables name, so that the page stays small.
     used_files = [name for name in paths_by_name if any(_names_file(table, name) for table in tables.values())]
     content: dict[str, Any] = {
         "problem": _integers_to_text(tables),
@@ -90,7 +96,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
 
 def _integers_to_text(value: Any) -> Any:
-    """Whole numbers that a double may not hold as text, as decimals are."""
+    """Return a JSON value in which integers beyond 2**53 are texts, because JavaScript would round them."""
     if isinstance(value, dict):
         return {name: _integers_to_text(inner) for name, inner in value.items()}
     if isinstance(value, list):
@@ -99,18 +105,22 @@ def _integers_to_text(value: Any) -> Any:
 
 
 def _names_file(table: Any, name: str) -> bool:
+    """Return whether a table of a problem file, or a table inside it, has the file name ``name`` as a value."""
     if isinstance(table, dict):
         return any(_names_file(value, name) for value in table.values())
     return bool(table == name)
 
 
 def _to_base64(raw: bytes) -> str:
+    """Return bytes as base-64 text, for JSON."""
     return base64.b64encode(raw).decode()
 
 
 def _encode_array(array: NDArray[Any]) -> list[str]:
+    """Return the type of an array, such as "<f8", and its bytes in base 64."""
     return [array.dtype.str, _encode_as(array, array.dtype.str)]
 
 
 def _encode_as(array: NDArray[Any], kind: str) -> str:
+    """Return the bytes of an array in base 64, row by row, converted to the NumPy type ``kind``."""
     return _to_base64(np.ascontiguousarray(array).astype(kind).tobytes())

@@ -8,7 +8,7 @@
   const width = data.outputs.length, count = data.records.length, rows = [...data.records.keys()];
   const pairs = (flat) => Array.from({ length: flat.length / 2 }, (_, n) => [flat[2 * n], flat[2 * n + 1]]);
   const places = pairs(data.places), outputPlaces = data.outputPlaces ? pairs(data.outputPlaces) : places;
-  const streets = pairs(data.streets);
+  const streets = pairs(data.streets), streetPlaces = data.streetsJoinOutputs ? outputPlaces : places;
   const named = (ids, described) => ids.map((id, n) => described[n] ? `${id} (${described[n]})` : id);
   const names = named(data.records, data.descriptions);
   const outputNames = data.outputPlaces ? named(data.outputs, data.outputDescriptions) : names;
@@ -76,11 +76,13 @@
 
   let shade, chosen = data.first;
 
+  const scaleTicks = (texts) => find("ticks").replaceChildren(...texts.map((text) => made("span", text)));
+
   function falls(row) {
     const marked = data.marked ? data.marked[row] : [];
-    find("least").textContent = "0 %";
-    find("most").textContent = percent(data.greatest[row]);
-    find("legend").textContent = "of its reports fall there; a colour half as strong is a quarter of that.";
+    // Colours follow the square root, so that small probabilities remain visible: the scale has five numbers.
+    scaleTicks([0, 0.25, 0.5, 0.75, 1].map((strength) => percent(strength ** 2 * data.greatest[row])));
+    find("legend").textContent = "of its reports fall there";
     return { at: outputPlaces, values: Float64Array.from(outputPlaces, (_, k) => share(row, k)), marked };
   }
 
@@ -110,8 +112,7 @@
     shade = shown;
     if (odds && layer.value === "mistaken") {
       shade = { at: places, values: shares, marked: alike };
-      find("least").textContent = "0";
-      find("most").textContent = "100";
+      scaleTicks(["0", "25", "50", "75", "100"]);
       find("legend").textContent = `of 100 of its reports leave the odds within ${factor} to 1; strong rim: at least 95.`;
     }
     shade.order = [...shade.values.keys()].sort((a, b) => shade.values[a] - shade.values[b]);
@@ -170,7 +171,7 @@
     pen.strokeStyle = colour("soft");  // faint outputs would vanish, in the dark above all
     pen.lineWidth = 1;
     pen.beginPath();
-    for (const [a, b] of streets) { pen.moveTo(...at(places[a])); pen.lineTo(...at(places[b])); }
+    for (const [a, b] of streets) { pen.moveTo(...at(streetPlaces[a])); pen.lineTo(...at(streetPlaces[b])); }
     pen.stroke();
     for (const k of shade.order) {
       outline(shade.at[k], radius);

@@ -1,4 +1,7 @@
-"""The interactive map: choosing a record shows where its release falls."""
+"""The interactive map of a report, which shows the probabilities of the outputs of a record that the reader chooses.
+
+The page has the matrix with one byte per entry, which ``explorer.js`` unpacks and draws.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +29,19 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "lines_between"]
 
 BLOCK = 1 << 22
-"""Path lengths that are held at once."""
+"""Number of path lengths that are in memory at a time."""
 
 LENGTH_MARGIN = 1e-9
-"""By which path lengths and epsilon are taken larger: more than sums of doubles can be off by."""
+"""Relative margin by which path lengths and epsilon are increased, which exceeds the rounding errors of the sums."""
 
 
 def cell_around(places: Floats) -> tuple[float, float] | None:
-    """Return width and height of the cells whose centres the places are; None where the places form no even grid.
+    """Return the width and height of the cells of a regular grid, or None if the places do not form a complete grid.
 
     Args:
-        places: (N, 2), where they are drawn.
+        places: (N, 2) positions on the map, the centres of cells.
     """
+    # Rounded, because projected coordinates of one column differ in the last bits.
     sides = [np.unique(axis) for axis in places.round(6).T]
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
@@ -48,25 +52,25 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
 
 
 def lines_between(data: MetricData) -> Ints | None:
-    """Return (E, 2) numbers of records that a street or a side of a triangle joins; None without streets or mesh."""
+    """Return the pairs of records that a street or a triangle's edge joins, shape (E, 2); None if there are none."""
     if data.region is not None:
         return data.region.edges
-    return data.metric.joined if isinstance(data.metric, RoadMetric) else None
+    return data.metric.road_pairs if isinstance(data.metric, RoadMetric) else None
 
 
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
-    """Count (N, len(odds)) other records between which and each one no report changes the odds by more than a factor.
+    """Count, for each record, the other records against which no report changes the odds by more than given factors.
 
-    The odds of two records change by at most exp(epsilon d) along each pair that the certificate checks, hence by
-    exp(epsilon L) along a path of length L.
+    A report changes the odds between the records of a certified pair by at most exp(epsilon d). If a path of length L
+    joins two records, it changes their odds by at most exp(epsilon L).
 
     Args:
-        release: its pairs at their distances, a region's edges among them.
-        result: what it claims.
-        odds: the factors, in order.
+        release: The release, with its pairs and distances. For a region, the pairs are the region's edges.
+        result: The result with the guarantee.
+        odds: Factors by which odds may change, ascending.
 
     Returns:
-        None without a promise of metric DP.
+        (N, len(odds)) numbers of records; None if the release does not guarantee metric DP.
     """
     guarantee = result.guarantee
     if guarantee.kind != MetricDP.kind or guarantee.epsilon is None or result.mark:
@@ -75,62 +79,68 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
 
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
     limits = [math.log(factor) / unit for factor in odds]
+    # Longer pairs are on no path within the largest limit.
     is_near = release.distances <= limits[-1]
     count = len(release.records)
     graph = edge_matrix(count, release.pairs[is_near], release.distances[is_near], both=True)
     counts = np.zeros((count, len(limits)), dtype=np.int64)
     for rows in slices(count, count, BLOCK):
+        # Lengths and epsilon are rounded up, so that no record is counted whose odds may change by more.
         lengths = dijkstra(graph, indices=np.arange(count)[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
+        # Less 1 for the record itself.
         counts[rows] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
     return counts
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""A probability is shown in so many steps: its share of the row's greatest, on a root scale, in one byte. Fewer steps
-where the finer ones do not fit: rows of the exponential mechanism have no zeros, and compress badly."""
+"""Numbers of steps to which probabilities may be rounded. A byte has a probability's share of the row's largest one, on
+a square root scale. Fewer steps are used if the page would be too large: rows of the exponential mechanism have no
+zeros and compress badly."""
 
 WANTED_BYTES: Final = 1_000_000
-"""Bytes of shares, compressed and written out, up to which finer steps are taken: a page of 2,032 street nodes of Rome
-(exponential, 3 per km) keeps 63 steps and stays below 1.5 MB."""
+"""Largest number of bytes of encoded shares, except with the fewest steps. Under this limit, a page of 2,032 street
+nodes of Rome (exponential, 3 per km) has 63 steps and stays below 1.5 MB."""
 
 MOST_BYTES: Final = 3_000_000
-"""Bytes of shares in the fewest steps that a page may hold."""
+"""Largest number of bytes of encoded shares with the fewest steps; a matrix that needs more gets no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""Beyond so many times that no fewer steps fit: 15 took .36 of the bytes of 255 (exponential, those 2,032 nodes)."""
+"""If the encoded shares exceed this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes of Rome, 15
+steps took 0.36 of the bytes of 255 steps."""
 
 MOST_ENTRIES: Final = 40_000_000
-"""Entries that a browser is asked to unpack."""
+"""Largest number of entries that a browser must unpack."""
 
 ODDS: Final = (2, 3, 5, 10, 20)
-"""Odds to 1, of which the reader picks one: within them two places may be mistaken for each other."""
+"""Odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
 
 
 @frozen(kw_only=True, eq=False)
 class ExplorerData:
-    """What the map shows.
+    """The content of the interactive map.
 
     Attributes:
         rows: (N,) ids of the records that can be chosen.
         outputs: (K,) ids of the outputs.
-        probabilities: (N, K).
-        places: (N, 2) where the records are drawn.
-        output_places: (K, 2) where the outputs are drawn.
-        axes: what the two axes are, in words.
-        scale: name of the axes' unit for a scale bar; empty for none.
-        facts: what to say of each record next to its likeliest outputs: name -> (N,) numbers.
-        unit: of the facts.
-        marked: for each record the outputs that get a dark rim, by number; None for none.
-        marking: what a rim means.
-        streets: (E, 2) numbers of records that a street, or a side of a triangle, joins; None without them.
-        noun: what a record is called.
-        descriptions: (N,) name or position of each record; empty where the ids say all.
-        output_descriptions: (K,) of each output.
-        cell: width and height of a cell around each output, in the axes' unit; None for dots.
-        prior: (N,) of the records, for who could be mistaken for whom; None where that is not shown.
-        hidden: (N, len(ODDS)) how many other records the promise keeps within each of the odds; None without a promise.
+        probabilities: (N, K) matrix.
+        places: (N, 2) positions of the records on the map.
+        output_places: (K, 2) positions of the outputs on the map.
+        axes: Names of the two axes.
+        scale: Name of the axes' unit for a scale bar; "" for no bar.
+        facts: Numbers by name, (N,) each, which are shown for the chosen record next to its likeliest outputs.
+        unit: Unit of each fact, by name.
+        marked: For each record, the numbers of the outputs that get a dark rim; None for no rims.
+        marking: Meaning of a rim.
+        streets: (E, 2) pairs of records that a street or a triangle's edge joins; None if there are none.
+        streets_join_outputs: Whether ``streets`` has pairs of outputs instead, because only some records have rows.
+        noun: Noun for a record.
+        descriptions: (N,) name or position of each record; empty if ids suffice.
+        output_descriptions: (K,) name or position of each output; empty if ids suffice.
+        cell: Width and height of the cell around each output, in the axes' unit; None for dots.
+        prior: (N,) prior of the records, to show which records could be mistaken for each other; None to omit this.
+        hidden: (N, len(ODDS)) numbers of records from :func:`hidden_among`; None without a guarantee of metric DP.
     """
 
     rows: Sequence[str]
@@ -145,6 +155,7 @@ class ExplorerData:
     marked: Sequence[Sequence[int]] | None = None
     marking: str = ""
     streets: Ints | None = None
+    streets_join_outputs: bool = False
     noun: str = "record"
     descriptions: Sequence[str] = ()
     output_descriptions: Sequence[str] = ()
@@ -154,7 +165,8 @@ class ExplorerData:
 
 
 def _order_by_nearest(places: Floats) -> Ints:
-    """Return (N,) the places in an order in which each is followed by the nearest one that is left."""
+    """Return an order of the places, shape (N,), in which each place is followed by the nearest one not yet listed."""
+    # A greedy tour: rows of places that are near each other are similar, which compresses well.
     order, is_left = np.zeros(len(places), dtype=np.int64), np.ones(len(places), dtype=np.bool_)
     for step in range(1, len(places)):
         is_left[order[step - 1]] = False
@@ -164,16 +176,22 @@ def _order_by_nearest(places: Floats) -> Ints:
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
-    """Return the shares in the finest steps that fit, and how many steps; None if none do.
+    """Encode the matrix with the largest number of steps for which it is small enough.
 
-    Rows and columns are in the orders given, and each row is its difference from the one before, modulo 256: rows of
-    places near each other are alike.
+    Args:
+        z: (N, K) probabilities.
+        rows, columns: Orders in which rows and columns are written.
+
+    Returns:
+        The number of steps, and the compressed shares in base 64; None if no number of steps fits.
     """
     if z.size > MOST_ENTRIES:
         return None
+    # On a square root scale small probabilities remain visible in few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
         shares = np.asarray(np.rint(roots * steps), dtype=np.uint8)
+        # Rows of neighbouring places are similar, so their differences (modulo 256) compress better than the rows.
         shares[1:] -= shares[:-1].copy()
         text = base64.b64encode(zlib.compress(shares.tobytes(), 6)).decode()
         if len(text) <= (MOST_BYTES if steps == STEPS[-1] else WANTED_BYTES):
@@ -184,16 +202,28 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
 
 def _round_figures(values: Floats, figures: int = 6) -> list[float]:
+    """Return the numbers of an array as a flat list, rounded to significant figures so that the page is smaller."""
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
 def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
-    """Return the section, None of a matrix too large for the map; a page can hold one."""
+    """Return the section with the interactive map, or None if the matrix is too large.
+
+    A page can have only one such section.
+
+    Args:
+        data: The content of the map.
+        lead: Sentence below the title.
+        title: Title of the section.
+    """
+    # The page gets both orders, and restores the matrix from them.
     rows, columns = _order_by_nearest(data.places), _order_by_nearest(data.output_places)
     packed = _pack_shares(data.probabilities, rows, columns)
     if packed is None:
         return None
     has_own_outputs = np.array_equal(data.places, data.output_places)
+    # The names of these fields are those that `explorer.js` reads. "first" is the record that is shown at first,
+    # the one nearest to the middle of the map.
     content: dict[str, Any] = {
         "records": list(data.rows),
         "outputs": list(data.outputs),
@@ -208,6 +238,7 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
         "unit": dict(data.unit),
         "marked": None if data.marked is None else [list(map(int, numbers)) for numbers in data.marked],
         "streets": [] if data.streets is None else data.streets.ravel().tolist(),
+        "streetsJoinOutputs": data.streets_join_outputs,
         "cell": data.cell,
         "noun": data.noun,
         "prior": None if data.prior is None else _round_figures(data.prior),
@@ -222,14 +253,14 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
     rim = f" A rim marks {escape(data.marking)}." if data.marking else ""
     axes = f"{escape(data.axes[0])} to the right, {escape(data.axes[1])} upwards. " if data.axes[0] else ""
     html = (
-        f"{_controls_html(data)}"
         '<figure><canvas id="map" tabindex="0" role="application" aria-roledescription="map" '
         'aria-label="Map of the outputs, shaded by the probability of being released from the chosen record" '
         'aria-describedby="told keys"></canvas>'
-        '<p class="legend"><span id="least"></span><i></i><span id="most"></span> '
-        f'<span id="legend"></span></p><figcaption>{axes}The red ring is the chosen {escape(data.noun)}.{rim} '
+        '<div class="legend"><div><i></i><p id="ticks"></p></div><span id="legend"></span></div>'
+        f"<figcaption>{axes}The red ring is the chosen {escape(data.noun)}.{rim} "
         '<span id="keys" class="noprint">On the map: + and - zoom, arrows move, Esc shows all; so do two fingers, and '
         "the wheel after a click.</span></figcaption></figure>"
+        f"{_controls_html(data)}"
         '<div id="told" class="told" aria-live="polite"></div>'
         "<noscript><p>The map needs scripts; the figures below do not.</p></noscript>"
         f'<script type="application/json" id="data">{script_json(content)}</script><script>{script}</script>'
@@ -238,7 +269,7 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
 
 
 def _controls_html(data: ExplorerData) -> str:
-    """Return what chooses the record, what the map shows and which part of it."""
+    """Return the HTML of the controls: the record to show, the layer (outputs, or records mistaken), and the zoom."""
     noun, no_autocomplete = escape(data.noun), 'autocomplete="off"'
     layers = ""
     if data.prior is not None:

@@ -1,4 +1,4 @@
-"""Figures of a metric release, each a function that takes a release and returns a matplotlib figure."""
+"""Functions that draw the figures of a metric release with matplotlib."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats
+from privopt.arrays import Floats, Ints
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
-from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, RIM, axes_of, themed
+from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, RIM, SERIES, SOFT, add_legend, axes_of, use_theme
 from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.report.explorer import lines_between
 from privopt_metric_dp.space.places import Space
 
 if TYPE_CHECKING:
@@ -26,25 +27,25 @@ else:
 __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 
 
-PER_KIND: Final = [BAD, MARK, INK]
-"""Colours of kinds of reports: fresh, sticky, predicted."""
+PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
+"""Colour and marker for each kind of reports: fresh, sticky, predicted."""
 
 MOST_RATIOS: Final = 3e8
-"""Ratios of probabilities that a figure may compute: pairs times outputs."""
+"""Largest number of ratios of probabilities (pairs times outputs) that are computed for a figure."""
 
 
 MOST_POINTS: Final = 2_000
-"""Pairs that are drawn over their distances, about."""
+"""Largest number of pairs in the figure of log ratios over distances."""
 
 
 @frozen(kw_only=True, eq=False)
 class Layout:
-    """Where things are drawn.
+    """The positions of places on a drawing.
 
     Attributes:
         places: (N, 2) positions.
-        axes: what the two axes are; empty where they mean nothing.
-        unit: ``"km"`` where lengths on the drawing are lengths on the ground.
+        axes: Names of the two axes; empty if the axes have no meaning.
+        unit: Unit of lengths on the drawing, if these lengths are distances between places; otherwise empty.
     """
 
     places: Floats
@@ -53,10 +54,11 @@ class Layout:
 
 
 def layout(*spaces: Space) -> list[Layout]:
-    """Return positions in one plane for each space.
+    """Return the layout of each space, with all spaces in one plane.
 
-    Geographic places are drawn in km from their south-west corner, longitudes shrunk by the cosine of the mean
-    latitude; vectors by their first two principal components; records without coordinates in a circle, in their order.
+    Geographic places are drawn in km from their south-west corner, with longitudes scaled by the cosine of the mean
+    latitude. Vectors are projected to their first two principal components. If a space has no coordinates, all places
+    are drawn on a circle in their order.
     """
     coordinates = [space.coordinates for space in spaces]
     counts = [len(space) for space in spaces]
@@ -65,22 +67,33 @@ def layout(*spaces: Space) -> list[Layout]:
         angle = 2 * np.pi * np.arange(sum(counts)) / sum(counts)
         placed, axes, unit = np.column_stack([np.sin(angle), np.cos(angle)]), ("", ""), ""
     else:
-        placed, axes, unit = _project_to_plane(np.concatenate(arrays), spaces[0].kind)
+        # All spaces are projected together, so that records and outputs share their axes.
+        placed, axes, unit = _project_to_plane(np.concatenate(arrays), spaces[0])
     offsets = np.cumsum(counts)[:-1]
     return [Layout(places=part, axes=axes, unit=unit) for part in np.split(placed, offsets)]
 
 
-def _project_to_plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str], str]:
-    if kind == "geographic":
+def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, str], str]:
+    """Return positions in the plane for places of one kind.
+
+    Args:
+        values: (N, dim) coordinates: degrees (lat, lon), the space's unit (x, y), or vectors.
+        space: The places, whose kind is "geographic", "planar" or "vector".
+
+    Returns:
+        (N, 2) positions, the names of both axes, and the unit of length on the drawing, "" if lengths have no unit.
+    """
+    if space.kind == "geographic":
         south, west = values.min(axis=0)
         degree = np.radians(1.0) * EARTH_RADIUS_KM
         shrink = np.cos(np.radians(values[:, 0].mean()))
         placed = np.column_stack([(values[:, 1] - west) * degree * shrink, (values[:, 0] - south) * degree])
         return placed, (f"km east of {west:.5g}°", f"km north of {south:.5g}°"), "km"
     if values.shape[1] == 2:
-        unit = "km" if kind == "planar" else ""
-        return np.asarray(values), ("x (km)", "y (km)") if unit else ("x", "y"), unit
+        unit = space.unit if space.kind == "planar" else ""
+        return np.asarray(values), (f"x ({unit})", f"y ({unit})") if unit else ("x", "y"), unit
     centred = values - values.mean(axis=0)
+    # The rows of the last factor are the principal directions, the most important first.
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     places = centred @ axes[:2].T
     if places.shape[1] < 2:
@@ -89,46 +102,77 @@ def _project_to_plane(values: Floats, kind: str) -> tuple[Floats, tuple[str, str
 
 
 def _draw_map(
-    where: Layout, values: Floats, label: str, *, lower: float | None = None, upper: float | None = None
+    where: Layout,
+    values: Floats,
+    label: str,
+    *,
+    lower: float | None = None,
+    upper: float | None = None,
+    streets: Ints | None = None,
 ) -> Figure:
-    figure, axes = axes_of(5.6, 4.3)
+    """Draw a map of dots whose colours show values, with the streets if there are any.
+
+    Args:
+        where: Layout of the N dots.
+        values: (N,) values of the dots.
+        label: Name and unit of the values, below the colour bar.
+        lower, upper: Ends of the colour scale; by default the smallest and the largest value.
+        streets: (E, 2) pairs of dots that a street joins; None without streets.
+    """
+    from matplotlib.collections import LineCollection
+
+    figure, axes = axes_of(5.6, 4.9)
     size = dot_size(where.places, 3.4)
     x, y = where.places.T
-    many = len(x) > MAX_VECTOR_MARKS  # smoothed edges took three times the bytes
+    if streets is not None:
+        lines = LineCollection(list(where.places[streets]), colors=SOFT, linewidths=0.8, zorder=0)
+        axes.add_collection(lines).set_rasterized(len(streets) > MAX_VECTOR_MARKS)
+    many = len(x) > MAX_VECTOR_MARKS  # without antialiasing a raster image takes a third of the bytes
     points = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=lower, vmax=upper, antialiased=not many, **RIM)
     points.set_rasterized(many)
-    figure.colorbar(points, ax=axes, label=label)
+    figure.colorbar(points, ax=axes, label=label, location="bottom", aspect=40)
     axes.set_xlabel(where.axes[0])
-    axes.set_ylabel(where.axes[1])
-    axes.set_aspect("equal")
+    if np.ptp(y) > 0:
+        axes.set_ylabel(where.axes[1])
+        axes.set_aspect("equal")
+    else:  # places in one row, whose second axis would have a single value
+        figure.set_figheight(2.2)
+        axes.set_yticks([])
     if not where.axes[0]:
         axes.set_axis_off()
     return figure
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
-    """Return (N,) the expected loss of each record."""
+    """Return the expected loss of each record, sum_k z_ik c_ik, in the unit of the loss, shape (N,)."""
     return np.asarray(np.einsum("ik,ik->i", release.probabilities, data.cost))
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Return numbers of the required pairs in a figure: all, or as many of each record's nearest as time allows."""
+    """Return the numbers of the pairs for a figure: all pairs or, if there are too many, those of near records."""
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
     if positive_pairs.size <= max_pairs:
         return positive_pairs
     pairs_per_record = max(1, max_pairs // len(release.records))
+    # Each pair is listed for both of its records, by record and distance; a pair is drawn if it is among the nearest of
+    # one.
     endpoints = np.concatenate([release.pairs[positive_pairs, 0], release.pairs[positive_pairs, 1]])
     pair_rows = np.concatenate([positive_pairs, positive_pairs])
     order = np.lexsort([release.distances[pair_rows], endpoints])
     endpoints, pair_rows = endpoints[order], pair_rows[order]
     first_rows = np.searchsorted(endpoints, np.arange(len(release.records)))
+    # Position of each pair among those of its record, the nearest first.
     rank = np.arange(len(endpoints)) - first_rows[endpoints]
     return np.unique(pair_rows[rank < pairs_per_record])
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return (N,) the share of epsilon that each record uses: its worst log ratio / (epsilon d) to nearest records."""
+    """Return the share of epsilon that each record uses, shape (N,): its largest log ratio / (epsilon d).
+
+    Only the pairs of :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1 up to
+    rounding. It is 0 for a record without pairs.
+    """
     selected = nearest_pairs(release)
     spent = max_log_ratios(release.weights, release.pairs[selected]) / (epsilon * release.distances[selected])
     max_spent = np.zeros(len(release.records))
@@ -137,36 +181,39 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     return max_spent
 
 
-@themed
+@use_theme
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw the expected loss of each record, over the map."""
-    return _draw_map(
-        layout(data.records)[0], loss_of_records(release, data), f"expected loss ({data.loss_unit})", lower=0.0
-    )
+    """Draw a map of the expected loss of each record."""
+    label, streets = f"expected loss ({data.loss_unit})", lines_between(data)
+    return _draw_map(layout(data.records)[0], loss_of_records(release, data), label, lower=0.0, streets=streets)
 
 
-@themed
+@use_theme
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw the share of epsilon that each record uses against its neighbours, over the map; 1 is the most allowed."""
+    """Draw a map of the share of epsilon that each record uses; 1 is the largest share allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    return _draw_map(layout(data.records)[0], spent, "achieved epsilon / epsilon", lower=0.0, upper=1.0)
+    label, streets = "achieved epsilon / epsilon", lines_between(data)
+    return _draw_map(layout(data.records)[0], spent, label, lower=0.0, upper=1.0, streets=streets)
 
 
-@themed
+@use_theme
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
-    """Draw where the release of one record falls: probability of each output, over the map.
+    """Draw a map of the probability of each output for one record.
 
     Raises:
-        ValueError: no record has that id.
+        ValueError: No record has the id ``record``.
     """
     row = release.records.tolist().index(record)
-    return _draw_map(layout(data.outputs)[0], release.probabilities[row], f"probability of release from {record}")
+    label = f"probability of a report from {record}"
+    streets = lines_between(data) if data.outputs is data.records else None
+    return _draw_map(layout(data.outputs)[0], release.probabilities[row], label, lower=0.0, streets=streets)
 
 
-@themed
+@use_theme
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw the greatest log ratio of required pairs against their distance, under the line that epsilon allows."""
+    """Draw the largest log ratio of each required pair over its distance, with the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
+    # An even sample of the pairs; the negated division rounds up.
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
     worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
@@ -175,13 +222,18 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("greatest log ratio")
-    axes.legend(loc="upper left")
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -> Figure:
-    """Draw bound and loss over time; ``trajectory`` holds (seconds, lower, upper), unknown ones are omitted."""
+    """Draw the lower bound and the loss of a search over time.
+
+    Args:
+        trajectory: Rows (seconds, lower bound, loss). Values that are not finite numbers are unknown and not drawn.
+        unit: Label of the vertical axis.
+    """
     figure, axes = axes_of(7.6, 3.4)
     values = np.array(
         [[float(value) if isinstance(value, (int, float)) else np.nan for value in row] for row in trajectory]
@@ -196,30 +248,31 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     axes.step(seconds, lower, where="post", label="proved bound", color=BAD)
     axes.set_xlabel("seconds")
     axes.set_ylabel(unit)
-    axes.legend()
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def over_time(attacked: Mapping[str, Any]) -> Figure:
-    """Draw an attacker's error, in half and in 95 % of the places, by number of reports of one place and their kind.
+    """Draw the error that an attacker does not exceed in half and in 95 % of the places, over the number of reports.
+
+    There is one line for each kind of reports.
 
     Args:
-        attacked: as :func:`privopt_metric_dp.attacks.many_reports.over_time` returns it.
+        attacked: Result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
     """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7.6, 4.0), layout="constrained")
     sides = figure.subplots(1, 2, sharey=True)
-    style: dict[str, Any] = {"marker": "D", "ms": 3, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis
+    style: dict[str, Any] = {"ms": 4, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis
     for axes, part, title in zip(sides, ("median", "p95"), ("half of the places", "95 % of the places"), strict=True):
-        for (kind, errors), colour in zip(attacked["likelihood"].items(), PER_KIND, strict=False):
-            axes.plot(attacked["reports"], errors[part], "-", color=colour, label=kind, **style)
+        for (kind, errors), (colour, marker) in zip(attacked["likelihood"].items(), PER_KIND, strict=False):
+            axes.plot(attacked["reports"], errors[part], "-", color=colour, marker=marker, label=kind, **style)
         axes.set_xscale("log")
         axes.set_title(title)
         axes.set_xlabel("reports of one place")
-    sides[0].set_ylim(bottom=0.0)  # of both, once all is drawn
+    sides[0].set_ylim(bottom=0.0)  # for both axes, which share it, and last, so that the upper limit fits the data
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
-    handles, names = sides[0].get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names))
+    add_legend(figure)
     return figure

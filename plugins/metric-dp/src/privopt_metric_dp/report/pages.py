@@ -1,4 +1,4 @@
-"""Body of a metric mechanism's report: a map to explore, losses, worst pairs, baselines, convergence."""
+"""The sections of a metric mechanism's report: an interactive map, losses, worst pairs, baselines, convergence."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.errors import UsageError
 from privopt.interfaces import Result, UtilityLoss
@@ -16,6 +17,7 @@ from privopt.report.charts import draw_losses as bars_beside_bound
 from privopt.report.map_files import point_features
 from privopt.report.page import drawing, figure_section, pair_section, table
 from privopt_metric_dp.attacks.many_reports import describe_attack, over_time
+from privopt_metric_dp.attacks.meaning import noun_of
 from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -49,7 +51,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""Entries of a matrix up to which the report shows attacks on many reports."""
+"""Largest number of entries of a matrix for which the report shows attacks on many reports."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -57,27 +59,39 @@ _SECRET: Final = {
     "vector": "--text TEXT --unknown mask",
     "plain": "--id ID",
 }
-"""Options of ``privopt apply`` by kind of records: where the secret is."""
+"""By kind of records, the options of ``privopt apply`` that name the secret columns."""
 
 _MANY = (
     "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
-    "probabilities. A report that is repeated (sticky) reveals no more than one. Attacks on 200 places drawn by the "
-    "prior, from public data and a fixed seed."
+    "probabilities. A report that is repeated (sticky) reveals no more than one."
 )
+_ATTACKED = "The attack is tried on {places:,} places drawn by the prior, from public data and a fixed seed."
 
 
 def trajectory_of(result: Result) -> list[Any]:
-    """Return rounds in which something is known, from ``details.told.trajectory``, which may hold anything."""
+    """Return the rounds of ``details.told.trajectory`` that have a bound or a loss.
+
+    This field of result.json is not verified and may contain anything, so its form is checked here.
+    """
     rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
     return [row for row in rows if any(isinstance(value, (int, float)) for value in row[1:])]
 
 
 def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Return losses of this release and, if costs are known, of mechanisms without a solver: name, loss, remark."""
+    """Return the loss of this release and, if costs are known, of mechanisms that need no solver, for a comparison.
+
+    Args:
+        data: The problem's data with the costs of the mechanism's loss; None if the loss has no costs.
+        result: The result, with the mechanism's name and its loss.
+
+    Returns:
+        For each mechanism, its name, its loss and a remark.
+    """
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
+    # A page about the exponential mechanism has its loss already, and a large matrix takes too long.
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
@@ -90,7 +104,14 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
 def metric_figures(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> dict[str, Figure]:
-    """Return the report's figures by file name, losses as the mechanism's own loss has them."""
+    """Return the report's figures by file name.
+
+    Args:
+        release: The release.
+        data: The problem's data.
+        result: The result, with the bound and the trajectory of the search.
+        loss: The mechanism's loss.
+    """
     release = release.along_edges(data)
     return _draw_figures(release, data, result, loss, _attack_reports(release, data))
 
@@ -102,6 +123,15 @@ def _draw_figures(
     loss: UtilityLoss[MatrixRelease],
     attacked: Mapping[str, Any] | None,
 ) -> dict[str, Figure]:
+    """Return the report's figures by name; figures without data are omitted.
+
+    Args:
+        release: The release. For a region, its pairs are the region's edges.
+        data: The problem's data.
+        result: The result, with the bound and the trajectory of the search.
+        loss: The mechanism's loss.
+        attacked: Results of attacks on many reports; None if there are none.
+    """
     costed = costs_of(loss, data)
     losses = [(name, value) for name, value, _ in compare_losses(costed, result)]
     bound = result.objective.lower_bound
@@ -121,14 +151,21 @@ def _draw_figures(
 
 
 def _attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
-    """Attack many reports of one place, where that takes no longer than the other figures."""
+    """Return the results of attacks on many reports of one place; None if the matrix is too large for them."""
     return None if release.weights.size > MOST_ATTACKED else over_time(release, data)
 
 
 def metric_sections(
     release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
 ) -> list[Section]:
-    """Return the body of the report, losses as the mechanism's own loss has them."""
+    """Return the sections of the report about a release: map, losses, worst pairs, attacks and convergence.
+
+    Args:
+        release: The release.
+        data: The problem's data.
+        result: The result, with the bound and the trajectory of the search.
+        loss: The mechanism's loss.
+    """
     release = release.along_edges(data)
     attacked = _attack_reports(release, data)
     drawings = _draw_figures(release, data, result, loss, attacked)
@@ -139,6 +176,7 @@ def metric_sections(
         "falls, and for which others it could be mistaken."
     )
     explored = explorer_section(explorer_data, lead)
+    # A matrix that is too large for an interactive map gets a figure of one record instead.
     if explored is not None:
         sections.append(explored)
     else:
@@ -151,27 +189,47 @@ def metric_sections(
     sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
         sections.append(_many_reports_section(drawings, attacked))
+    elif release.weights.size > MOST_ATTACKED:
+        note = f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."
+        sections.append(Section(title="What many reports reveal", lead=_MANY, html=f"<p>{escape(note)}</p>"))
     if "convergence" in drawings:
         lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
-        sections.append(figure_section("Convergence of the bounds", drawings["convergence"], lead))
+        section = figure_section("Convergence of the bounds", drawings["convergence"], lead)
+        sections.append(evolve(section, for_experts=True))
     return sections
 
 
 def _many_reports_section(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
-    """Show what many reports of one place reveal."""
+    """Return the section on what many reports of one place reveal.
+
+    Args:
+        figures: The report's figures, among them "over-time".
+        attacked: Results of the attacks, which the text states.
+    """
     html = f"<p>{escape(describe_attack(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
-    return Section(title="What many reports reveal", lead=_MANY, html=html)
+    lead = f"{_MANY} {_ATTACKED.format(places=attacked['places'])}"
+    return Section(title="What many reports reveal", lead=lead, html=html)
 
 
 def _covered_mechanisms(result: Result) -> str:
-    """Name the mechanisms that a lower bound covers."""
+    """Return the beginning "no mechanism ..." of a sentence, which names the mechanisms that a lower bound covers.
+
+    For a region, bounds hold only for mechanisms that satisfy the constraints along its edges
+    (docs/guide/everywhere.md).
+    """
     if result.guarantee.scope == "everywhere":
         return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
     return "no mechanism with this guarantee"
 
 
 def meaning_section(sentences: Sequence[str], records: Space, result: Result) -> Section:
-    """Return the promise at the distance between neighbours, the attacker's best guess, and what to do next."""
+    """Return the section that explains the guarantee, and proposes a command to protect a table.
+
+    Args:
+        sentences: Sentences that explain the guarantee.
+        records: The records, whose kind determines the proposed command.
+        result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
+    """
     html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
     if not result.mark:
         command = f"privopt apply DIR TABLE.csv {_SECRET[records.kind]} --out PROTECTED.csv"
@@ -185,6 +243,11 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
 
 
 def _maps_section(figures: Mapping[str, Figure]) -> Section:
+    """Return the section with maps of each record's loss and of the share of epsilon that it uses.
+
+    Args:
+        figures: The report's figures. The figure "loss-map" is missing if the loss has no costs.
+    """
     spent = (
         "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
         "certificate proves."
@@ -200,11 +263,14 @@ def _maps_section(figures: Mapping[str, Figure]) -> Section:
 
 
 def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
-    """Return a point on the map for each id of a space.
+    """Return a map feature, which is a point with properties, for each place of a space.
 
     Args:
-        space: records or outputs.
-        columns: (N,) properties by name.
+        space: Records or outputs.
+        columns: Properties by name, each with one value for each place, shape (N,).
+
+    Raises:
+        UsageError: The space has no coordinates on a map.
     """
     if space.on_map is None:
         raise UsageError(f"--geo: {space.source} has no coordinates on a map, only {space.kind} ones")
@@ -212,12 +278,22 @@ def space_features(space: Space, columns: Mapping[str, Any]) -> list[Feature]:
 
 
 def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> Layer | None:
-    """Return records with their losses, and outputs with their frequencies; None without coordinates on a map."""
+    """Return records with their losses, and outputs with their frequencies, as a layer of a map.
+
+    Args:
+        release: The release.
+        data: The problem's data.
+        loss: The mechanism's loss.
+
+    Returns:
+        The layer; None if the records have no coordinates on a map.
+    """
     if data.records.kind not in ("geographic", "planar"):
         return None
     release = release.along_edges(data)
     costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
+    # Probability of each output under the prior.
     often = data.prior @ z
     has_own_outputs = data.outputs is data.records
     records = space_features(
@@ -233,16 +309,23 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         },
     )
     if has_own_outputs:
-        return Layer(kind=data.records.kind, features=records)
+        return Layer(kind=data.records.kind, features=records, unit=data.records.unit)
+    # All features of a layer have the same columns.
     empty = [None] * len(data.outputs)
     names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
     empty_columns: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
     outputs = space_features(data.outputs, empty_columns | {"released": often})
-    return Layer(kind=data.records.kind, features=[*records, *outputs])
+    return Layer(kind=data.records.kind, features=[*records, *outputs], unit=data.records.unit)
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Show how well an attacker distinguishes pairs: all in a figure, the worst in a table."""
+    """Return the section on how well an attacker distinguishes pairs: all in a figure, the worst in a table.
+
+    Args:
+        release: The release. For a region, its pairs are the region's edges.
+        data: The problem's data.
+        spent: The figure of the pairs' log ratios over their distances.
+    """
     header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
         "Every point is a required pair; none lies above the line. The table has the pairs that are distinguished best "
@@ -254,15 +337,25 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
 
 
 def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ...]]:
-    """Return the pairs that an attacker can distinguish best, by total variation over distance."""
+    """Return up to ten pairs that an attacker can distinguish best, relative to their distance.
+
+    The total variation of a pair is the largest difference between the probabilities of an event under both records. An
+    attacker who must choose between two equally likely records is right with probability (1 + total variation) / 2.
+
+    Returns:
+        For each pair, the labels of both records, their distance, their total variation, and the largest total
+        variation that is allowed.
+    """
     z = release.probabilities
     positive_pairs = np.flatnonzero(release.distances > 0)
+    # An even sample of the pairs, because all pairs of a large problem take too long for a table of ten.
     selected = positive_pairs[:: max(1, positive_pairs.size // 20_000)]
     i, j = release.pairs[selected].T
     variation = np.concatenate(
         [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
     )
+    # Distances are above 0 here; the bound only keeps tiny ones from an overflow.
     order = np.argsort(-variation / np.maximum(release.distances[selected], 1e-300))[:10]
     return [
         (
@@ -270,6 +363,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
             data.records.label(int(j[n])),
             float(release.distances[selected[n]]),
             float(variation[n]),
+            # Two distributions whose odds differ by at most exp(x) have a total variation of at most tanh(x / 2).
             float(math.tanh(float(data.epsilon) * release.distances[selected[n]] / 2)),
         )
         for n in order.tolist()
@@ -277,11 +371,19 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
 
 
 def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: Figure) -> Section:
-    """Return the loss next to the bound and mechanisms that need no solver."""
+    """Return the section that compares the loss with the bound and with mechanisms that need no solver.
+
+    Args:
+        data: The problem's data with the costs of the loss; None if the loss has no costs.
+        result: The result.
+        unit: Unit of the loss.
+        chart: The figure of these losses.
+    """
     rows = compare_losses(data, result)
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_covered_mechanisms(result)} is below"))
+    # A price per km, for readers, exists only for losses in km.
     price = None if data is None or unit != "km" else data.per_km
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
@@ -294,8 +396,16 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
 def _explorer_data(
     release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease], result: Result
 ) -> ExplorerData:
+    """Return the content of the interactive map of a release.
+
+    Args:
+        release: The release. For a region, its pairs are the region's edges.
+        data: The problem's data.
+        loss: The mechanism's loss, for the loss of each record.
+        result: The result, with the guarantee.
+    """
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
-    placed = figures.layout(*spaces)
+    placed = figures.layout(*spaces)  # the last one is that of the outputs, whether they are the records or not
     lost, spent = "expected loss", "share of epsilon used"
     costed = costs_of(loss, data)
     facts, unit = {}, {}
@@ -318,7 +428,7 @@ def _explorer_data(
         },
         unit=unit,
         streets=lines_between(data),
-        noun={"vector": "word", "plain": "record"}.get(data.records.kind, "place"),
+        noun=noun_of(data.records),
         descriptions=[data.records.description(index) for index in range(len(data.records))],
         output_descriptions=[data.outputs.description(index) for index in range(len(data.outputs))],
         cell=cell_around(placed[-1].places) if placed[0].unit and data.region is None else None,

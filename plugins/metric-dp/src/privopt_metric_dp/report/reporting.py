@@ -1,4 +1,4 @@
-"""Show the releases of metric mechanisms."""
+"""The reports of metric mechanisms' releases."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.cost import limit_meaning
 from privopt.interfaces.reporting import Layer, Section
-from privopt_metric_dp.attacks.meaning import in_readers_unit
+from privopt_metric_dp.attacks.meaning import describe_error, describe_guess, guess_rates, in_readers_unit, noun_of
+from privopt_metric_dp.matrix.expected_loss import costs_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricInstance
+from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.report import pages
 from privopt_metric_dp.report.browser_check import check_section
 
@@ -24,27 +26,45 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """A map to explore, losses, worst pairs, baselines and convergence."""
+    """Makes the report of a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
+
+    def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
+        """Return sentences that say what is reported, how large the error is, and how often an attacker is right."""
+        data, noun = problem.data, noun_of(problem.data.records)
+        # A mechanism may have a problem file of its own kind, without a table [utility].
+        declared = problem.declared
+        is_distance = isinstance(declared, MetricProblem) and declared.utility.kind == "distance"
+        # A mechanism may have a loss of its own, which is not that of [utility].
+        is_distance = is_distance and costs_of(self.mechanism.utility(problem, result.method), data) is data
+        published = f"Instead of the true {noun}, one of {len(data.outputs):,} is reported, drawn at random."
+        if len(data.outputs) == 1:
+            published = f"Whatever the true {noun}, the same one is always reported."
+        guess = describe_guess(*guess_rates(release, data), noun)
+        return f"{published} {describe_error(data, result.objective, is_distance=is_distance)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the body of the report."""
+        """Return the sections of the report: what the guarantee means, then the release itself."""
         utility = self.mechanism.utility(problem, result.method)
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation
         meaning = self.mechanism.meaning(problem, release, result)
         sentences = [*meaning, *limit_meaning(result.guarantee, relation)]
-        return [pages.meaning_section(sentences, problem.data.records, result), *sections]
+        # The map is the first picture of the page.
+        return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
-        """Return km of loss in the unit of ``[utility] per_km``."""
+        """Return a loss in km as text in the unit of ``[utility] per_km``."""
         return in_readers_unit(problem.data, result.objective, value)
 
     def report_check(self, release: MatrixRelease, result: Result, folder: Path) -> Section | None:
-        """Return the artefact, and a button that proves privacy and bound in the browser."""
+        """Return the section with the release and a button that proves privacy and bound in the browser.
+
+        The result is None if the page cannot carry the release.
+        """
         return check_section(folder, release, result)
 
     def figures(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the loss over the map, the privacy spent, one record's spread and the convergence."""
+        """Return the figures by file name: loss and privacy over the map, one record's outputs, convergence."""
         utility = self.mechanism.utility(problem, result.method)
         return pages.metric_figures(release, problem.data, result, utility)
 

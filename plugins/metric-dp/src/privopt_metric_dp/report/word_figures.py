@@ -1,4 +1,4 @@
-"""Figures of a release of words, as the field has them: how often a word stays, what replaces it, and how far away.
+"""Figures of a release of words: how often a word stays unchanged, and which words at what distance replace it.
 
 Source:
     Feyisetan, Balle, Drake, Diethe: Privacy- and Utility-Preserving Textual Analysis via Calibrated Multivariate
@@ -21,29 +21,29 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["WordFigures", "word_figures", "word_section"]
 
 DRAWS_PER_WORD: Final = 1_000
-"""Reports of a word among which distinct replacements are counted, as in the paper."""
+"""Number of reports of a word among which the distinct words are counted, as in the paper."""
 
 LISTED_WORDS: Final = 12
-"""Words that are listed with what replaces them: the most probable ones."""
+"""Number of the most probable words that are listed with their replacements."""
 
 LISTED_REPLACEMENTS: Final = 5
-"""Replacements of each that are named."""
+"""Largest number of replacements that are listed for a word."""
 
 BLOCK: Final = 1 << 22
-"""Probabilities that are held at once."""
+"""Number of probabilities that are in memory as doubles at a time."""
 
 SHARES: Final = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""Of the words: at these quantiles figures are shown."""
+"""Levels of the quantiles, over all words, at which figures are shown."""
 
 
 @frozen(kw_only=True, eq=False)
 class WordFigures:
-    """Figures of each word.
+    """Figures of each of the N words of a release.
 
     Attributes:
-        stays: (N,) probability that a word is reported as itself; 0 of one that is not an output.
-        distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports.
-        away: (N,) expected distance from the word to its report; None where distances are unknown.
+        stays: (N,) probability that a word is reported as itself (N_w of the paper); 0 for a word that is no output.
+        distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w of the paper).
+        away: (N,) expected distance from a word to its report; None if distances are unknown.
     """
 
     stays: Floats
@@ -52,16 +52,25 @@ class WordFigures:
 
 
 def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
-    """Compute the figures of each word from the probabilities of the release, without drawing."""
+    """Compute the figures of each word from the probabilities of the release, without drawing reports.
+
+    Args:
+        release: A release over words, with N rows.
+        data: The problem's data, for distances.
+    """
     column = {name: index for index, name in enumerate(release.outputs.tolist())}
     column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
     count, width = release.weights.shape
     stays, distinct, distances = np.zeros(count), np.zeros(count), np.zeros(count)
+    # A release may have rows for some records only, in an order of its own.
     to_outputs = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
+    # In blocks, so that the matrix is not held a second time as doubles.
     for rows in slices(count, width, BLOCK):
+        # Weights are integers whose rows sum to 2**63.
         z = release.weights[rows] / float(1 << 63)
         columns = column_by_record[rows]
         stays[rows] = np.where(columns >= 0, z[np.arange(len(z)), columns], 0.0)
+        # A word of probability z is among n reports with probability 1 - (1 - z)^n. The limit avoids log(0).
         distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
         if to_outputs is not None:
             distances[rows] = (z * to_outputs[rows]).sum(axis=1)
@@ -69,7 +78,7 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
 
 
 def word_section(release: MatrixRelease, data: MetricData) -> Section:
-    """Show the figures at quantiles of the words, and for the most probable words what replaces them."""
+    """Return the section with quantiles of the figures over all words, and with replacements of the likeliest words."""
     figures = word_figures(release, data)
     rows = [
         ("stays as it is", *_format_quantiles(100.0 * figures.stays, " %")),
@@ -85,6 +94,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
         "protected among those of the same number of known words, or with masks of the same pattern of known and "
         "unknown words."
     )
+    # Stable, so that equally probable words are listed in their order.
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
     words_and_rows = [
@@ -100,12 +110,21 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
 
 
 def _format_quantiles(values: Floats, unit: str) -> list[str]:
+    """Return the quantiles ``SHARES`` of values as texts with a unit."""
     return [f"{value:.3g}{unit}" for value in np.quantile(values, SHARES).tolist()]
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Name the likeliest words that represent a word, each with its probability."""
+    """Return a text of the likeliest replacements of a word, each with its probability in percent.
+
+    Args:
+        release: The release.
+        name: The word, which is not listed itself.
+        row: The word's row in the release.
+    """
     weights = release.weights[row]
+    # One more than listed, because the word itself may be among them. Converted first: unsigned integers cannot be
+    # negated.
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
     others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(

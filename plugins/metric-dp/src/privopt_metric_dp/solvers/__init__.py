@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.auto import solve
 from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound
 

@@ -1,10 +1,13 @@
-"""The order in which methods are tried, decided by measurements (docs/benchmarks.md).
+"""Choose and run the solvers of the optimal mechanism; measurements (docs/benchmarks.md) determined their order.
 
-A connected part first tries the star: if its weights are not negative, pricing proves its gap, and a small gap makes it
-the answer. Otherwise column generation follows if the star is a mechanism, because its rays are then near those of the
-optimum, and the interior point if it is not, first over a spanner if most pairs are required. Under a time limit, and
-if memory is short, many records begin with few outputs. If a method fails, the next one takes over, and the offers of
-the first remain.
+Each connected part first tries the star, a mechanism in closed form (:mod:`privopt_metric_dp.solvers.star`), unless the
+part has many more records than outputs. The star is a mechanism if none of its weights is negative. Pricing then bounds
+its gap, and if that gap is small enough, the star is the answer. Otherwise column generation continues from the columns
+of the star, which are close to those of the optimum.
+
+If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required. Under
+a time limit, or if memory is short, instances with many records are first solved with a sample of the outputs. If a
+method fails, the next one takes over, and the offers of the first remain valid.
 """
 
 from __future__ import annotations
@@ -19,11 +22,11 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.errors import SolverError, StoppedError, UnknownNameError
 from privopt.execution.clock import Clock, OutOfTime, check, clock
-from privopt.execution.memory import GB
+from privopt.execution.resources import GB
 from privopt.interfaces import Progress
 from privopt.search.incumbent import Incumbent
 from privopt.search.run_search import run_search
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.column_generation import ColumnGeneration
 from privopt_metric_dp.solvers.components import ReducedInstance
 from privopt_metric_dp.solvers.few_outputs import FewOutputs
@@ -37,40 +40,57 @@ __all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "make_ladder", "run
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MIN_SPANNER_RECORDS = 100
-"""Number of records from which on a spanner of all pairs pays."""
+"""Smallest number of records for which a spanner of all pairs pays."""
 DENSE_PAIRS_PER_RECORD = 12
-"""Pairs per record beyond which few pairs imply the others, so that a spanner's program comes first."""
+"""Pairs per record above which a spanner's program comes first: a few pairs then nearly imply the others."""
 MANY, SAMPLE = 1_000, 64
-"""Records beyond which, under a limit, a program over a sample of outputs comes first, and the size of that sample (at
-most a quarter of the outputs)."""
+"""Number of records above which, under a time limit, a program over a sample of outputs comes first, and the size of
+that sample (at most a quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
-"""If there are more than STARRED records, and FEW times as many as outputs, no star is made: its kernel is records by
-records (8,000 places with 120 outputs: 6 GB and minutes, for weights below 0; likewise 2,032, at 3 and 30 per km: .1
-GB)."""
+"""The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs: its
+kernel has an entry for every two records. With 8,000 places and 120 outputs it took 6 GB and minutes, and some weights
+were negative; so they were with 2,032 places at 3 and 30 per km."""
 DEFAULT_MEMORY_BYTES = 8e9
-"""Memory that callers are assumed to have if they do not say. A method that needs more is not started."""
+"""Memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""Share of the time for the quick bound, which usually takes moments."""
+"""Largest share of the time for the quick bound, which usually needs much less."""
 
 Room = Callable[[], float]
 """Returns the bytes that may still be allocated."""
 Ladder = Callable[[Part, Room], Iterator[Solver]]
-"""Yields the solvers to run on a part, in order. It is resumed after each, so it can use what that one found out."""
+"""Yields the solvers to run on a part, in order. It is resumed after each one, so it can use its result."""
 
 
 def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
-    """Yield the methods that fit a part, best first."""
-    instance, inner = part.instance, InteriorPoint()
-    few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
+    """Yield the solvers to run on a connected part, in the order in which to try them.
+
+    If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
+    large. Otherwise the star comes first: a mechanism in closed form that exists for some instances only. If the star
+    exists, column generation improves it. If not, the interior point solves the program. A smaller program is solved
+    before that where this pays: one over a spanner (few pairs that nearly imply the others) or, under a time limit, one
+    over a sample of the outputs.
+
+    Args:
+        part: The part, whose ``starred`` the star's solver sets.
+        memory_limit: Returns the bytes that may still be allocated.
+    """
+    instance = part.instance
     if instance.records > max(STARRED, FEW * instance.outputs):
-        yield inner
+        yield InteriorPoint()
         return
     yield StarSolver()
+    # The ladder is resumed after the star's solver has run, which has set this by now.
     if part.starred:
-        yield from (ColumnGeneration(), inner)
-    elif inner.peak_bytes(part) > memory_limit():
-        yield from (inner, few_outputs, ColumnGeneration())  # the first says what it would need
+        yield ColumnGeneration()
+        yield InteriorPoint()
+        return
+    inner = InteriorPoint()
+    # At most a quarter of the outputs, rounded up.
+    few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
+    if inner.peak_bytes(part) > memory_limit():
+        # The interior point is not started for lack of memory, but the path then says how much it would need.
+        yield from (inner, few_outputs, ColumnGeneration())
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
         yield from (FewPairs(inner), inner)
     else:
@@ -81,6 +101,11 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
 
 def make_ladder(method: str) -> Ladder:
     """Return the ladder that begins with a method and continues only if that method fails.
+
+    A ladder yields the solvers to try on a part, in order.
+
+    Args:
+        method: One of `METHODS`.
 
     Raises:
         UnknownNameError: There is no such method.
@@ -97,7 +122,14 @@ def make_ladder(method: str) -> Ladder:
     fallbacks = [solvers[name] for name in METHODS[2:] if name != method]
 
     def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:
+        """Yield the requested solver, then its fallbacks.
+
+        Raises:
+            SolverError: The star was requested but is not a mechanism for this part.
+        """
         yield solvers[method]
+        # Resumed after the requested solver was tried. If the star was requested and had enough memory, no fallback
+        # follows.
         if method == "star" and solvers[method].peak_bytes(part) <= memory_limit():
             if not part.starred:
                 raise SolverError("the star does not exist here; use interior-point or column-generation")
@@ -115,10 +147,10 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         offers: Receives the offers of the part.
         memory_limit: Returns the bytes that may be allocated. A method that needs more is not started.
         ladder: Yields the solvers.
-        only_first: Whether to stop after the first solver that runs to its end.
+        only_first: Whether to stop after the first solver that completes without an error.
 
     Raises:
-        OutOfTime: The time limit has come.
+        OutOfTime: The time limit has expired.
         SolverError: The method that was requested by name does not apply.
     """
     best = one_output(part.instance)
@@ -128,10 +160,13 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         offers.note(best.method)
         return
     if clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit():
-        with clock().share(AT_ONCE):
+        # A scope swallows its own end: if this share is used up, only the quick bound ends.
+        with clock().limit_to_share(AT_ONCE):
             quick_bound(part, offers)
     for solver in ladder(part, memory_limit):
-        if offers.reached and offers.confirm():
+        # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
+        # proved.
+        if offers.has_reached_gap and offers.confirm():
             return
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
         if needed > free_bytes:
@@ -141,13 +176,26 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
 
 
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
-    """Run one solver and note its outcome in the path; return whether it ran to its end."""
+    """Run one solver on a part, note its outcome in the path of the answer, and return whether it completed.
+
+    A failure of the solver is noted instead of raised, so that the next solver of the ladder runs.
+
+    Args:
+        solver: The solver.
+        part: The part.
+        offers: Receives the solver's offers and the note.
+
+    Raises:
+        OutOfTime: The time limit has expired.
+    """
     try:
         solver.solve(part, offers)
     except OutOfTime:
+        # The offers that the solver made before remain valid.
         offers.note(f"{solver.name} (the time was over)")
         raise
     except (SolverError, StoppedError, MemoryError, np.linalg.LinAlgError) as fault:
+        # If the time is over, this ends the ladder, whatever the fault was. Otherwise the next solver runs.
         check()
         offers.note(f"{solver.name} ({str(fault) or 'out of memory'})")
         return False
@@ -160,29 +208,32 @@ def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:
 
 
 def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: str | Solver | Ladder = "auto") -> None:
-    """Reduce an instance and solve its connected parts, each in a share of the time that is proportional to its size.
+    """Reduce an instance and solve each of its connected parts, in a share of the time proportional to the part's size.
 
     Args:
         instance: The whole instance.
         offers: Receives offers for the whole instance.
         memory_limit: Returns the bytes that may be allocated.
-        method: One of `METHODS`, a solver, or another ladder.
+        method: One of `METHODS`, a solver, or a ladder.
 
     Raises:
-        OutOfTime: The time limit has come.
+        OutOfTime: The time limit has expired.
         UnknownNameError: There is no such method.
         SolverError: The method that was requested by name does not apply. The message names what to try instead.
     """
+    # To reduce is to merge records at distance 0, drop implied pairs, and separate connected parts.
     ladder, reduced = _to_ladder(method), ReducedInstance(instance)
     remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
     for part, view in zip(reduced.parts, reduced.views(offers), strict=True):
-        with clock().share(part.instance.cost.size / remaining_entries):
+        # Shares are of the remaining time and the remaining entries, so that a part passes on the time that it saves.
+        with clock().limit_to_share(part.instance.cost.size / remaining_entries):
             run_ladder(part, view, memory_limit, ladder, only_first=isinstance(method, str) and method != "auto")
         remaining_entries -= part.instance.cost.size
         check()
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
+    """Return the ladder for a method's name or for a single solver; return a ladder unchanged."""
     if isinstance(method, str):
         return make_ladder(method)
     if isinstance(method, Solver):
@@ -192,17 +243,20 @@ def _to_ladder(method: str | Solver | Ladder) -> Ladder:
 
 
 class InDoubles:
-    """A certifier that accepts mechanisms in doubles unchecked; the caller repairs and proves them."""
+    """A certifier that accepts floating-point mechanisms without a check.
+
+    The caller must repair and certify the answer.
+    """
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
 
     def certify(self, candidate: Floats) -> tuple[float, Floats]:
-        """Return the loss of a mechanism, and the mechanism."""
+        """Return the loss of a mechanism, and the mechanism unchanged."""
         return self.instance.loss(candidate), candidate
 
     def prove(self, proof: Multipliers, value: float) -> tuple[float, Multipliers]:
-        """Return the bound that multipliers prove in doubles, and the multipliers."""
+        """Return the bound that multipliers prove in floating point, and the multipliers."""
         return dual_bound(self.instance, proof)[0], proof
 
 
@@ -215,29 +269,32 @@ def solve(
     progress: Progress | None = None,
     memory: float = DEFAULT_MEMORY_BYTES,
 ) -> Solution:
-    """Solve the optimal mechanism's program in doubles.
+    """Solve the optimal mechanism's program in floating point, without repairing or certifying the result.
 
     Args:
         instance: The problem.
         method: As in :func:`search`.
-        gap: Relative gap between loss and lower bound to reach.
-        search_time: Time scope of the methods, inside the caller's. None for the caller's own.
+        gap: Relative gap between loss and lower bound at which to stop.
+        search_time: Time scope in which the methods run, inside the caller's scope. None to use the caller's scope.
         progress: Called with each offer.
         memory: Bytes that may be allocated. A method that needs more is skipped.
 
     Returns:
-        The best mechanism and the best bound. The status is "stopped" if the time limit or an interrupt ended it early.
+        The best mechanism and the best bound. The status is "stopped" if the time limit or an interrupt ended the
+        search early.
 
     Raises:
         UnknownNameError: There is no such method.
         SolverError: The requested method does not apply. The message names what to try instead.
     """
+    # The incumbent keeps the best offers of the methods. Here it takes mechanisms as they are, without repair.
     incumbent: Incumbent[Floats, Multipliers, Floats] = Incumbent(
         InDoubles(instance), gap, noise=instance.noise, progress=progress
     )
     constant = one_output(instance)
 
     def offer_constant() -> None:
+        """Offer the best mechanism that always reports the same output; computing it takes almost no time."""
         incumbent.offer(
             constant.method,
             candidate=constant.z,
@@ -250,10 +307,11 @@ def solve(
         lambda: search(instance, incumbent, lambda: memory, method),
         incumbent,
         search_time or Clock(None, clock()),
+        # With one offer before the search there is an answer even if its time is over at once.
         first_offers=[offer_constant],
     )
     bound = -math.inf if answer.bound is None else answer.bound
-    reached = instance.reached(answer.value, bound, gap)
+    reached = instance.is_gap_reached(answer.value, bound, gap)
     return Solution(
         z=answer.release,
         objective=answer.value,

@@ -1,8 +1,8 @@
-"""Select outputs among the records by use: those to which a rough solution of a sample gives the largest mass.
+"""Select outputs among the records: those that receive the most probability in a rough solution of a sample.
 
-A few outputs lose little if they are well chosen. On 2,032 street nodes of Rome at 3 per km, 120 outputs selected in
-this way lose .5543, 120 outputs as far apart as possible lose .6097, and no mechanism over all 2,032 loses less than
-.5342. The sample only selects outputs; no guarantee and no proof depends on it.
+A few outputs lose little if they are well chosen. On 2,032 street nodes of Rome at 3 per km, the loss is .5543 with 120
+outputs selected in this way and .6097 with 120 outputs that are as far apart as possible. No mechanism over all 2,032
+outputs loses less than .5342. The sample only selects outputs; no guarantee and no proof depends on it.
 """
 
 from __future__ import annotations
@@ -26,17 +26,18 @@ __all__ = ["choose_outputs", "sample_program"]
 MAX_SAMPLE_RECORDS: Final = 2_000
 """Largest number of records in the sample."""
 MAX_SAMPLE_SHARE: Final = 0.5
-"""Largest share of all records in the sample. Half of Rome's 2,032 street nodes selected as well as all of them (120
-outputs at 1 and 3 per km: bounds over these within .03 %), in half of the time and memory."""
+"""Largest share of all records in the sample, unless there are more candidates. A sample of half of Rome's 2,032 street
+nodes led to outputs as good as all nodes did (120 outputs at 1 and 3 per km: bounds over them within .03 %), in half of
+the time and memory."""
 CANDIDATES: Final = (4, 480, 1_000)
 """Candidates per selected output, and the smallest and largest number of candidates. If more outputs than
-`RETRIED_SHARE` of the largest number are to be selected, those as far apart as possible are taken, since hardly any
+`RETRIED_SHARE` of the largest number are to be selected, the records farthest apart are used instead, since hardly any
 candidate would be dropped."""
 RETRIED_SHARE: Final = 0.5
 """Share of the candidates that is kept in each round. The next round is solved without the others, which changes how
 the remaining ones are used."""
 SAMPLE_GAP: Final = 0.1
-"""Relative gap to which the sample is solved: masses settle early."""
+"""Relative gap to which the sample is solved. The ranking of the candidates settles early."""
 
 
 def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progress: Progress | None = None) -> Ints:
@@ -44,20 +45,21 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 
     Args:
         data: A problem whose outputs are chosen (`MetricData.over`).
-        search_time: Time scope in which samples are solved. When it ends, the best solution so far is used.
+        search_time: Time scope in which samples are solved. When it expires, the best solution so far is used.
         progress: Called with phase, iteration, lower bound and loss of the sample.
 
     Returns:
-        ``(K,)`` records, in order.
+        ``(K,)`` record numbers, in rising order.
 
     Raises:
-        OutOfTime: The time limit of the caller has come.
+        OutOfTime: The caller's time limit has expired.
     """
-    assert data.over is not None  # the caller has looked
+    assert data.over is not None  # checked by the caller
     assert data.choose is not None
     count, records, output_count = data.choose, len(data.records), len(data.outputs)
     if count == output_count:
         return np.arange(output_count)
+    # `tried` candidates compete for the `count` places.
     times, min_tried, max_tried = CANDIDATES
     tried = (
         min(output_count, max(count, min(max_tried, max(min_tried, times * count))))
@@ -69,13 +71,16 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         records, pairs, lengths, max(tried, min(MAX_SAMPLE_RECORDS, int(MAX_SAMPLE_SHARE * records)))
     )
     listed = seeds[seeds < output_count]  # a region's further vertices are not outputs
+    # The seeds that may be outputs, in the order of selection, then the others: the first `tried` of these.
     candidates = np.sort(np.append(listed, np.setdiff1d(np.arange(output_count), listed))[:tried])
     if tried == count:
         return candidates
-    epsilon = Instance.solved(data.epsilon)
+    epsilon = Instance.reduce_epsilon(data.epsilon)
+    # The sample's records are the seeds, its outputs the candidates. Dropping candidates later changes its costs only.
     instance, prior = sample_program(data.with_outputs(candidates).weighted, data.prior, pairs, lengths, seeds, epsilon)
 
     def report(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        """Report the progress of the sample's solver, with "choosing outputs" in front of the phase."""
         if progress is not None:
             progress(f"choosing outputs, {phase}", iteration, lower, upper)
 
@@ -83,6 +88,7 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
         solution = solve(
             instance, method=InteriorPoint(symmetry=False), gap=SAMPLE_GAP, search_time=search_time, progress=report
         )
+        # By the probability of each candidate under the prior, largest first. Stable: of equal ones the first stays.
         by_use = np.argsort(-(prior @ solution.z), kind="stable")
         del solution  # its multipliers are as large as the costs, and the next solve needs that memory
         selection = np.sort(by_use[: max(count, int(RETRIED_SHARE * len(candidates)))])
@@ -93,18 +99,21 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
 def sample_program(
     weighted: Floats, prior: Floats, pairs: Ints, lengths: Floats, seeds: Ints, epsilon: float
 ) -> tuple[Instance, Floats]:
-    """Return the program of a sample in which the nearest sampled record represents each record.
+    """Return the program of a sample of records, in which each sampled record stands for all records nearest to it.
+
+    The records nearest to one sampled record are called its part.
 
     Args:
         weighted: ``(N, K)`` costs, prior included.
         prior: ``(N,)`` probabilities.
         pairs, lengths: ``(P, 2)`` pairs that imply all others, and their lengths ``(P,)``.
-        seeds: ``(M,)`` the sampled records.
+        seeds: ``(M,)`` numbers of the sampled records.
         epsilon: Epsilon of the program.
 
     Returns:
-        The program over ``M`` records, whose pairs join neighbouring parts at the smallest length over one pair between
-        them; and the prior of the parts.
+        The program over the ``M`` sampled records, and the prior ``(M,)`` of their parts. Two sampled records are a
+        pair if some pair joins their parts; their distance is the shortest path between them that crosses one such
+        pair.
     """
     from scipy.sparse.csgraph import dijkstra
 
@@ -114,9 +123,12 @@ def sample_program(
     )
     seed_number = np.full(len(prior) + 1, -1)
     seed_number[seeds] = np.arange(len(seeds))
+    # Records that no path joins to a seed belong to no part, -1. The extra entry of `seed_number` stands for them.
     part = seed_number[np.where(nearest < 0, len(prior), nearest)]
     part_pairs = np.sort(part[pairs], axis=1)
+    # The length of the path from one seed to another that crosses the pair.
     ways = nearest_distances[pairs[:, 0]] + lengths + nearest_distances[pairs[:, 1]]
+    # Either both records of a pair are joined to a seed, or neither is.
     part_pairs, ways = part_pairs[part_pairs[:, 0] >= 0], ways[part_pairs[:, 0] >= 0]
     shortest = shortest_rows(part_pairs, ways)
     cost, part_prior = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
@@ -126,7 +138,18 @@ def sample_program(
 
 
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:
-    """Select ``count`` records, each as far as possible from the earlier ones along paths over pairs."""
+    """Select records one by one, each as far as possible from those selected before along paths over pairs.
+
+    Record 0 is selected first.
+
+    Args:
+        records: N, the number of records.
+        pairs, lengths: (P, 2) pairs, and their lengths (P,).
+        count: Number of records to select.
+
+    Returns:
+        (count,) record numbers, in the order of selection.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     graph = edge_matrix(records, pairs, lengths, both=True)
@@ -135,6 +158,7 @@ def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> 
     for round_number in range(count):
         seed = int(min_distances.argmax())
         selected[round_number] = seed
+        # No record is farther than this limit from its nearest seed, so none beyond the limit changes.
         np.minimum(
             min_distances, dijkstra(graph, directed=True, indices=seed, limit=min_distances[seed]), out=min_distances
         )

@@ -1,14 +1,15 @@
-"""A preconditioner for the matrix that couples the outputs: the chordal completion of its entries on the filled graph.
+"""A preconditioner for the matrix that couples the outputs: the chordal completion of some of its entries.
 
-The coupling ``T = sum_r H_r^-1`` is dense. Its entries on the pattern of the factors are computed from the factors at
-the cost of another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix with these
-entries and the largest determinant. Since the pattern is chordal, the inverse of M has that pattern (Grone, Johnson, Sa
-and Wolkowicz 1984)::
+The coupling matrix ``T = sum_r H_r^-1`` is dense. Its entries on the sparsity pattern of the factors can be computed
+from the factors at the cost of another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive
+definite matrix that has these entries and the largest determinant. Since the pattern is chordal, the inverse of M has
+the same pattern (Grone, Johnson, Sa and Wolkowicz 1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-where ``S`` are the entries of column ``v`` below the diagonal. If all ``H_r`` are proportional, ``M`` equals ``T``.
-Every ``H_r`` must be regular: records at distance 0 are merged, and every record has a pair.
+where ``S`` are the rows of the entries of column ``v`` below the diagonal. If all ``H_r`` are proportional, ``M``
+equals ``T``. Every ``H_r`` must be regular. This holds because records at distance 0 are merged and every record has a
+pair.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from privopt.arrays import Floats, Indices
 from privopt.execution.compiled import jit
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt_metric_dp.matrix.simd import load, spread, store, total
 from privopt_metric_dp.solvers.elimination import Elimination
 from privopt_metric_dp.solvers.row_kernels import Arrays
@@ -31,22 +32,25 @@ _compiled = jit(error_model="numpy")
 
 @_compiled
 def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_diagonal: Floats) -> None:
-    """Add the entries on the pattern of a batch's ``H^-1``, summed over its outputs, to ``T``'s.
+    """Add the entries of ``H^-1`` on the factors' pattern, summed over the outputs of a batch, to the entries of ``T``.
 
-    From the last column on, ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``, ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
+    They are computed from the last column to the first. With ``Z = H^-1``: ``Z[S, v] = -Z[S, S] L[S, v]``,
+    ``Z_vv = 1 / D_v - L[S, v]' Z[S, v]``.
 
     Args:
-        pattern: of the factors.
-        a: the outputs, as `privopt_metric_dp.solvers.factor_kernels.factorise` left them.
-        g: the batch.
-        diagonal: ``(N,)``.
-        below: ``(E,)``.
+        pattern: Sparsity pattern of the factors.
+        a: The outputs' arrays after :func:`privopt_metric_dp.solvers.factor_kernels.factorise`.
+        g: Number of the batch.
+        diagonal: ``(N,)`` diagonal of ``T``, to which the entries are added.
+        off_diagonal: ``(E,)`` entries of ``T`` below the diagonal, to which the entries are added.
     """
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
     inverse_diagonal, inverse_entries = np.empty(8 * n), np.empty(8 * len(row))
     where = np.full(n, -1, np.int32)
     zero, counted = spread(0.0), load(mask, 0)
+    # Column v needs the entries of Z among its own rows S only. They are later columns, which are done, and all pairs
+    # of S are in the pattern, because elimination of v has filled them in.
     for v in range(n - 1, -1, -1):
         begin, stop = start[v], start[v + 1]
         for e in range(begin, stop):
@@ -84,7 +88,18 @@ def _factor_rows(
     pivots: Floats,
     entries: Floats,
 ) -> None:
-    """Compute rows ``begin`` to ``end`` of ``R``: its diagonal and its other entries."""
+    """Compute rows ``begin`` to ``end`` of the matrix ``R`` with ``M^-1 = R' R``, for the completion ``M`` of ``T``.
+
+    Row v is ``w_v (e_v - b_v)``, where ``b_v = T[S, S]^-1 T[S, v]``, ``w_v = (T_vv - T[v, S] b_v)^(-1/2)`` and ``S``
+    are the rows of the entries of column v below the diagonal.
+
+    Args:
+        begin, end: Range of the rows. Rows do not depend on one another, so threads can compute different ranges.
+        start, row: Pattern of the factors by columns, (N + 1,) and (E,).
+        diagonal, off_diagonal: (N,) and (E,) entries of ``T`` on the pattern.
+        pivots: (N,) result: the diagonal ``w_v`` of ``R``.
+        entries: (E,) result: the other entries ``-w_v b_v``.
+    """
     where = np.full(len(start) - 1, -1, np.int32)
     for v in range(begin, end):
         offset, count = start[v], start[v + 1] - start[v]
@@ -92,9 +107,11 @@ def _factor_rows(
         if count:
             for x in range(count):
                 where[row[offset + x]] = x
+            # T[S, S] as a dense matrix; every pair of S is in the pattern, because it is chordal.
             among = np.zeros((count, count))
             for x in range(count):
                 r = row[offset + x]
+                # A little more than the diagonal keeps the system regular where two rows are nearly equal.
                 among[x, x] = diagonal[r] * (1.0 + 1e-10)
                 for q in range(start[r], start[r + 1]):
                     y = where[row[q]]
@@ -107,6 +124,8 @@ def _factor_rows(
             for x in range(count):
                 remainder -= shares[x] * column[x]
                 entries[offset + x] = -shares[x]
+        # The remainder is positive in exact arithmetic. If rounding makes it negative, any positive number is a valid
+        # part of a preconditioner: conjugate gradients take more steps, but converge to the same solution.
         weight = 1.0 / np.sqrt(max(remainder, 1e-12 * diagonal[v]))
         pivots[v] = weight
         for x in range(count):
@@ -115,7 +134,13 @@ def _factor_rows(
 
 @_compiled
 def _apply_inverse(start: Indices, row: Indices, diagonal: Floats, entries: Floats, right: Floats) -> Floats:
-    """Return ``R' R right``."""
+    """Return ``M^-1 right = R' R right``, shape (N,).
+
+    Args:
+        start, row: Pattern of ``R`` by its rows: (N + 1,) first entry of each row, and (E,) column of each entry.
+        diagonal, entries: (N,) diagonal and (E,) other entries of ``R``.
+        right: (N,) right-hand side.
+    """
     n = len(start) - 1
     result = np.zeros(n)
     for v in range(n):
@@ -132,12 +157,12 @@ def complete(pattern: Elimination, diagonal: Floats, off_diagonal: Floats) -> Ca
     """Return a function that computes ``M^-1 right`` for the chordal completion ``M`` of entries on a pattern.
 
     Args:
-        pattern: The pattern of the factors. Right sides are in its order.
+        pattern: The pattern of the factors. Right-hand sides are in its elimination order.
         diagonal: ``(N,)`` diagonal entries.
-        off_diagonal: ``(E,)`` entries of the pattern.
+        off_diagonal: ``(E,)`` entries of the pattern below the diagonal.
 
     Raises:
-        numpy.linalg.LinAlgError: The numbers have left the range of doubles.
+        numpy.linalg.LinAlgError: A number overflowed or is not finite.
     """
     if not (np.isfinite(diagonal).all() and np.isfinite(off_diagonal).all() and (diagonal > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")

@@ -1,9 +1,10 @@
-"""Column generation over rays of the cone (Dantzig-Wolfe), with combinatorial pricing.
+"""Column generation over rays of the privacy cone (Dantzig-Wolfe), with combinatorial pricing.
 
-The master problem has one row per record and one column per ray ``z``, which costs ``min_k cost_k . z``. Pricing takes
-one network simplex per output (`privopt_metric_dp.solvers.tree_pricing`), warm-started from its last tree. The prices
-lie between the best ones so far and those of the master (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum
-to one, every pricing gives the Lagrangian bound ``sum y + sum over anchors of min(0, values)``.
+A ray is a vector over the records that satisfies every privacy row. The master problem has one row per record and one
+column per ray ``z``, which costs ``min_k cost_k . z``. Pricing runs one network simplex per output
+(`privopt_metric_dp.solvers.tree_pricing`), warm-started from its previous tree. It is evaluated at prices between the
+best ones so far and those of the master (in-out stabilisation, Ben-Ameur and Neto 2007). Since rows sum to one, every
+pricing also gives a Lagrangian bound (`privopt_metric_dp.solvers.star.anchored_bound`).
 """
 
 from __future__ import annotations
@@ -25,40 +26,71 @@ __all__ = ["ColumnGeneration"]
 SOFTER = (0.5,)
 """Exponents of the star's kernel that give further seed rays: kernels at these shares of epsilon."""
 LAST_ROUND = 1000
+"""Rounds after which the method gives up."""
 
 
 def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats:
-    """Return the star's rays, moved so that they serve a representative output, softer ones, and the constant ray."""
+    """Return the rays (R, N) of the first master problem: the star's, softer versions of them, and the constant ray.
+
+    A ray is a vector of N numbers that satisfies every privacy row, so it is a column of a mechanism up to scale. The
+    master has only representative outputs, so each ray is moved by the symmetry that makes it serve one of them.
+
+    Args:
+        instance: The problem.
+        symmetry: Its symmetries.
+        kernel: (N, N) rows ``exp(-eps D(s, .))``, the star's rays.
+    """
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
     serves = (orbit_kernel @ instance.cost).argmin(axis=1)
     _, member = symmetry.origin()
+    # A ray z that serves the output g(r) is moved to z(g(.)), which costs the same at the representative r.
     placed = np.take_along_axis(orbit_kernel, symmetry.records[member[serves]], axis=1)
     return np.concatenate([placed, *(placed**exponent for exponent in SOFTER), np.ones((1, instance.records))])
 
 
 class ColumnGeneration:
-    """Column generation from the star's rays."""
+    """Improves a mixture of rays of the privacy cone by column generation, until the gap is reached.
+
+    The first rays are those of the star. So this solver follows the star on parts for which the star is a mechanism.
+    On other parts it runs if it is requested by name, or if the methods before it failed.
+    """
 
     name = "column-generation"
 
     def __init__(self, *, most_left: float = np.inf) -> None:
-        """Set the progress that is required of each round.
+        """Create the solver.
 
         Args:
-            most_left: Share of the gap that a round may leave. If it leaves more, the next method takes over.
+            most_left: Largest share of the gap that may remain after a round. If more remains, the solver fails, and
+                the next method takes over.
         """
         self.most_left = most_left
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory: the star's kernel and trees, and several rays per record."""
+        """Estimate the peak memory in bytes: the star's kernel and trees, and several rays per record."""
         return StarSolver().peak_bytes(part) + 8.0 * 6 * part.instance.records**2
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
+        """Improve a mixture of rays and its lower bound until the gap is reached.
+
+        Each round solves the restricted master and offers its mixture of rays as a mechanism. It then prices every
+        output, offers the Lagrangian bound of the prices, and adds the rays of negative reduced cost.
+
+        Args:
+            part: A connected part. The kernel of its star gives the first rays and trees.
+            offers: Receives mechanisms, bounds and proofs.
+
+        Raises:
+            SolverError: No further ray was found before the gap was reached, more than ``most_left`` of the gap
+                remained after a round, or all `LAST_ROUND` rounds were used.
+            OutOfTime: The time limit has expired.
+        """
         instance, graph, symmetry = part.instance, part.graph, part.symmetry
-        reduced_instance, kernel = symmetry.reduced(instance), kernel_of(graph, symmetry)
+        reduced_instance, kernel = symmetry.keep_representatives(instance), kernel_of(graph, symmetry)
         trees = star_trees(graph, (kernel @ reduced_instance.cost).argmin(axis=0))
         mixture = Mixture(reduced_instance, symmetry, _seed_rays(instance, symmetry, kernel))
+        # `best` are the prices of the largest bound so far, `lower`. `pull` is the share by which trial prices are
+        # moved from the master's prices towards these.
         best, lower, pull = np.zeros(instance.records), -np.inf, 0.5
         gap = offers.best.value - offers.best.bound
         for _ in range(LAST_ROUND):
@@ -66,20 +98,25 @@ class ColumnGeneration:
             if z is not None:
                 offers.offer(self.name, candidate=z, value=instance.loss(z))
             added, better = 0, False
+            # First between the best prices and the master's (in-out stabilisation). If no ray is found there, at the
+            # master's own prices, where the lack of a ray means that the master is optimal over all rays.
             for pull_share in (pull, 0.0) if np.isfinite(lower) else (0.0,):
                 y = best + (1 - pull_share) * (prices - best) if pull_share else prices
                 priced = price_all(graph, reduced_instance, y, trees)
                 bound = anchored_bound(symmetry, y, priced)
                 if bound > lower:
                     best, lower, better = y, bound, True
+                    # A copy of the trees, because the next pricing changes them in place.
                     bound_proof = Later(proof, instance, symmetry, y, trees.copy())
                     offers.offer(self.name, bound=bound, proof=bound_proof)
                 added += mixture.add_priced(priced.ray, priced.value)
                 if added:
+                    # Stay nearer to the best prices if a trial there improved the bound, and go nearer to the master's
+                    # if not.
                     pull = min(0.8, pull + 0.1) if better and pull_share else max(0.3, pull - 0.2)
                     break
             offers.note("", columns=len(mixture.rays), symmetries=symmetry.order)
-            if offers.reached:
+            if offers.has_reached_gap:
                 return
             if not added and not better:
                 raise SolverError("it found no further ray before the gap")

@@ -1,4 +1,4 @@
-"""Reduce an instance without changing its optimum, and lift the answer back.
+"""Reduce an instance without changing its optimum, and lift the answer to the original instance.
 
 Records at distance 0 are merged, implied pairs are dropped (Theorem 3.1 of the bounded metric-DP paper), and connected
 components are solved one by one (Property 3.1 there).
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.numbers.graphs import components, shortest_rows
 from privopt.search.offers import BestOffer, Later, Offer, Offers, evaluate, is_within_gap
-from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance, one_output
 from privopt_metric_dp.solvers.solver import Part, PartOffers
 from privopt_metric_dp.space.pairs import has_implied_pairs, reduce_pairs
@@ -33,22 +33,25 @@ RELATIVE_SLACK = 1e-9
 """A pair counts as implied if a path is longer by at most this share."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""Largest number of outputs whose multipliers are lifted together, and of pairs times outputs: about five arrays."""
+"""Largest number of outputs whose multipliers are lifted together, and largest number of pairs times outputs, of which
+about five arrays are allocated."""
 
 INSIDE, SKIPPED = -1, -2
+"""Values of `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another pair between
+the same two groups."""
 
 
 @frozen(kw_only=True, eq=False)
 class MergedInstance:
-    """An instance whose records at distance 0 are merged.
+    """An instance whose records at distance 0 have been merged into groups.
 
     Attributes:
         original: The original instance.
-        instance: The merged instance.
-        group: ``(N,)`` merged record of each original record.
-        pair: Merged pair of each original pair; `INSIDE` within a group, `SKIPPED` if a shorter pair joins the same two
-            groups.
-        flipped: Whether the merged pair runs in the opposite direction.
+        instance: The merged instance, with one record for each group.
+        group: ``(N,)`` number of the group of each original record.
+        pair: ``(P,)`` merged pair of each original pair; `INSIDE` within a group, `SKIPPED` if a shorter pair joins the
+            same two groups.
+        flipped: ``(P,)`` whether the merged pair runs in the opposite direction.
     """
 
     original: Instance
@@ -58,19 +61,23 @@ class MergedInstance:
     flipped: NDArray[np.bool_]
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
-        """Lift multipliers to the original instance."""
+        """Return multipliers of the original instance that prove the same bound, given those of the merged one."""
         stored_pairs = np.flatnonzero(self.pair >= 0)
         original_pair = np.empty(len(stored_pairs), dtype=np.int64)
         original_pair[self.pair[stored_pairs]] = stored_pairs
         sign = np.where(self.flipped[original_pair], -1, 1)
-        between_groups = multipliers.mapped(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
+        between_groups = multipliers.map_rows(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
-        """Add multipliers inside groups: along a spanning tree, all reduced cost moves to the group's first record."""
+        """Yield the multipliers with those of pairs inside groups added.
+
+        Along a spanning tree of each group, they move all reduced cost to the group's first record.
+        """
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
         # The exponent is capped: such rows are never tight, and inf times a multiplier of 0 would be NaN.
         growth = np.exp(np.minimum(self.original.lengths, 600.0))[:, None]
+        # `ahead` is the next output that has multipliers; outputs are treated in blocks of `step`.
         rows, step = multipliers.rows(), max(1, min(BLOCK_COLUMNS, BLOCK_ENTRIES // max(1, len(i))))
         ahead = next(rows, None)
         for k0 in range(0, self.original.outputs, step):
@@ -82,6 +89,9 @@ class MergedInstance:
             forward, backward = np.maximum(net, 0.0), np.maximum(-net, 0.0)
             np.add.at(reduced, i, forward - growth * backward)
             np.add.at(reduced, j, backward - growth * forward)
+            # A multiplier f of z_child <= E z_parent adds f to the child's reduced cost and subtracts E f from its
+            # parent's. The chosen f makes the child's reduced cost 0, and moves it to the parent up to a factor E that
+            # is nearly 1.
             for child, parent, p in tree:  # leaves first
                 upward, downward = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
                 net[p] = upward - downward if i[p] == child else downward - upward
@@ -92,7 +102,7 @@ class MergedInstance:
 
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
-    """Return the edges (child, parent, pair) of a spanning tree of each group, leaves first."""
+    """Return the edges (child, parent, pair) of a spanning tree of each group of merged records, leaves first."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -105,6 +115,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     number = {
         (i, j): p for p, (i, j) in zip(inner_pairs.tolist(), merged.original.pairs[inner_pairs].tolist(), strict=True)
     }
+    # Breadth-first order has parents before children, so its reverse has leaves first. The extra node n is omitted.
     edges = [(child, int(parent[child])) for child in order[:0:-1].tolist()]
     return [
         (child, parent_node, number[min(child, parent_node), max(child, parent_node)])
@@ -114,10 +125,15 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
-    """Merge records at distance 0 (log-ratio up to `MERGE_BELOW`); return None if there are none."""
+    """Return the instance with records at distance 0 merged; None if there are no such records.
+
+    Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so one record with
+    the sum of their costs stands for all of them.
+    """
     is_near = instance.lengths <= MERGE_BELOW
     if not is_near.any():
         return None
+    # Groups are connected by near pairs, so records of one group may be farther apart than a single near pair.
     label = components(instance.records, instance.pairs[is_near])
     groups = int(label.max()) + 1
     cost = np.zeros((groups, instance.outputs))
@@ -125,6 +141,7 @@ def merge_records(instance: Instance) -> MergedInstance | None:
     group_pairs = label[instance.pairs]
     sorted_pairs = np.sort(group_pairs, axis=1)
     shortest = shortest_rows(sorted_pairs, instance.distances)  # only the shortest pair between two groups matters
+    # The merged pair of each original one: none inside a group, and none for pairs that are longer than another.
     pair = np.where(sorted_pairs[:, 0] == sorted_pairs[:, 1], INSIDE, SKIPPED)
     pair[shortest] = np.arange(len(shortest))
     coordinates = None
@@ -143,11 +160,12 @@ def merge_records(instance: Instance) -> MergedInstance | None:
 
 
 def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
-    """Drop pairs that paths over the others imply, up to a relative slack of `RELATIVE_SLACK`.
+    """Drop pairs that are implied by paths over other pairs, up to a relative slack of `RELATIVE_SLACK`.
 
-    Sums of lengths along a road often exceed the distance by a few last bits (1,000 road nodes: exact sums leave 9,058
-    pairs, the slack 1,444). If pairs are dropped, epsilon is divided by ``1 + RELATIVE_SLACK``: a mechanism for the
-    remaining pairs then satisfies all pairs at the given epsilon, where bounds must be evaluated.
+    The slack is needed because a sum of lengths along a road often exceeds the distance in the last bits: of 1,000 road
+    nodes, exact sums leave 9,058 pairs, and sums with the slack leave 1,444. If pairs are dropped, epsilon is divided
+    by ``1 + RELATIVE_SLACK``, so that a mechanism for the remaining pairs satisfies all pairs at the given epsilon.
+    Bounds must be evaluated at the given epsilon.
 
     Returns:
         The smaller instance and the numbers of the remaining pairs.
@@ -162,6 +180,13 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
 
 
 def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instance, Ints]:
+    """Return the instance of one connected component, and the numbers of its pairs in the whole instance.
+
+    Args:
+        instance: The whole instance.
+        label: (N,) component of each record.
+        c: Number of the component.
+    """
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
     position = np.zeros(instance.records, dtype=np.int64)
@@ -177,12 +202,12 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """An instance with records merged, implied pairs dropped and split into connected parts, and the way back.
+    """The smaller instances into which an instance was reduced; it lifts their mechanisms and multipliers back.
 
-    A part is connected and has no implied pair and no two records at distance 0.
+    Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
     Attributes:
-        instance: The whole instance.
+        instance: The original instance.
         parts: The connected parts, in order of their first records.
     """
 
@@ -190,8 +215,10 @@ class ReducedInstance:
         """Reduce an instance.
 
         Raises:
-            OutOfTime: The time limit came while implied pairs were searched for.
+            OutOfTime: The time limit expired during the search for implied pairs.
         """
+        # `_small` is the merged instance without implied pairs, `_rows` are the numbers of its pairs, and `_numbers`
+        # those of each part's pairs in `_small`.
         self.instance, self._merged = instance, merge_records(instance)
         self._merged_instance = instance if self._merged is None else self._merged.instance
         self._small, self._rows = drop_implied_pairs(self._merged_instance)
@@ -203,28 +230,32 @@ class ReducedInstance:
         self._numbers = [number for _, number in cut]
 
     def mechanism(self, zs: Sequence[Floats]) -> Floats:
-        """Join the mechanisms of the parts into the mechanism (N, K) of the whole instance."""
+        """Join mechanisms of the parts, given in the parts' order, into the mechanism (N, K) of the whole instance."""
         z = np.zeros(self._small.cost.shape)
         for c, part_matrix in enumerate(zs):
             z[self._label == c] = part_matrix
+        # Merged records get equal rows.
         return z if self._merged is None else z[self._merged.group]
 
     def multipliers(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Join the multipliers of the parts into multipliers of the whole instance."""
+        """Join multipliers of the parts, given in the order of the parts, into multipliers of the whole instance."""
         joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
-        if (
-            self._small is not self._merged_instance
-        ):  # solved at an epsilon that is smaller by the share of the dropped pairs
+        if self._small is not self._merged_instance:
+            # Pairs were dropped, and the parts solved at an epsilon that is smaller by RELATIVE_SLACK in return. The
+            # rows of the merged instance allow more, so the multipliers are scaled to keep what they prove.
             joined = joined.freer((self._merged_instance.epsilon - self._small.epsilon) * self._small.distances).among(
                 self._rows
             )
         return joined if self._merged is None else self._merged.lift(joined)
 
     def _join_parts(self, proofs: Sequence[Multipliers]) -> Multipliers:
-        """Merge the multipliers of all parts, output by output."""
+        """Merge the multipliers of all parts, output by output, with pairs numbered as in the reduced instance."""
 
         def rows() -> Iterator[Few]:
+            """Yield the multipliers of each output from all parts, in rising order of outputs."""
             part_rows = [proof.among(number).rows() for number, proof in zip(self._numbers, proofs, strict=True)]
+            # Every part yields its outputs in rising order, so a merge brings the parts' multipliers of one output
+            # together.
             for k, parts in groupby(merge(*part_rows, key=itemgetter(0)), key=itemgetter(0)):
                 _, pairs, values = zip(*parts, strict=True)
                 yield k, np.concatenate(pairs), np.concatenate(values)
@@ -232,13 +263,21 @@ class ReducedInstance:
         return Multipliers(rows=rows, many=sum(proof.many for proof in proofs))
 
     def views(self, offers: PartOffers) -> list[PartOffers]:
-        """Return the offers of each part. The other parts contribute their best offer, at first one output for all."""
+        """Return one receiver of offers for each part, which turns each offer into one for the whole instance.
+
+        The other parts contribute their best offers so far. At first that is a single output for all records.
+
+        Args:
+            offers: Receives the offers of the whole instance.
+        """
         if len(self.parts) == 1:
             return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
         views: list[_PartOffers] = []
 
         def offer(origin: str) -> None:
-            """Offer the best of every part as one."""
+            """Join the best offers of all parts and offer the result, named after the method that improved a part."""
+            # Candidates of a relaxation do not count here, because their values rise when they are repaired.
+            # `firm` is the best of the part whose value is final.
             best = [view.firm for view in views]
             offers.offer(
                 origin,
@@ -254,14 +293,30 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
+    """Evaluate the parts' candidates or proofs, which may be computed on request, and join them."""
     return join([evaluate(result) for result in results])
 
 
 class _PartOffers(Offers[Floats, Multipliers]):
-    """The offers of one part of several, with its own gap. Candidates of a relaxation wait until they are repaired."""
+    """The offers of one part of several, with the gap of that part alone.
+
+    A relaxation's candidates are not passed on until they have been repaired.
+
+    Attributes:
+        firm: The best candidate and the best bound whose values are final, unlike those of a relaxation.
+    """
 
     def __init__(self, instance: Instance, outer: PartOffers, offer: Callable[[str], None]) -> None:
+        """Create the offers of a part.
+
+        Args:
+            instance: The part's instance.
+            outer: Offers of the whole instance.
+            offer: Joins the best offers of all parts into one and offers it; takes the name of the method.
+        """
         super().__init__(outer.gap)
+        # Every part begins with a candidate and a bound, so that the first offer of one part makes an offer for the
+        # whole.
         constant = one_output(instance)
         self.best, self.firm = (
             BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)
@@ -269,16 +324,16 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Record an offer; if it improves the part, offer it for the whole with the best of the other parts."""
+        """Record an offer; if it improves the part, offer it joined with the best of the other parts."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)
 
     @property
-    def reached(self) -> bool:
-        """Whether the promised gap of this part is reached."""
+    def has_reached_gap(self) -> bool:
+        """Whether this part has reached its gap, by the values that its solvers stated."""
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Note a step in the path of the whole problem."""
+        """Note a step in the path of the whole instance's answer."""
         self._outer.note(step, **figures)

@@ -1,8 +1,8 @@
-"""One elimination order and fill pattern for the matrices of all outputs of a connected component.
+"""The elimination order and fill pattern that the matrices of all outputs of a connected component share.
 
-The matrix of output ``r`` is ``H_r = A' diag(w_r) A`` with the sparsity of the graph of required pairs. SuperLU orders
-the records by minimum degree (Liu 1985). They are then sorted by the postorder of the elimination tree, so that columns
-with the same pattern are adjacent.
+The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, which has the sparsity of the graph of required pairs. SuperLU
+orders the records by minimum degree (Liu 1985). They are then sorted by the postorder of the elimination tree, so that
+columns with the same pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Elimination", "eliminate"]
 
 
 class Elimination(NamedTuple):
-    """Pattern of the factor ``L D L'``; the unit diagonal of ``L`` is not stored.
+    """The sparsity pattern of the factors ``L D L'``; the unit diagonal of ``L`` is not stored.
 
     Attributes:
         order: ``(N,)`` record at each position of the elimination order.
@@ -28,7 +28,7 @@ class Elimination(NamedTuple):
         entry: ``(E,)`` entries by rows, in rising order of columns.
         column: ``(E,)`` column of each entry.
         pair: ``(P,)`` entry of each required pair.
-        place: ``(N,)`` position of each record.
+        place: ``(N,)`` position of each record in the elimination order.
     """
 
     order: Ints
@@ -42,14 +42,20 @@ class Elimination(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """Entries below the diagonal."""
+        """Number of entries below the diagonal."""
         return len(self.row)
 
 
 def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
-    """Return the record at each position, and column and row of each entry of the factor, by columns.
+    """Choose an elimination order, and compute which entries of the factor can be nonzero.
 
-    If half of all pairs are required, the factor is full and the records keep their order.
+    If more than half of all pairs are required, the factor is treated as full and the records keep their order.
+
+    Args:
+        instance: A connected instance of N records.
+
+    Returns:
+        (N,) the record at each position, and (E,) column and row of each entry below the diagonal, column by column.
     """
     n = instance.records
     if 4 * len(instance.pairs) > n * (n - 1):
@@ -60,17 +66,20 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
     i, j = instance.pairs.T
     k = np.arange(n)
-    # no sum of an M-matrix's factor cancels; with 1 for a millionth its products underflow along rings of 775 records
+    # The pattern is read off the entries that are not 0. The factor of an M-matrix has no cancellation, so none becomes
+    # 0 by it. The excess of the diagonal is small: with 1, products along a ring of 775 records would underflow to 0.
     degree = np.bincount(instance.pairs.ravel(), minlength=n) + 1e-6
     values = np.concatenate([-np.ones(2 * len(i)), degree])
     matrix = csc_array((values, (np.concatenate([i, j, k]), np.concatenate([j, i, k]))), shape=(n, n))
     factors = splu(matrix, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True})
     row, column = factors.L.nonzero()
     row, column = row[row > column], column[row > column]
-    # SuperLU leaves out the postorder where it keeps to a symmetric pattern: 1.5 times as long to add up inverses
+    # SuperLU omits the postorder for symmetric patterns. Without it, adding up the inverses takes 1.5 times as long.
     parent = np.full(n, n)
     np.minimum.at(parent, column, row)
+    # The elimination tree: the parent of a column is the first row below its diagonal. Roots hang on an extra node n.
     tree = csr_array((np.ones(n), (parent, k)), shape=(n + 1, n + 1))
+    # The reverse of a depth-first preorder, without its first node n, has children before parents.
     postorder = depth_first_order(tree, n, return_predecessors=False)[:0:-1]
     position = np.argsort(postorder)
     row, column = position[row], position[column]
@@ -79,11 +88,12 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
 
 def eliminate(instance: Instance) -> Elimination:
-    """Order the records of a connected instance and find the pattern of the factors."""
+    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share."""
     n = instance.records
     order, column, row = _fill_pattern(instance)
     position, bounds = np.argsort(order), np.arange(n + 1)
     pairs = np.sort(position[instance.pairs], axis=1)
+    # Stable, so that within a row the columns stay in order.
     entry = np.argsort(row, kind="stable")
     narrow = np.int32
     return Elimination(
@@ -93,6 +103,7 @@ def eliminate(instance: Instance) -> Elimination:
         across=np.searchsorted(row[entry], bounds).astype(narrow),
         entry=entry.astype(narrow),
         column=column.astype(narrow),
+        # Entries are sorted by column and row, and every pair is one of them: elimination only adds entries.
         pair=np.searchsorted(column * n + row, pairs @ [n, 1]).astype(narrow),
         place=position.astype(narrow),
     )

@@ -1,6 +1,9 @@
-"""The interior point's factors and solves, compiled: eight outputs side by side, one pattern of fill for all.
+"""Compiled factorisations and solves of the interior point, for eight outputs at once that share one fill pattern.
 
-Arrays are those of `privopt_metric_dp.solvers.row_kernels`, patterns of `privopt_metric_dp.solvers.elimination`.
+The arrays are those of `privopt_metric_dp.solvers.row_kernels`; the patterns are those of
+`privopt_metric_dp.solvers.elimination`. A batch is eight outputs whose numbers are interleaved: entry ``e`` of output
+``r`` of the batch is at ``8 e + r``. ``load``, ``store`` and ``spread`` of `privopt_metric_dp.matrix.simd` read, write
+and fill such vectors of eight.
 """
 
 from __future__ import annotations
@@ -23,13 +26,20 @@ _compiled = jit(error_model="numpy")
 
 @_compiled
 def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
-    """Factor ``L D L' = A' diag(f / s) A`` of the outputs of one batch.
+    """Factor the matrices ``A' diag(f / s) A = L D L'`` of the outputs of one batch, column by column.
 
-    Sets entries of ``L``, ``1 / D``, and ``unit``. False where a matrix is not positive definite in floating point.
+    Args:
+        pattern: Sparsity pattern of the factors.
+        a: The outputs' arrays; their ``factor`` (L), ``inverse`` (1 / D) and ``unit`` are set.
+        g: Number of the batch.
+
+    Returns:
+        Whether all matrices are positive definite in floating point.
     """
     start, row, across, entry, column = pattern.start, pattern.row, pattern.across, pattern.entry, pattern.column
     pair_ends, root, pair, unit = a.ends, a.root, pattern.pair, a.unit[g]
     n = len(start) - 1
+    # The diagonal is enlarged by about 50 rounding errors, so that a singular matrix still has a factor.
     zero, ridge = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
     where = np.zeros(n, np.int32)
@@ -38,6 +48,8 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         store(lower, e, zero)
     for k in range(n):
         store(diagonal, k, zero)
+    # Each pair has two rows, `forward` and `backward` of weight f / s. They add to two diagonal entries and to one
+    # below the diagonal. The scaling of the rows by exp(eps d / 2) gives the factors `growth` and 1 / `growth`.
     for p in range(len(pair_ends)):
         i, j = pair_ends[p, 0], pair_ends[p, 1]
         forward = load(fg, 2 * p) / load(sg, 2 * p)
@@ -50,9 +62,12 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     for k in range(n):
         pivot = load(diagonal, k) * ridge
         for lane in range(8):
+            # Scales the matrix to a unit diagonal, for `couple`.
             unit[8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
         for e in range(start[k], start[k + 1]):
             where[row[e]] = e
+        # Rows below k of an earlier column with an entry in row k are rows of column k too (the fill of elimination).
+        # So every entry of `where` that is read below was set for this k, and none needs to be cleared.
         for q in range(across[k], across[k + 1]):
             e = entry[q]
             j = column[e]
@@ -74,7 +89,18 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
 
 @_compiled
 def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
-    """Solve ``out = H^-1 (prices + weight right)`` for all outputs; return its sum over them, ``(N,)``."""
+    """Set ``result = H^-1 (prices + weight right)`` for all outputs of a group, by forward and back substitution.
+
+    Args:
+        pattern: Sparsity pattern of the factors.
+        a: The outputs' arrays after :func:`factorise`.
+        prices: (N,) prices, which all outputs share.
+        weight: Factor of ``right``.
+        right, result: (G, 8 N) right-hand sides and solutions of the G batches.
+
+    Returns:
+        (N,) the sum of the solutions over the outputs.
+    """
     start, row = pattern.start, pattern.row
     n = len(start) - 1
     sums = np.zeros(n)
@@ -87,7 +113,9 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
             value = load(x, k)
             for e in range(start[k], start[k + 1]):
                 store(x, row[e], load(x, row[e]) - load(lower, e) * value)
+        # Backwards through the transposed factor: row k needs the entries of x below it only.
         for k in range(n - 1, -1, -1):
+            # Two sums, because each addition to a single one would wait for the one before.
             even_terms, odd_terms = load(x, k) * load(inv, k), spread(0.0)
             e, stop = start[k], start[k + 1]
             while e + 1 < stop:
@@ -106,10 +134,20 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
 def _add_panel(
     begin: int, start: Indices, row: Indices, lower: Singles, pivot: Singles, scales: Singles, z: Singles, t: Singles
 ) -> None:
-    """Add rows ``first`` and later of `PANEL` columns of ``sum U H^-1 U`` over a batch to ``t``.
+    """Add sixteen columns of ``sum U H^-1 U`` over the outputs of a batch to ``t``, from row ``begin`` on.
 
-    ``lower``, ``pivot`` and ``share`` have eight numbers an entry or record, one an output; ``z``, workspace, has
-    eight vectors a record.
+    For each output the kernel solves ``H z = U e_j`` for sixteen unit vectors ``e_j`` at once, one in each SIMD lane,
+    and adds ``U z``. The loop over the eight outputs is unrolled: each of the variables ``a`` to ``u`` belongs to one
+    output.
+
+    Args:
+        begin: First of the sixteen columns (fewer at the end of the matrix).
+        start, row: Pattern of the factor ``L`` by columns, (N + 1,) and (E,).
+        lower: (8 E,) entries of ``L`` in single precision, interleaved for the eight outputs.
+        pivot: (8 N,) ``1 / D``.
+        scales: (8 N,) diagonal of ``U``; 0 for an unused lane.
+        z: (128 N,) workspace: for each record and output a vector of sixteen lanes.
+        t: (16 N,) the sums: for each row a vector of the sixteen columns.
     """
     n = len(start) - 1
     end = min(n, begin + 16)
@@ -117,7 +155,8 @@ def _add_panel(
     zero = spread(np.float32(0.0))
     for j in range(begin, end):
         reached[j] = True
-    for j in range(begin, n):  # only ancestors of the columns are reached on the way up
+    # A unit vector spreads along the path to the root of the elimination tree only. All other records stay 0.
+    for j in range(begin, n):
         if reached[j]:
             if start[j + 1] > start[j]:
                 reached[row[start[j]]] = True
@@ -126,6 +165,7 @@ def _add_panel(
     for j in range(begin, end):
         for lane in range(8):
             z[(8 * j + lane) * 16 + j - begin] = scales[8 * j + lane]
+    # Forward substitution with L.
     for j in range(begin, n):
         if reached[j]:
             q = 8 * j
@@ -141,6 +181,7 @@ def _add_panel(
                 store(z, k + 5, load(z, k + 5) - spread(lower[q + 5]) * r)
                 store(z, k + 6, load(z, k + 6) - spread(lower[q + 6]) * s)
                 store(z, k + 7, load(z, k + 7) - spread(lower[q + 7]) * u)
+    # Division by D and back substitution with L'. Rows before `begin` are not needed: the sum is symmetric.
     for j in range(n - 1, begin - 1, -1):
         a, b, c, d, p, r, s, u = zero, zero, zero, zero, zero, zero, zero, zero
         o = 8 * j
@@ -176,10 +217,18 @@ def _add_panel(
 
 @_compiled
 def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles) -> None:
-    """Add a batch's inverses, in single precision, to ``into``: ``sum_r H_r^-1 / (scale scale')``.
+    """Add the inverses of a batch to ``into``, in single precision: ``sum_r H_r^-1 / (scale scale')``.
 
-    ``into`` is ``(panels, N * PANEL)``; only what is at or below the diagonal means anything. Each matrix is
-    scaled to a unit diagonal first, so that its factor and its inverse stay in the range of single precision.
+    Each matrix is first scaled to a unit diagonal, so that its factor and its inverse stay in the range of single
+    precision.
+
+    Args:
+        pattern: Sparsity pattern of the factors.
+        a: The outputs' arrays after :func:`factorise`.
+        g: Number of the batch.
+        scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
+        into: (panels, N * PANEL) the sums, `PANEL` columns in each panel. Only entries at or below the diagonal are
+            valid.
     """
     start, row, column = pattern.start, pattern.row, pattern.column
     factor, inverse, unit, mask = a.factor[g], a.inverse[g], a.unit[g], a.mask[g]
@@ -187,6 +236,8 @@ def couple(pattern: Elimination, a: Arrays, g: int, scale: Floats, into: Singles
     lower = np.empty(8 * len(row), np.float32)
     pivot, scales = np.empty(8 * n, np.float32), np.empty(8 * n, np.float32)
     z = np.empty(8 * n * 16, np.float32)
+    # The factor of the scaled matrix, with `unit` as scales: L is multiplied by the row's scale over the column's, and
+    # 1 / D is divided by the square of its scale.
     for e in range(len(row)):
         k, j = 8 * row[e], 8 * column[e]
         for lane in range(8):

@@ -1,9 +1,10 @@
-"""Solve programs with too many outputs over a few of them that are far from one another.
+"""Solve programs with too many outputs over a sample of outputs that differ much from one another.
 
-Any output may be omitted: the result is a mechanism for all records. A sample by farthest points loses little (400
-cells of Rome at epsilon 1 with a quarter of the cells: .9377, with all .9156; the optimum itself puts 99 % of its mass
-on 173 outputs). Its program ignores the omitted outputs, so it gives no bound. On 2,032 street nodes with a limit of 15
-processor seconds its loss was .614, while all outputs at once reached 1.02, and the exponential mechanism loses 1.08.
+Any output may be omitted, so the result is a mechanism for all records. A sample of outputs chosen by farthest points
+loses little: for 400 cells of Rome at epsilon 1, a quarter of the cells reaches a loss of .9377, and all cells .9156.
+(The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the omitted outputs, so it gives
+no lower bound. On 2,032 street nodes with a limit of 15 processor seconds, the sample reached a loss of .614 and all
+outputs at once 1.02; the exponential mechanism loses 1.08.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 __all__ = ["FewOutputs", "sample_outputs"]
 
 SAMPLE_GAP: Final = 0.05
-"""Relative gap to which the sample's program is solved: the omitted outputs cost more."""
+"""Relative gap to which the sample's program is solved. Omitting outputs costs more than this gap."""
 
 
 def sample_outputs(instance: Instance, count: int) -> Ints:
-    """Select ``count`` outputs, each as far as possible from the earlier ones, by the summed difference in cost.
+    """Select outputs that differ as much as possible, each the farthest from those selected before.
 
-    The loss rises by at most that difference if one output replaces the other. The first one is the cheapest for all.
+    The distance of two outputs is the sum over records of the absolute differences of their weighted costs. If one
+    output replaces the other, the loss rises by at most this distance.
+
+    Args:
+        instance: The problem.
+        count: Number of outputs to select, at least 1.
+
+    Returns:
+        The selected outputs, in rising order. The first selection is the output that is cheapest for all records
+        together.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
@@ -37,11 +47,17 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
 
 
 class FewOutputs:
-    """A program over a few outputs, farthest from one another."""
+    """Solves the program over a sample of the outputs, those whose costs differ most from one another."""
 
     name = "few-outputs"
 
     def __init__(self, count: int, inner: Solver) -> None:
+        """Create the solver.
+
+        Args:
+            count: Number of outputs in the sample.
+            inner: Solver of the sample's program.
+        """
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
@@ -49,16 +65,17 @@ class FewOutputs:
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`privopt_metric_dp.solvers.solver.Solver`."""
+        """Solve the program over the sampled outputs, and offer its mechanisms with zeros for all other outputs."""
         instance = part.instance
         selected = sample_outputs(instance, self.count)
 
         def lift(z: Floats) -> Floats:
-            """Insert the columns of the selected outputs into a full matrix."""
+            """Return the matrix (N, K) over all outputs: the sample's columns ``z``, and zeros elsewhere."""
             full_matrix = np.zeros(instance.cost.shape)
             full_matrix[:, selected] = z
             return full_matrix
 
+        # No proofs: a bound on mechanisms over these few outputs does not hold for mechanisms over all.
         inner: PartOffers = offers.through(self.name, lift, None)
         inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(selected), inner)

@@ -1,8 +1,8 @@
-"""The optimal-mechanism problem as arrays, and its answer.
+"""The optimal-mechanism problem as arrays, and its solution.
 
-The problem is "OMG" (mathematics: Bordenabe et al. 2014), the same LP as the "PMO" of the metric-DP papers. Minimise
-``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]`` for both directions of every required
-pair and every output ``k``, every row of ``z`` summing to one, ``z >= 0``.
+The problem is "OMG" (Bordenabe et al., CCS 2014), which is the same LP as the "PMO" of the metric-DP papers. Minimise
+``sum_ik cost[i, k] z[i, k]`` subject to ``z[i, k] <= exp(epsilon d_ij) z[j, k]`` in both directions of every required
+pair and for every output ``k``. Every row of ``z`` sums to one, and ``z >= 0``.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from attrs.converters import optional
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers, SparseMultipliers
 
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
 EPSILON_SLACK = 1e-9
-"""Share of epsilon that a solution leaves to rounding."""
+"""Share of epsilon by which programs are solved more strictly, so that rounding errors do not violate privacy."""
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
@@ -35,22 +34,23 @@ def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
 
 
 def _to_pairs(values: Any) -> Any:
+    """Return pairs as a read-only (P, 2) array of integers; empty input of any shape gets shape (0, 2)."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
 @frozen(kw_only=True, eq=False)
 class Instance:
-    """One optimal-mechanism LP.
+    """The linear program of an optimal mechanism, as arrays.
 
     Attributes:
         cost: ``(N, K)`` prior-weighted costs ``p_i c_ik`` of records ``i`` and outputs ``k``.
-        pairs: ``(P, 2)`` required pairs ``i < j``, sorted, each once.
-        distances: ``(P,)`` their distances, not negative, in any unit.
-        epsilon: privacy per unit of distance, above 0.
-        coordinates: ``(N, dim)`` positions of the records, or None. Only used to order records well.
+        pairs: ``(P, 2)`` required pairs ``i < j``, sorted and unique.
+        distances: ``(P,)`` distances of the pairs, not negative, in any unit.
+        epsilon: Epsilon per unit of distance, above 0.
+        coordinates: ``(N, dim)`` positions of the records, or None. They are only used to find symmetries.
 
     Raises:
-        InputError: sizes that do not fit, indices out of range, numbers that are not finite.
+        InputError: Sizes do not match, indices are out of range, or numbers are not finite.
     """
 
     cost: Floats = field(converter=_to_read_only)
@@ -63,33 +63,36 @@ class Instance:
     def of(cls, data: MetricData) -> Instance:
         """Return the optimal mechanism's program over a set of pairs that implies all required pairs.
 
-        Epsilon is smaller by 1e-9, so that rounding errors of a solution do not violate privacy.
+        Its epsilon is smaller by a relative 1e-9, so that rounding errors of a solution do not violate privacy.
 
         Raises:
-            OutOfTime: The time limit came while that set was computed.
+            OutOfTime: The time limit expired while the set of pairs was computed.
         """
         pairs, distances = data.needed
         return cls(
             cost=data.weighted,
             pairs=pairs,
             distances=distances,
-            epsilon=cls.solved(data.epsilon),
+            epsilon=cls.reduce_epsilon(data.epsilon),
             coordinates=data.records.coordinates,
         )
 
     @staticmethod
-    def solved(epsilon: Fraction) -> float:
+    def reduce_epsilon(epsilon: Fraction) -> float:
         """Return the epsilon of the program, given the epsilon that its mechanisms must satisfy."""
         return float(epsilon) * (1.0 - EPSILON_SLACK)
 
     def __attrs_post_init__(self) -> None:
+        """Check the arrays, and raise all faults at once."""
         faults = list(self._find_faults())
         if faults:
             raise InputError(faults)
 
     def _find_faults(self) -> Iterator[Fault]:
+        """Yield the faults of the arrays. A wrong shape ends the search, because later checks rely on shapes."""
+
         def fault(where: str, got: object, expectation: str) -> Fault:
-            return Fault(file="instance", where=where, found=str(got), wanted=expectation)
+            return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:
             yield fault("cost", f"shape {self.cost.shape}", "records by outputs, at least one of each")
@@ -103,6 +106,8 @@ class Instance:
             i, j = self.pairs.T
             if i.min() < 0 or j.max() >= len(self.cost) or (i >= j).any():
                 yield fault("pairs", "an index out of range or out of order", "0 <= i < j < number of records")
+            # A pair (i, j) as one number, in the order of the pairs: they are sorted and distinct if these numbers rise
+            # strictly.
             elif (np.diff(i * len(self.cost) + j) <= 0).any():
                 yield fault("pairs", "pairs that are unsorted or repeated", "sorted pairs, each once")
         if not np.isfinite(self.distances).all() or (self.distances < 0).any():
@@ -129,33 +134,34 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """A difference of losses below the rounding errors of the costs."""
+        """A loss difference that is smaller than the rounding errors of a sum of costs over all records."""
+        # About 45 rounding errors of a double (2.2e-16) for each record, relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 
-    def reached(self, loss: float, bound: float, gap: float) -> bool:
-        """Check whether a relative gap is reached, or the difference is lost in rounding errors."""
+    def is_gap_reached(self, loss: float, bound: float, gap: float) -> bool:
+        """Return whether the relative gap is reached, or the difference is within rounding errors."""
         return loss - bound <= max(gap * abs(loss), self.noise)
 
     def loss(self, z: Floats) -> float:
-        """Return the expected loss of a mechanism ``z`` of the shape of ``cost``."""
+        """Return the expected loss of a mechanism ``z`` (N, K): the sum of ``cost * z``, in the unit of the costs."""
         return float(np.vdot(self.cost, z))
 
 
 @frozen(kw_only=True, eq=False)
 class Solution:
-    """The answer of a method.
+    """The result of solving an instance.
 
     Attributes:
         z: ``(N, K)`` mechanism, feasible up to rounding errors. It must be repaired before a release.
-        objective: Its loss.
-        lower_bound: A lower bound on the optimum in floating point. ``multipliers`` give a proof.
-        multipliers: Multipliers of the privacy rows; None if the method has none.
-        method: The method that gave the answer.
-        iterations: Number of rounds of that method.
+        objective: Expected loss of the mechanism.
+        lower_bound: A lower bound on the optimum, computed in floating point. The ``multipliers`` prove it.
+        multipliers: Multipliers of the privacy rows; None if there are none.
+        method: The method that found the mechanism.
+        iterations: Number of mechanisms and bounds that this method offered.
         trajectory: ``(seconds, lower bound, loss)`` over time.
         status: "optimal" (the requested gap is reached), "feasible" (it is not), or "stopped" (time limit or
             interrupt).
-        details: Figures of the method, plain numbers and strings.
+        details: Figures of the methods, as numbers and strings.
     """
 
     z: Floats
@@ -173,12 +179,16 @@ class Solution:
         """The relative gap between loss and lower bound; infinite without a bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
+        # The floor avoids a division by 0: a loss of 0 has the gap 0 if the bound is 0 too, and otherwise a huge gap.
         scale = max(abs(self.objective), 1e-300)
         return max(0.0, (self.objective - self.lower_bound) / scale)
 
 
 def one_output(instance: Instance) -> Solution:
-    """Return the cheapest single output for all records, with the bound of every record at its cheapest output."""
+    """Return the mechanism that always reports the output that is cheapest for all records together.
+
+    Its lower bound puts every record at its own cheapest output, which no mechanism can beat.
+    """
     z = np.zeros(instance.cost.shape)
     z[:, int(instance.cost.sum(axis=0).argmin())] = 1
     return Solution(
@@ -192,20 +202,27 @@ def one_output(instance: Instance) -> Solution:
 
 
 def dual_bound(instance: Instance, multipliers: Multipliers) -> tuple[float, Floats]:
-    """Return the lower bound on the optimum that multipliers prove, with the lengths in doubles.
+    """Return the lower bound on the optimum that multipliers of privacy rows prove, evaluated in floating point.
 
-    With ``r_ik = cost_ik + sum over rows of z_i (f) - sum over rows that bound by z_i (exp(eps d) f)``
-    and ``y_i = min_k r_ik`` the bound is ``sum_i y_i``, by weak duality for all multipliers. They count as 0 if
-    ``exp(eps d)`` of a row, or a sum of an output, is too large for a double. If the trivial bound, every record at its
-    cheapest output, is larger, it is returned, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+    Let ``f`` be the multiplier of row (i, j), ``z_i <= exp(eps d) z_j``. With
+    ``r_ik = cost_ik + sum of f over rows (i, j) - sum of exp(eps d) f over rows (j, i)`` and ``y_i = min_k r_ik`` the
+    bound is ``sum_i y_i``, by weak duality for all multipliers. Multipliers are treated as 0 if ``exp(eps d)`` of their
+    row, or a sum for their output, is too large for a double. If the trivial bound, every record at its cheapest
+    output, is larger, it is returned, as in `privopt_metric_dp.proof.lagrangian_bound.lower_bound`.
+
+    Args:
+        instance: The problem. Its log-ratios ``epsilon * distances`` are used as doubles, so the bound is not an exact
+            proof.
+        multipliers: Any multipliers of the instance's pairs.
 
     Returns:
-        The bound and ``y``, shape ``(N,)``, both rounded down.
+        The bound and ``y``, shape ``(N,)``; both are rounded down unless the trivial bound is returned.
 
     Raises:
-        OutOfTime: the end of the time limit has come.
+        OutOfTime: The time limit has expired.
     """
     with np.errstate(over="ignore"):
+        # Rows with an infinite factor are omitted below: they prove nothing in doubles.
         growth = np.exp(instance.lengths)
     sparse, bound = SparseMultipliers.of(multipliers, instance.pairs, growth, instance.cost.shape).tame(instance.cost)
     trivial = instance.cost.min(axis=1)

@@ -1,4 +1,4 @@
-"""The state and starting point that the interior point's iterations share."""
+"""The state that the interior point's iterations share, and its starting point."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ else:
 __all__ = ["State", "begin"]
 
 SHARED_GROUPS = 32
-"""Number of groups of outputs. It does not depend on the number of threads, because sums would then depend on it."""
+"""Largest number of groups of outputs. It is fixed, so that sums do not depend on the number of threads."""
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -33,17 +33,21 @@ T = TypeVar("T")
 
 @define(eq=False)
 class State:
-    """The state of the interior point on one reduced problem.
+    """The state of the interior point on one connected instance.
 
     Attributes:
-        pattern: of the factors; vectors ``(N,)`` of the outputs are in its order.
-        orbit: ``(N,)`` orbit of the record at each place.
-        spread, gather: from a price an orbit to prices, from row sums to sums by orbit.
+        instance, symmetry: The problem and its symmetries; ``groups`` contain only one output of each orbit.
+        pattern: Pattern of the factors. Vectors ``(N,)`` of the outputs are in its elimination order.
+        pool: Threads that run groups; None to run them in the caller's thread.
+        groups: The outputs, in groups.
+        orbit: ``(N,)`` orbit of the record at each position.
+        spread, gather: Matrices from prices of orbits to prices of records, and from row sums to means by orbit.
         y: ``(O,)`` prices of the orbits.
-        size: number of rows of all outputs.
-        scale: what costs were divided by.
-        rough: share of its length to which a step's residual is brought, where the coupling is not formed.
-        formed: whether the coupling is formed; else it is completed from its entries on the factors' pattern.
+        size: Number of rows of all outputs.
+        scale: Number by which the costs were divided.
+        formed: Whether the coupling is formed; otherwise it is completed from its entries on the factors' pattern.
+        rough: Relative residual to which a step is solved if the coupling is not formed.
+        saved_loss, bound: Loss of the saved mechanism, and the best bound, both scaled.
     """
 
     instance: Instance
@@ -62,14 +66,18 @@ class State:
     saved_loss: float = np.inf
     bound: float = -np.inf
 
-    def each(self, function: Callable[[Outputs], T]) -> list[T]:
-        """Run a function on all groups. Overflows at huge epsilon d are ignored here; they end the iteration later."""
-        return self.over(self.groups, function)
+    def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
+        """Run a function on all groups and return the results.
 
-    def over(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
-        """Run a function on parts of the problem, in threads; results come in the parts' order."""
+        Overflows at huge epsilon d are ignored here; they end the iteration later.
+        """
+        return self.map_parts(self.groups, function)
+
+    def map_parts(self, parts: Sequence[S], function: Callable[[S], T]) -> list[T]:
+        """Run a function on parts of the problem, in threads, and return the results in the order of the parts."""
 
         def run_quietly(part: S) -> T:
+            """Run the function without floating-point warnings."""
             with np.errstate(all="ignore"):  # a thread does not inherit it
                 return function(part)
 
@@ -78,19 +86,19 @@ class State:
         return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the mechanism's probabilities of some records and outputs, element by element."""
+        """Return the probabilities of pairs of records and outputs, given as two arrays of equal length."""
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
             probabilities[rows] = group.at(records[rows], columns)
         return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs of some records and outputs, element by element."""
+        """Change the costs of pairs of records and outputs, given as two arrays of equal length."""
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
 
     def _by_group(self, outputs: Ints) -> Iterator[tuple[Outputs, Ints, Ints]]:
-        """Yield each group, the places of its outputs among those given, and their numbers in the group."""
+        """Yield each group, the positions of its outputs in ``outputs``, and their numbers within the group."""
         offset = 0
         for group in self.groups:
             rows = np.flatnonzero((outputs >= offset) & (outputs < offset + group.width))
@@ -102,12 +110,20 @@ class State:
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:
-        """Return the sum of a function over all groups, by orbit."""
-        return np.asarray(self.gather @ sum(self.each(function)))
+        """Return the sum of a function's results (N,) over all groups, as the mean over each orbit, ``(O,)``."""
+        return np.asarray(self.gather @ sum(self.map_groups(function)))
 
 
 def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, formed: bool, threads: int) -> State:
-    """Return the first iterate: one mechanism for all outputs, strictly inside the rows, and multipliers to match."""
+    """Create the first iterate: the uniform mechanism, and multipliers with the same product ``f s`` in every row.
+
+    Args:
+        instance: A connected instance.
+        symmetry: The instance's symmetries; only one output of each orbit is solved for.
+        pattern: Pattern of the factors.
+        formed: Whether the coupling is formed.
+        threads: Number of threads.
+    """
     from privopt_metric_dp.matrix.simd import DOUBLE_LANES
     from privopt_metric_dp.solvers.output_groups import Outputs
 
@@ -117,10 +133,14 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     scale = float(np.abs(cost).max()) or 1.0
     spread = csr_array((1 / size[orbit], (np.arange(n), orbit)), shape=(n, len(size)))
     rows = 2 * len(instance.pairs) * cost.shape[1]
+    # Number of outputs in each orbit. The mean of f s at the start is the loss of the uniform mechanism over the rows.
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
+    # Equal rows are strictly inside every privacy row, because exp(eps d) > 1 for all pairs of a part. A column stands
+    # for all outputs of its orbit, so it has their mass.
     start = np.broadcast_to(times / instance.outputs, cost.shape)
     batches = -(-cost.shape[1] // DOUBLE_LANES)
+    # Groups have whole batches of eight, so that only the last one has unused lanes.
     bounds = np.linspace(0, batches, min(batches, SHARED_GROUPS) + 1).astype(int) * DOUBLE_LANES
     groups = [Outputs(instance, pattern, cost[:, a:b] / scale, start[:, a:b], mu) for a, b in pairwise(bounds)]
     return State(

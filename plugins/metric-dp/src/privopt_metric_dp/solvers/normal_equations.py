@@ -1,9 +1,10 @@
-"""The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, one row for each orbit of records.
+"""The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
 
-``T v`` takes a sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There are two
-preconditioners. A factor of ``T`` in single precision is used if it fits and pays: two or three steps are enough. The
-chordal completion of its entries on the pattern of the factors (`privopt_metric_dp.solvers.chordal`) takes no more
-memory than one output: 15 to 100 steps reach a residual of 1e-3, more are needed near the optimum.
+A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
+are two preconditioners. A factor of ``T`` in single precision is used if it fits in memory and pays: two or three steps
+are then enough. Otherwise the chordal completion of the entries of ``T`` on the pattern of the factors is used
+(`privopt_metric_dp.solvers.chordal`). It takes no more memory than one output. With it, 15 to 100 steps reach a
+residual of 1e-3; near the optimum more are needed.
 """
 
 from __future__ import annotations
@@ -26,21 +27,22 @@ else:
 __all__ = ["MAX_RECYCLED", "MAX_STEPS", "PARTIAL_SUMS", "SchurComplement", "couple", "form"]
 
 RIDGES = (0.0, 1e-6, 1e-4, 1e-2)
-"""Shares of the diagonal that are added, one after the other, until the matrix in single precision has a factor."""
+"""Shares of the diagonal that are added, tried in order until the matrix in single precision can be factored."""
 PARTIAL_SUMS = 8
 """Number of partial sums of the coupling. It is fixed, so that the result does not depend on the number of threads."""
 MAX_RECYCLED = 64
 """Largest number of stored directions."""
 MAX_STEPS = 80
-"""Steps of conjugate gradients after which a formed coupling counts as broken down, and a completed one is accepted."""
+"""Largest number of conjugate gradient steps. If it is not enough, a solve with a formed coupling fails; with a
+completed coupling its result is used as it is."""
 
 
 @define(eq=False)
 class _Directions:
-    """T-orthonormal directions of conjugate gradients on one coupling ``T``, from all its right sides.
+    """Conjugate-gradient directions that were computed for the coupling ``T``, stored for later right-hand sides.
 
-    The solution in their span is computed directly, and later steps stay orthogonal to it (augmented conjugate
-    gradients, Erhel and Guyomarc'h 2000).
+    The directions are orthonormal in the inner product of T. The solution in their span is computed directly, and later
+    steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
         ways, products: ``(R, O)`` directions ``w`` and products ``T w``; the first ``count`` are in use.
@@ -51,23 +53,28 @@ class _Directions:
     products: Floats
     count: int = 0
 
-    def within(self, residual: Floats) -> tuple[Floats, Floats]:
+    def solve_in_span(self, residual: Floats) -> tuple[Floats, Floats]:
         """Return the solution in the span of the directions, and the remaining residual."""
         y, active = np.zeros(len(residual)), slice(self.count)
-        for _ in range(2):  # the second time takes off what rounding left
+        for _ in range(2):  # the second pass removes the rounding errors of the first
             shares = self.ways[active] @ residual
             y, residual = y + shares @ self.ways[active], residual - shares @ self.products[active]
         return y, residual
 
     def conjugate(self, way: Floats) -> Floats:
-        """Return a direction without its part in what they span."""
+        """Return a direction without its components along the stored directions, in the inner product of T."""
         active = slice(self.count)
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
-    def keep(self, way: Floats, product: Floats, square: float) -> bool:
-        """Keep one more, of ``w' T w`` as given; False where as many are kept already."""
+    def store(self, way: Floats, product: Floats, square: float) -> bool:
+        """Store a direction ``w`` (O,) with its product ``T w`` and the number ``w' T w``.
+
+        Returns:
+            Whether the direction was stored. False if the store is full.
+        """
         if self.count == len(self.ways):
             return False
+        # Scaled to w' T w = 1, so that components along stored directions are plain inner products.
         self.ways[self.count], self.products[self.count] = way / square**0.5, product / square**0.5
         self.count += 1
         return True
@@ -75,47 +82,50 @@ class _Directions:
 
 @define(eq=False)
 class SchurComplement:
-    """The coupling of an iterate.
+    """The Schur complement ``T`` that couples the outputs of an iterate, and the preconditioner with which to solve it.
 
     Attributes:
-        state: the iterate's.
-        rough: about ``T^-1``, times a vector.
-        loose: whether conjugate gradients may end before they are done.
-        known: directions of the solves so far; none are kept where ``rough`` leaves few steps to do.
+        state: The state of the iterate.
+        rough: Multiplies a vector by an approximate inverse of T: the preconditioner.
+        loose: Whether conjugate gradients may end before they have converged.
+        directions: Directions of the previous solves. None are stored unless ``loose``, because an exact preconditioner
+            needs few steps.
     """
 
     state: State
     rough: Callable[[Floats], Floats]
     loose: bool
-    known: _Directions = field(init=False)
+    directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
-        self.known = _Directions(np.empty(shape), np.empty(shape))
+        self.directions = _Directions(np.empty(shape), np.empty(shape))
 
     def _product(self, y: Floats) -> Floats:
+        """Return ``T y`` (O,), by one sparse solve for each output."""
         check()
         prices = self.state.prices(y)
         return self.state.sums(lambda group: group.solve(prices, 0.0))
 
     def solve(self, right: Floats, tolerance: float, max_steps: int = MAX_STEPS) -> Floats:
-        """Solve ``T^-1 right``, up to a share of its length as ``rough`` measures it.
+        """Compute ``T^-1 right`` by preconditioned conjugate gradients.
 
         Args:
-            right: ``(O,)``.
-            share: of the length of the right side, at which to end.
-            max_steps: steps of conjugate gradients.
+            right: ``(O,)`` right-hand side.
+            tolerance: Residual at which to stop, relative to the right-hand side, in the norm of the preconditioner.
+            max_steps: Largest number of steps.
 
         Raises:
-            numpy.linalg.LinAlgError: the numbers have broken down.
-            OutOfTime: the limit has come.
+            numpy.linalg.LinAlgError: The iteration does not converge, or a number overflowed.
+            OutOfTime: The time limit has expired.
         """
         if not np.isfinite(right).all():
             raise np.linalg.LinAlgError("the right side has left the range of doubles")
+        # The square of the right side in the norm of the preconditioner, to which the tolerance is relative.
         start_square = float(right @ self.rough(right))
-        y, residual = self.known.within(right)
+        y, residual = self.directions.solve_in_span(right)
         preconditioned = self.rough(residual)
-        size, way = float(residual @ preconditioned), self.known.conjugate(preconditioned)
+        size, way = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
         for _ in range(max_steps):
             if not size > tolerance**2 * start_square:
                 break
@@ -126,8 +136,12 @@ class SchurComplement:
             residual -= length * product
             preconditioned = self.rough(residual)
             previous_size, size = size, float(residual @ preconditioned)
-            is_stored = self.known.keep(way, product, square)
-            way = self.known.conjugate(preconditioned if is_stored else preconditioned + (size / previous_size) * way)
+            # The next direction must be T-orthogonal to this one. `conjugate` ensures this for all stored directions;
+            # the classical update is only needed if this one was not stored.
+            is_stored = self.directions.store(way, product, square)
+            way = self.directions.conjugate(
+                preconditioned if is_stored else preconditioned + (size / previous_size) * way
+            )
         else:
             if not self.loose:
                 raise np.linalg.LinAlgError("conjugate gradients do not converge")
@@ -137,34 +151,44 @@ class SchurComplement:
 
 
 def couple(state: State) -> SchurComplement:
-    """Factor the matrices of all outputs, and the preconditioner of conjugate gradients on their coupling.
+    """Factor the matrices of all outputs, and set up conjugate gradients on the Schur complement that couples them.
+
+    Args:
+        state: The iterate.
 
     Raises:
-        numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
-        OutOfTime: the limit has come.
+        numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
+        OutOfTime: The time limit has expired.
     """
-    scale = np.maximum.reduce(state.each(lambda group: group.factorise()))
+    scale = np.maximum.reduce(state.map_groups(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     return _factor_coupling(state, scale) if state.formed else _complete_coupling(state)
 
 
 def _complete_coupling(state: State) -> SchurComplement:
-    """Return the chordal completion; each record is an orbit of its own here."""
+    """Return the coupling with its chordal completion as preconditioner, which needs only some entries of the coupling.
+
+    Args:
+        state: The iterate, whose matrices are factored. Each of its orbits must be a single record.
+    """
     from privopt_metric_dp.solvers.chordal import complete
 
     pattern = state.pattern
 
     def entries(groups: Sequence[Outputs]) -> tuple[Floats, Floats]:
+        """Add up the entries of ``T`` on the pattern over some groups: diagonal (N,) and others (E,)."""
         diagonal, off_diagonal = np.zeros(state.instance.records), np.zeros(pattern.entries)
         for group in groups:
             group.add_entries(diagonal, off_diagonal)
         return diagonal, off_diagonal
 
-    parts = state.over(_group_parts(state), entries)
+    # A fixed number of partial sums in a fixed order, so that the result does not depend on the threads.
+    parts = state.map_parts(_group_parts(state), entries)
     solve = complete(pattern, *(np.sum(arrays, axis=0) for arrays in zip(*parts, strict=True)))
 
     def rough(right: Floats) -> Floats:
+        """Multiply a vector (N,), in the order of the records, by the inverse of the completion."""
         y = np.empty(len(right))
         y[pattern.order] = solve(right[pattern.order])
         return y
@@ -173,23 +197,33 @@ def _complete_coupling(state: State) -> SchurComplement:
 
 
 def _group_parts(state: State) -> list[Sequence[Outputs]]:
-    """Return groups of outputs whose couplings are summed apart."""
+    """Return the groups of outputs whose couplings are summed separately."""
     return [state.groups[part_number::PARTIAL_SUMS] for part_number in range(min(PARTIAL_SUMS, len(state.groups)))]
 
 
 def form(state: State, scale: Floats) -> Singles:
-    """Return the coupling of the records over ``scale scale'``, in the order of elimination."""
+    """Form the coupling ``sum_r H_r^-1`` of the records as a dense matrix in single precision.
+
+    Args:
+        state: The iterate, whose matrices are factored.
+        scale: (N,) scales in the order of elimination; entry (i, j) is divided by ``scale_i scale_j``.
+
+    Returns:
+        (N, N) the matrix, in the order of elimination.
+    """
     from privopt_metric_dp.solvers.factor_kernels import PANEL
 
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
+        """Return the sums over some groups, (panels, N * PANEL); each panel holds `PANEL` columns, row by row."""
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)
         return sums
 
-    total, *others = state.over(_group_parts(state), panels)
+    # Partial sums are added in a fixed order, so that the result does not depend on the threads.
+    total, *others = state.map_parts(_group_parts(state), panels)
     for part in others:
         total += part
     coupling = np.empty((n, n), dtype=np.float32)
@@ -197,6 +231,7 @@ def form(state: State, scale: Floats) -> Singles:
         begin = q * PANEL
         end = min(n, begin + PANEL)
         panel_rows = panel.reshape(n, PANEL)[begin:, : end - begin]
+        # Kernels compute the entries at and below the diagonal; the others are their mirror image.
         corner = np.tril(panel_rows[: end - begin])
         coupling[begin:, begin:end] = panel_rows
         coupling[begin:end, begin:end] = corner + np.tril(corner, -1).T
@@ -205,23 +240,32 @@ def form(state: State, scale: Floats) -> Singles:
 
 
 def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
-    """Return the whole coupling, factored."""
+    """Return the coupling with a factor of the whole matrix in single precision as preconditioner.
+
+    Args:
+        state: The iterate, whose matrices are factored.
+        scale: (N,) scales for forming the matrix, in the order of elimination.
+    """
     from scipy.linalg import cho_solve, cholesky
 
     matrix = form(state, scale)
+    # `form` returns the order of elimination; prices and right sides are in the order of orbits.
     if state.symmetry.order == 1:  # one record an orbit: the order alone differs
         position: Ints = np.argsort(state.pattern.order)
         matrix, scale = matrix[np.ix_(position, position)], scale[position]
     else:
+        # Q' T Q, where column o of Q is the mean over orbit o. `scale` is undone here, so it is 1 from now on.
         q = state.spread.multiply(scale[:, None]).tocsr()
         matrix = np.asarray(q.T @ (q.T @ matrix).T)
         scale = np.ones(len(matrix))
+    # Scaled to a unit diagonal, which keeps the factor in the range of single precision.
     root_diagonal = np.sqrt(matrix.diagonal())
     if not (np.isfinite(root_diagonal).all() and (root_diagonal > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")
     matrix /= root_diagonal[:, None]
     matrix /= root_diagonal
     scale = scale * root_diagonal
+    # Rounding to single precision can make the matrix indefinite; a ridge on the diagonal mends it.
     for ridge in RIDGES:
         np.fill_diagonal(matrix, 1 + ridge)
         try:
@@ -230,6 +274,7 @@ def _factor_coupling(state: State, scale: Floats) -> SchurComplement:
             continue
 
         def rough(right: Floats, factor: Singles | Floats = factor) -> Floats:
+            """Multiply a right-hand side (O,) by the inverse of the factored matrix, in the factor's precision."""
             scaled = (right / scale).astype(factor.dtype)
             return np.asarray(cho_solve((factor, True), scaled, check_finite=False) / scale)
 

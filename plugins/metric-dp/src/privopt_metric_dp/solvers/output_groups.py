@@ -1,4 +1,4 @@
-"""Groups of outputs that the interior point works on, eight outputs side by side, by compiled kernels."""
+"""Groups of outputs on which the interior point works, eight outputs at a time, by compiled kernels."""
 
 from __future__ import annotations
 
@@ -19,22 +19,35 @@ __all__ = ["Outputs"]
 
 
 class Outputs:
-    """A group of outputs. Vectors ``(N,)`` are in the order of elimination.
+    """A group of outputs. Vectors of shape ``(N,)`` are in elimination order.
 
     Attributes:
-        width: how many outputs they are.
+        width: The number of outputs.
     """
 
     def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, start: Floats, mu: float) -> None:
-        """Begin with ``z = first``, ``(N, R)`` as ``cost`` in the records' own order, and ``f = mu / s``."""
+        """Create a group at its first iterate, the mechanism ``start``, with multipliers ``mu`` divided by the slacks.
+
+        Args:
+            instance: The instance.
+            pattern: The pattern of the factors that all outputs share.
+            cost: (N, R) costs of the group's outputs; records are in the order of the instance.
+            start: (N, R) first iterate, strictly inside the privacy rows.
+            mu: Complementarity ``f s`` of every row.
+        """
         self.pattern, self.width = pattern, cost.shape[1]
         batches = -(-self.width // DOUBLE_LANES)
+        # Unused lanes repeat the last output, so that they compute with the same numbers as a real one. The
+        # mask keeps them out of sums; minima do not change by a repetition.
         column = np.minimum(np.arange(batches * DOUBLE_LANES), self.width - 1)
 
         def pack_lanes(values: Floats) -> Floats:
+            """Return an array (N, R) as batches of eight outputs, (G, 8 N): eight numbers for each record in turn."""
             lanes = values[np.ix_(pattern.order, column)].reshape(-1, batches, DOUBLE_LANES)
             return np.ascontiguousarray(lanes.transpose(1, 0, 2)).reshape(batches, -1)
 
+        # Each pair has two rows: the slack of `a z_j - z_i / a` and that of `a z_i - z_j / a`, where a = exp(eps d /
+        # 2).
         z, pair_positions, root = pack_lanes(start), pattern.place[instance.pairs], np.exp(instance.lengths / 2)
         z_first, z_second = (z.reshape(batches, -1, DOUBLE_LANES)[:, pair_positions[:, end]] for end in (0, 1))
         growth = root[:, None]
@@ -57,49 +70,59 @@ class Outputs:
             **records,
             **rows,
         )
+        # Two buffers each: `move` writes into the other one while the current one is saved as the best, which costs no
+        # copy.
         self._best_z, self._best_f = z, f
         self._other_z, self._other_f = np.zeros_like(z), np.zeros_like(s)
 
     def _lane_indices(self, records: Ints, outputs: Ints) -> tuple[Ints, Ints]:
-        """Return where arrays of records hold some records, in their own order, and outputs, element by element."""
+        """Return the indices (batch, position) of record-output pairs in the arrays that hold one value per record."""
         return outputs // DOUBLE_LANES, DOUBLE_LANES * self.pattern.place[records] + outputs % DOUBLE_LANES
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return probabilities of some records, in their own order, and outputs of the group, element by element."""
+        """Return the probabilities of pairs of records and outputs of the group, given as two equally long arrays."""
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change their costs."""
+        """Change the costs of pairs of records and outputs of the group, given as two equally long arrays."""
         self.arrays.cost[self._lane_indices(records, outputs)] = costs
         last = (self.width - 1) % DOUBLE_LANES
-        lanes = self.arrays.cost[-1].reshape(-1, DOUBLE_LANES)  # those that are left over repeat the last output
+        # Unused lanes repeat the last output, whose costs may have changed.
+        lanes = self.arrays.cost[-1].reshape(-1, DOUBLE_LANES)
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
     def measure(self) -> tuple[float, float, Floats, Floats]:
-        """Return loss, products ``f s``, row sums ``(N,)``, least reduced costs ``(N,)`` of the iterate."""
+        """Return the loss, the sum of ``f s``, the row sums (N,), and each record's smallest reduced cost (N,)."""
         return row_kernels.measure(self.arrays)
 
     def keep(self, mechanism: bool, proof: bool) -> None:
-        """Keep the iterate's mechanism, its multipliers, or both, as the best so far: `move` leaves them in place."""
+        """Save the iterate's mechanism, its multipliers, or both, as the best; `move` does not overwrite them."""
         self._best_z = self.arrays.z if mechanism else self._best_z
         self._best_f = self.arrays.f if proof else self._best_f
 
     def factorise(self) -> Floats:
-        """Factor ``H = A' diag(f / s) A`` of each output; return scales ``(N,)`` for `couple`.
+        """Factor ``H = A' diag(f / s) A`` of each output, and return the scales ``(N,)`` for `couple`.
 
         Raises:
-            numpy.linalg.LinAlgError: a matrix is not positive definite in floating point.
-            OutOfTime: the limit has come; it is looked at between batches, as below.
+            numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
+            OutOfTime: The time limit has expired. It is checked between batches, as in the methods below.
         """
         for g in range(len(self.arrays.z)):
             check()
             if not factor_kernels.factorise(self.pattern, self.arrays, g):
                 raise np.linalg.LinAlgError("a matrix is not positive definite")
+        # The largest over the outputs, so that no output's inverse, scaled by it, exceeds the range of single
+        # precision.
         unit = self.arrays.unit
         return np.asarray(unit.reshape(len(unit), -1, DOUBLE_LANES).max(axis=(0, 2)))
 
     def couple(self, scale: Floats, into: Singles) -> None:
-        """Add ``sum H^-1 / (scale scale')`` to panels of it: see `factor_kernels.couple`."""
+        """Add the coupling between records to ``into``: the sum of ``H^-1`` over outputs, divided by ``scale scale'``.
+
+        Args:
+            scale: (N,) scales; entry (i, j) is divided by ``scale_i scale_j``.
+            into: The panels of the coupling, to which the sum is added; see `factor_kernels.couple` for their layout.
+        """
         for g in range(len(self.arrays.z)):
             check()
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
@@ -111,42 +134,61 @@ class Outputs:
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
 
     def _solve_batches(self, prices: Floats, weight: float, right: Floats, result: Floats) -> Floats:
+        """Set ``result = H^-1 (prices + weight right)`` for all outputs, and return the sum over the outputs, (N,)."""
         return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """Sum over outputs of ``H^-1 (prices - weight cost)``."""
+        """Return the sum over outputs (N,) of ``H^-1 (prices - weight cost)``; all outputs share the prices (N,)."""
+        # `ez` only serves as workspace: the extra direction of the last step has been added, and the next is not set
+        # yet.
         return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)
 
     def solve_right(self, prices: Floats) -> Floats:
-        """Sum over outputs of ``H^-1 (prices + right)`` with the right side that `aim` left."""
+        """Return the sum (N,) over outputs of ``H^-1 (prices + right)``, with the ``right`` that `aim` has set."""
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """Set the direction straight at the optimum under prices.
+        """Set the affine scaling direction, which aims at complementarity 0, under the given prices.
 
-        Returns the smallest ``ds / s`` and ``df / f`` (at most 0), sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+        Returns:
+            The smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
         """
         self._solve_batches(prices, -1.0, self.arrays.cost, self.arrays.dz)
         return np.asarray(row_kernels.predict(self.arrays))
 
     def aim(self, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-        """Add the extra direction with weights; then set the targets of complementarity of the next one.
+        """Add the extra direction with weights, and set the complementarity targets of the next extra direction.
 
-        Steps ``trial_steps`` of zero ask for Mehrotra's target, others for Gondzio's at those steps.
+        Args:
+            add: Primal and dual weight of the extra direction.
+            target: Complementarity to aim at.
+            trial_steps: (0, 0) for Mehrotra's corrector; otherwise the steps at which Gondzio's corrector is evaluated.
         """
         row_kernels.aim(self.arrays, add, target, trial_steps)
 
     def extend(self, prices: Floats, weights: Floats) -> Floats:
-        """Set the extra direction.
+        """Compute the extra direction ``ez``, ``ef`` from the targets that `aim` has set, under the given prices.
 
-        Returns ``(2, W)``, for each weight the smallest ratio to the iterate of the direction plus weight times it.
+        Args:
+            prices: (N,) prices of the records, which all outputs share.
+            weights: (W,) weights of the extra direction to try.
+
+        Returns:
+            (2, W) for the primal and the dual side: for each weight w, the smallest ratio of (direction + w times the
+            extra direction) to the iterate.
         """
         self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
         return np.asarray(row_kernels.extend(self.arrays, weights))
 
     def move(self, add: tuple[float, float], step: tuple[float, float]) -> None:
-        """Add the extra direction with weights and go."""
+        """Add the extra direction with weights, and take the step.
+
+        Args:
+            add: Primal and dual weight of the extra direction.
+            step: Primal and dual step length.
+        """
         z, f = self.arrays.z, self.arrays.f
+        # The saved iterate must not be overwritten: the next one goes into the other buffer.
         if z is self._best_z:
             z, self._other_z = self._other_z, z
         if f is self._best_f:
@@ -155,27 +197,27 @@ class Outputs:
         self.arrays = self.arrays._replace(z=z, f=f)
 
     def row_sums(self) -> Floats:
-        """Sum of the mechanism over the outputs."""
+        """Return the row sums of the mechanism over the group's outputs, (N,)."""
         values = self.arrays.z.reshape(len(self.arrays.z), -1, DOUBLE_LANES)
         return np.asarray(np.einsum("gnl,gl->n", values, self.arrays.mask))
 
-    def straighten(self, prices: Floats) -> float:
-        """Set ``dz = H^-1 prices``; return the smallest ``ds / s``, at most 0."""
+    def set_sum_correction(self, prices: Floats) -> float:
+        """Set ``dz = H^-1 prices`` and return the smallest ``ds / s``, at most 0."""
         self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)
 
-    def take(self) -> None:
-        """Go along that ``dz`` in the mechanism."""
+    def apply_sum_correction(self) -> None:
+        """Add the ``dz`` of :meth:`set_sum_correction` to the mechanism."""
         row_kernels.advance(self.arrays, 1.0)
 
     def mechanism(self) -> Callable[[], Floats]:
-        """Return the function that gives the stored mechanism, ``(N, R)``, in the records' own order."""
+        """Return a function that returns the saved mechanism (N, R), with the records in the order of the instance."""
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
-        """Return the function that gives the stored multipliers, ``(R, P)``: of each pair's rows one less the other."""
+        """Return a function that returns the saved multipliers (R, P), one row's minus the other's for each pair."""
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width
         return lambda: np.ascontiguousarray(
             (rows[:, :, 0] - rows[:, :, 1]).transpose(0, 2, 1).reshape(-1, rows.shape[1])[:width]

@@ -1,11 +1,11 @@
 """Planar Laplace noise, released as the nearest output (Andrés et al., CCS 2013).
 
-Noise of density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the nearest output to y is released: z_ik
-is the noise's mass over output k's Voronoi cell. Let a line be at distance h from x. In polar coordinates around x the
-mass up to it, over directions a to b from the line's foot, is (1 / 2 pi) int_a^b 1 - (1 + eps h sec t) exp(-eps h sec
-t) dt. So a cell's mass is 1 if x lies in it, else 0, less a signed integral of the tail for each of its sides. With sec
-t = cosh s the integrand is analytic in a strip of half-width pi / 2, and Gauss-Legendre panels reach rounding error;
-sides that are short or far off need 8 or 12 points only.
+Noise of density (eps^2 / 2 pi) exp(-eps |y - x|) is added to the place x, and the output nearest to y is released. So
+z_ik is the noise's mass over the Voronoi cell of output k. Let a line be at distance h from x. In polar coordinates
+around x, the mass between x and the line, over directions a to b from the line's foot, is (1 / 2 pi) int_a^b 1 - (1 +
+eps h sec t) exp(-eps h sec t) dt. A cell's mass is therefore 1 if x lies in the cell, else 0, minus a signed integral
+of the tail for each of its sides. With sec t = cosh s the integrand is analytic in a strip of half-width pi / 2, and
+Gauss-Legendre panels are accurate up to rounding errors; sides that are short or far away need only 8 or 12 points.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     """Return the probability of each output, given each record.
 
     Args:
-        records, outputs: both planar (km) or both geographic (degrees). The latter are projected onto the plane by the
-            azimuthal equidistant projection from their common centre. Distances are off by (distance to the centre /
-            6371 km)^2 / 6 at most: 1e-5 at 50 km.
-        epsilon: above 0, per km.
+        records, outputs: Places, both planar (km) or both geographic (degrees). Geographic places are projected by the
+            azimuthal equidistant projection from their common centre, whose relative error of distances is at most
+            (distance to the centre / 6371 km)^2 / 6: 1e-5 at 50 km.
+        epsilon: Epsilon per km, above 0.
 
     Returns:
-        (N, K), rows sum to 1 within 1e-12. Relative error about 1e-12 where eps d < 30 or so; masses that
-        underflow are 0. Outputs at one place share their cell's mass equally. On a sphere the result is
-        eps-Geo-Ind only nearly: it is repaired and certified like any matrix.
+        (N, K) probabilities; rows sum to 1 within 1e-12. The relative error is about 1e-12 for eps d up to about 30;
+        masses that underflow are 0. Outputs at the same place share their cell's mass equally. On a sphere the result
+        is only nearly eps-Geo-Ind. It must be repaired and certified like any matrix.
 
     Raises:
-        InputError: places that are neither, or not alike.
+        InputError: Places are neither planar nor geographic, or records and outputs differ in kind.
 
     Notes:
-        About 6 N K integrals, most of 8 points: 0.04 s at N = K = 100, 0.3 s at 400, 4 s at 1,600 (one core).
+        Computes about 6 N K integrals, most of 8 points: 0.04 s at N = K = 100, 0.3 s at 400, 4 s at 1,600 (one core).
     """
     faults = [
         Fault(places.source, "", f"{places.kind} places", "points in a plane or on the earth")
@@ -65,15 +65,18 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
+    # A record is at most `extent` from a site, so what is cut off is at least 805 / epsilon from every record: the
+    # noise there underflows to 0.
     corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
     mass: Floats = np.maximum(_cell_masses(x, sites, corners, start, epsilon, _gauss_rules()), 0.0)
+    # The cells part the plane, so this only removes the errors of the quadrature.
     mass /= mass.sum(axis=1, keepdims=True)
     shared: Floats = mass[:, member] / sharers[member]
     return shared
 
 
 def _gauss_rules() -> Floats:
-    """Gauss-Legendre rules of 8, 12 and 16 points: their number, nodes, weights, (3, 3, 16)."""
+    """Return the Gauss-Legendre rules of 8, 12 and 16 points, (3, 3, 16): for each rule its size, nodes and weights."""
     rules = np.zeros((3, 3, 16))
     for row, points in enumerate((8, 12, 16)):
         rules[row, 0, 0] = points
@@ -82,12 +85,16 @@ def _gauss_rules() -> Floats:
 
 
 def project(points: npt.ArrayLike) -> Floats:
-    """Project (lat, lon) in degrees from their centre, azimuthal and equidistant, to (N, 2) in km."""
+    """Project places (N, 2) from latitude and longitude in degrees to km, azimuthal equidistant from their centre.
+
+    Distances from the centre are exact; other distances have the error that `planar_laplace` states.
+    """
     lat, lon = np.radians(np.asarray(points, dtype=np.float64)).T
     centre = np.array([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)]).mean(axis=1)
     lat0, lon0 = math.atan2(centre[2], math.hypot(centre[0], centre[1])), math.atan2(centre[1], centre[0])
     half = np.sin((lat - lat0) / 2) ** 2 + math.cos(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     angle = 2 * np.arcsin(np.sqrt(np.clip(half, 0.0, 1.0)))
+    # The usual cos lat0 sin lat - sin lat0 cos lat cos(lon - lon0) for `north` would lose all digits near the centre.
     east = np.cos(lat) * np.sin(lon - lon0)
     north = np.sin(lat - lat0) + 2 * math.sin(lat0) * np.cos(lat) * np.sin((lon - lon0) / 2) ** 2
     scale = np.divide(angle, np.hypot(east, north), out=np.ones_like(angle), where=angle > 0)
@@ -96,19 +103,19 @@ def project(points: npt.ArrayLike) -> Floats:
 
 
 def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Compute Voronoi cells of distinct sites, cut off at squares of half side `far` around each site.
+    """Compute the Voronoi cells of distinct sites, each clipped to a square of half side `far` around its site.
 
     Args:
-        sites: (K, 2).
-        far: in the sites' unit, at least their extent.
+        sites: (K, 2) positions.
+        far: Half side of the squares in the sites' unit, at least the extent of the sites.
 
     Returns:
-        Corners counter-clockwise, relative to the cell's own site, all cells after one another (C, 2), and
-        where each cell begins, (K + 1,).
+        (C, 2) the corners of all cells, counter-clockwise and relative to the cell's own site, and (K + 1,) the start
+        of each cell.
 
     Notes:
-        Each cell is cut out by the bisectors with its nearest sites first, until none further off can
-        reach it; any layout does (one site, sites on a line, grids with four cells in a corner).
+        Bisectors with the nearest sites cut first, until no farther site can reach the cell. Any layout is accepted:
+            one site, sites on a line, grids where four cells meet in a corner.
     """
     from scipy.spatial import cKDTree
 
@@ -117,6 +124,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     cells = []
     for k in range(len(sites)):
         corners, closed = _cut_cell(sites, k, ranked[k], far)
+        # Sites beyond the nearest ones could still cut the cell, so all sites are tried, in order of distance.
         if not closed and neighbour_count < len(sites):
             offsets = sites - sites[k]
             corners, _ = _cut_cell(sites, k, np.argsort(offsets[:, 0] ** 2 + offsets[:, 1] ** 2, kind="stable"), far)
@@ -127,15 +135,25 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 
 @jit()
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
-    """Return one cell's corners relative to site k, and whether no further site can reach it.
+    """Cut one Voronoi cell out of a square around its site, by the bisectors with other sites, the nearest first.
 
-    A corner is solved from the two lines that meet there, never interpolated along a long side, so it is
-    as exact as its own neighbourhood lets it be.
+    A corner is solved from the two lines that meet there, never interpolated along a long side, so that it does not
+    inherit the rounding errors of a distant end.
+
+    Args:
+        sites: (K, 2) positions.
+        k: Number of the cell's site.
+        ranked: (R,) sites in rising order of distance from site k, which may include k itself.
+        far: Half side of the square from which the cell is cut.
+
+    Returns:
+        (C, 2) the cell's corners relative to site k, counter-clockwise, and whether no further site can cut the cell.
     """
     capacity = len(ranked) + 4  # a cut adds one corner at most
     corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))  # side m leads from corner m along a x + b y = c
     fresh, lines = np.empty((capacity, 2)), np.empty((capacity, 3))
     excess = np.empty(capacity)
+    # The square's corners and the lines of its sides, counter-clockwise from the lower right one.
     for m in range(4):
         corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
         line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
@@ -149,6 +167,8 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         radius = 0.0
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
+        # The bisector is at half the distance of the sites. If no corner is that far from site k, it cuts nothing, and
+        # neither do those of the sites that follow, which are farther.
         if 0.5 * c >= radius * (1.0 + 1e-9):
             return corner[:count].copy(), True
         outside_count = 0
@@ -172,14 +192,18 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         if parallel:
             continue
         inside_count = count - outside_count
+        # The new cell: the corners that remain, from the one after `enter` on, then the two where the bisector meets
+        # the sides `leave` and `enter`.
         for m in range(inside_count + 2):
             index = (enter + 1 + m) % count if m < inside_count else (leave if m == inside_count else enter)
             p, q, r = line[index, 0], line[index, 1], line[index, 2]
             if m < inside_count:
                 fresh[m, 0], fresh[m, 1] = corner[index, 0], corner[index, 1]
             else:
+                # Cramer's rule for the two lines p x + q y = r and a x + b y = c.
                 turn = p * b - q * a
                 fresh[m, 0], fresh[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
+            # The side between the two new corners lies on the bisector.
             if m == inside_count:
                 p, q, r = a, b, c
             lines[m, 0], lines[m, 1], lines[m, 2] = p, q, r
@@ -192,16 +216,28 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
 def _tail_mass(
     px: float, py: float, qx: float, qy: float, cross: float, epsilon: float, rules: Any
 ) -> float:  # pragma: no cover - compiled
-    """(1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, r = distance to their line there."""
+    """Return the noise's mass beyond the side from p to q, for noise around the origin (see the module).
+
+    The mass is (1 / 2 pi) int (1 + eps r) exp(-eps r) over the directions from p to q, where r is the distance of the
+    line in each direction.
+
+    Args:
+        px, py, qx, qy: The ends of the side in km.
+        cross: Cross product of p and q, not 0; its sign is ignored.
+        epsilon: Epsilon per km.
+        rules: (3, 3, 16) quadrature rules of `_gauss_rules`.
+    """
     length = math.sqrt((qx - px) ** 2 + (qy - py) ** 2)
+    # Distance of the line from the origin; `nearest` is that of the side.
     h = abs(cross) / length
     lower = (px * (qx - px) + py * (qy - py)) / length  # places along the line, from its foot
-    upper = (qx * (qx - px) + qy * (qy - py)) / length  # not low + length, which rounds at a corner
+    upper = (qx * (qx - px) + qy * (qy - py)) / length  # not lower + length, which rounds at a corner
     gap = lower if lower > 0.0 else (-upper if upper < 0.0 else 0.0)
     nearest = math.sqrt(h * h + gap * gap)
     if epsilon * nearest >= 745.0:
         return 0.0
-    if length <= 0.7 * nearest and epsilon * length <= 8.0:  # short or far off: along the line itself
+    # Short or far off: the integral along the line itself is smooth enough for 8 or 12 points.
+    if length <= 0.7 * nearest and epsilon * length <= 8.0:
         order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1
         half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
         for t in range(int(rules[order, 0, 0])):
@@ -211,10 +247,12 @@ def _tail_mass(
             total += rules[order, 2, t] * (1.0 + r) * math.exp(-r) / square
         return total * half * h / (2.0 * math.pi)
     scale = epsilon * h
+    # Farther along the line the noise underflows to 0.
     reach = min(math.acosh(max(745.0 / scale, 1.0)), 40.0)
     lower, upper = max(math.asinh(lower / h), -reach), min(math.asinh(upper / h), reach)
     if upper <= lower:
         return 0.0
+    # Substituting sec t = cosh s turns the integral into that of (1 + eps h cosh s) exp(-eps h cosh s) / cosh s.
     panels = int(upper - lower) + 1
     half, total = 0.5 * (upper - lower) / panels, 0.0
     for panel in range(panels):
@@ -229,7 +267,18 @@ def _tail_mass(
 def _cell_masses(
     places: Any, sites: Any, corners: Any, start: Any, epsilon: float, rules: Any
 ) -> Any:  # pragma: no cover - compiled
-    """(N, K) mass of each cell as seen from each place."""
+    """Return the noise's mass over each cell, for noise around each place.
+
+    Args:
+        places: (N, 2) places in km.
+        sites: (K, 2) sites of the cells in km.
+        corners, start: The cells, as `voronoi_cells` returns them.
+        epsilon: Epsilon per km.
+        rules: (3, 3, 16) quadrature rules of `_gauss_rules`.
+
+    Returns:
+        (N, K) masses; rounding can make a mass slightly negative.
+    """
     result = np.zeros((len(places), len(sites)))
     for k in range(len(sites)):
         begin, end = start[k], start[k + 1]
@@ -241,7 +290,8 @@ def _cell_masses(
             may_be_inside = math.sqrt(x * x + y * y) <= radius * (1.0 + 1e-9)
             if may_be_inside:
                 for m in range(begin, end):
-                    if corners[m, 0] == x and corners[m, 1] == y:  # no direction leads to where one stands
+                    # At a corner the directions to it are undefined, so the place is moved by a rounding error.
+                    if corners[m, 0] == x and corners[m, 1] == y:
                         x *= 1.0 - 1e-13
                         y *= 1.0 - 1e-13
             turned, total = 0.0, 0.0
@@ -250,6 +300,8 @@ def _cell_masses(
                 qx, qy = corners[m, 0] - x, corners[m, 1] - y
                 cross = px * qy - py * qx
                 if cross != 0.0 and (qx != px or qy != py):
+                    # Corners run counter-clockwise, so a side is seen from inside of it if the cross product is
+                    # positive.
                     part = _tail_mass(px, py, qx, qy, cross, epsilon, rules)
                     total += part if cross > 0.0 else -part
                     if may_be_inside:
@@ -258,5 +310,6 @@ def _cell_masses(
                     total += 0.5
                     turned += math.pi
                 px, py = qx, qy
+            # The angles add up to 2 pi times the winding number of the cell around the place: 1 inside, 0 outside.
             result[i, k] = round(turned / (2.0 * math.pi)) - total
     return result

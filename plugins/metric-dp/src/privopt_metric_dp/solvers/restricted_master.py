@@ -1,4 +1,4 @@
-"""The restricted master of the Dantzig-Wolfe decomposition: rays of the cone, mixed into a mechanism."""
+"""The restricted master problem of column generation, which mixes rays of the privacy cone into a mechanism."""
 
 from __future__ import annotations
 
@@ -18,42 +18,56 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["Mixture"]
 
 RAYS_PER_RECORD: Final = 6
-"""Rays kept, in multiples of the records, when the worst are dropped."""
+"""Number of rays per record that are kept when the worst are dropped."""
 
 NEGLIGIBLE_VALUE: Final = 1e-13
-"""Rays whose value is less negative than this share of the largest cost are noise."""
+"""Rays whose value is less negative than this share of the largest cost are ignored as rounding errors."""
 
 MIN_ENTRY: Final = 1e-9
-"""HiGHS drops entries below it in silence: the LP is given none; the mechanism is mixed of the rays themselves."""
+"""HiGHS silently drops entries below this, so they are set to 0 in the LP. The mechanism is mixed from the rays as they
+are."""
 
 MAX_ROW_SUM_ERROR: Final = 1e-6
-"""A mixture whose rows miss one by more is none."""
+"""If a row sum of a mixture differs from one by more than this, the mixture is rejected."""
 
 
 class Mixture:
-    """The least-cost mixture of rays whose rows sum to one, warm from one solve to the next.
+    """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the basis of the last one.
 
-    A ray ``z`` costs ``min_k cost_k . z``: it serves the output that is cheapest for it.
+    A ray is a vector over the records that satisfies every privacy row, so it is a column of a mechanism up to scale. A
+    ray ``z`` serves the output that is cheapest for it, so it costs ``min_k cost_k . z``.
 
     Attributes:
-        instance: with one output for each orbit of outputs.
-        rays: (R, N), each with a largest entry of one.
-        solves: how often the mixture was solved.
+        instance: The instance with one output for each orbit of outputs.
+        symmetry: The symmetries; the LP has one row for each orbit of records.
+        rays: (R, N) rays, each with a largest entry of one.
+        serves: (R,) the output that each ray serves.
+        costs: (R,) the cost of each ray.
+        solves: Number of times that the LP was solved.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
+        """Create the LP over the given rays.
+
+        Args:
+            instance: The instance with one output for each orbit of outputs.
+            symmetry: The symmetries of the original instance.
+            rays: (R, N) positive rays; duplicates are dropped.
+        """
         self.instance, self.symmetry = instance, symmetry
         self.rays = np.zeros((0, instance.records))
         self.serves: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.costs: Floats = np.zeros(0)
         self.solves = 0
+        # The LP's costs are scaled to at most 1, to which the solver's absolute tolerances suit.
         self._scale = 1.0 / max(float(np.abs(instance.cost).max()), 1e-300)
+        # The bytes of all rays, rounded to nine digits, by which a ray is recognised that was added before.
         self._known: set[bytes] = set()
         self._session: Session | None = None
         self._add_unseen(rays)
 
     def _open_session(self) -> Session:
-        """Return the LP, made when it is first asked for: what needs no mixture does not pay for one."""
+        """Return the solver session of the LP, which is created on the first call."""
         if self._session is None:
             n, count = len(self.symmetry.size), len(self.rays)
             form = StandardForm(
@@ -65,12 +79,13 @@ class Mixture:
                 col_upper=np.full(count, np.inf),
                 integrality=np.zeros(count, dtype=np.uint8),
             )
+            # Strategy 4 is the primal simplex: the last basis remains primal feasible when columns are added.
             options = {"presolve": "off", "solver": "simplex", "simplex_strategy": 4}
             self._session = get("highs").session(form, options=options)
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Take the rays not seen before; they and their costs."""
+        """Store the rays that differ from all earlier ones when rounded to nine digits; return them and their costs."""
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
         for number, ray in enumerate(rays):
@@ -79,6 +94,7 @@ class Mixture:
                 self._known.add(key)
                 new_rows.append(number)
         rays = rays[new_rows]
+        # The cost of each ray for each output; a ray serves its cheapest output.
         table = rays @ self.instance.cost
         serves = table.argmin(axis=1)
         costs = table[np.arange(len(rays)), serves]
@@ -88,12 +104,12 @@ class Mixture:
         return rays, costs
 
     def _lp_entries(self, rays: Floats) -> Floats:
-        """Return what rays add to each row of the LP."""
+        """Return the coefficients of rays (R, N) in the O rows of the LP, (R, O), with tiny coefficients set to 0."""
         rows = self._orbit_means(rays)
         return np.where(rows < MIN_ENTRY, 0.0, rows)
 
     def _orbit_means(self, rays: Floats) -> Floats:
-        """Return what rays add to each row of the master: their means over the orbits of records."""
+        """Return the means of rays (R, N) over the orbits of records, (R, O), which the rows of the LP constrain."""
         if self.symmetry.order == 1:
             return rays
         means = np.zeros((len(rays), len(self.symmetry.size)))
@@ -101,7 +117,7 @@ class Mixture:
         return means / self.symmetry.size
 
     def add(self, rays: Floats) -> int:
-        """Add rays (R, N); how many were new."""
+        """Add rays (R, N) and return the number of new ones."""
         from scipy import sparse
 
         fresh, costs = self._add_unseen(rays)
@@ -111,20 +127,20 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays of a pricing, given as logarithms, whose values are below 0; how many were new."""
+        """Add the rays of a pricing, given as logarithms, whose values are below 0; return the number of new rays."""
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:
-        """Mix the rays.
+        """Solve the LP.
 
         Returns:
-            The mechanism (N, K) with rows scaled to one (None where rows are off), what it costs, and the prices (N,)
-            of the records.
+            The mechanism (N, K) with rows divided by their sums (None if the sums are too far from one), the cost of
+            the mixture, and the prices (N,) of the records.
 
         Raises:
-            OutOfTime: the limit came first.
-            SolverError: the LP was not solved.
+            OutOfTime: The time limit expired.
+            SolverError: The LP was not solved to optimality.
         """
         answer = self._open_session().solve()
         self.solves += 1
@@ -133,11 +149,13 @@ class Mixture:
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
             raise SolverError(f"the mixture of rays ended as {answer.outcome.value}")
         weights = np.maximum(answer.x, 0.0)
+        # A row of the LP is the mean over an orbit, so each of its records has an equal part of the row's dual.
         prices = (answer.duals / self._scale / self.symmetry.size)[self.symmetry.orbit]
         has_wrong_sums = np.abs(self._orbit_means(weights[None] @ self.rays) - 1.0).max() >= MAX_ROW_SUM_ERROR
         return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
     def _mix_mechanism(self, weights: Floats) -> Floats:
+        """Return the mechanism (N, K) that mixes the rays with weights (R,); its rows are divided by their sums."""
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]
@@ -145,14 +163,20 @@ class Mixture:
         return np.asarray(z / z.sum(axis=1, keepdims=True))
 
     def clean(self, prices: Floats) -> None:
-        """Drop the rays that price out worst once there are too many; those in the basis stay."""
+        """Drop the rays with the largest reduced costs if there are too many. Rays in the basis are never dropped.
+
+        Args:
+            prices: (N,) prices of the records, with which reduced costs are computed.
+        """
         limit = RAYS_PER_RECORD * self.instance.records
+        # Only at twice the limit, so that rays are dropped rarely and many at a time.
         if len(self.rays) <= 2 * limit:
             return
         reduced = self.costs - self.rays @ prices
         session = self._open_session()
         basis = session.basis
         if basis is not None:
+            # Status 1 is basic. Without a basic column the next solve would have no basis to start from.
             reduced[basis.columns == 1] = -np.inf
         gone = np.argsort(reduced)[limit:]
         session.delete_columns(gone)

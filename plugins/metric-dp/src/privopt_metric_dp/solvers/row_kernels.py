@@ -1,6 +1,6 @@
-"""The interior point's directions, step lengths and moves over the privacy rows, compiled: eight outputs at once.
+"""Compiled kernels for the interior point's directions, step lengths and moves over the privacy rows.
 
-Functions take all batches of a group (:class:`Arrays`), leave the interpreter lock,
+They treat eight outputs at once. Functions take all batches of a group (:class:`Arrays`), release the interpreter lock,
 and return sums and smallest ratios over the outputs that ``mask`` counts.
 """
 
@@ -20,23 +20,23 @@ _compiled = jit(error_model="numpy")
 
 
 class Arrays(NamedTuple):
-    """What kernels read and write of a group of outputs, in batches of eight.
+    """The arrays of a group of outputs that the kernels read and write, in batches of eight.
 
-    Of a batch every array is flat, vectors of eight doubles one after the other: a vector for each record (in the order
-    of elimination), two for each required pair, one for each entry of the factor. With ``a = exp(eps d / 2)`` rows
+    Each array of a batch is flat and consists of vectors of eight doubles: one vector for each record (in the order of
+    elimination), two for each required pair, or one for each entry of the factor. With ``a = exp(eps d / 2)``, rows
     ``2p`` and ``2p + 1`` of pair ``p`` between ``i`` and ``j`` are ``a z_j - z_i / a`` and ``a z_i - z_j / a``.
 
     Attributes:
-        ends: ``(P, 2)`` places of each pair's records.
+        ends: ``(P, 2)`` positions of each pair's records.
         root: ``(P,)`` ``exp(eps d / 2)``.
-        mask: ``(G, 8)`` ones of outputs, zeros of lanes that are left over: they repeat the last output.
-        cost, z: ``(G, 8 N)``.
+        mask: ``(G, 8)`` 1 for outputs, 0 for unused lanes, which repeat the last output.
+        cost, z: ``(G, 8 N)`` costs and mechanism.
         s, f: ``(G, 16 P)`` slacks ``A z`` and multipliers.
-        dz, df: the direction, likewise; ``ds`` is ``A dz``.
-        ez, ef: an extra direction, which is added with weights, primal and dual.
-        right: ``(G, 8 N)`` its right side.
+        dz, df: The direction of ``z`` and of ``f``. The direction of ``s`` is ``A dz``, and is not stored.
+        ez, ef: An extra direction of ``z`` and of ``f``, which is added with a primal and a dual weight.
+        right: ``(G, 8 N)`` the right-hand side of the extra direction.
         factor: ``(G, 8 E)`` entries of ``L``, where ``L D L'`` is ``H = A' diag(f / s) A`` of an output.
-        inverse, unit: ``(G, 8 N)`` ``1 / D``, and 1 by the root of each diagonal of ``H``.
+        inverse, unit: ``(G, 8 N)`` ``1 / D``, and the reciprocal square root of each diagonal entry of ``H``.
     """
 
     ends: Indices
@@ -58,9 +58,16 @@ class Arrays(NamedTuple):
 
 @_compiled
 def predict(a: Arrays) -> Floats:
-    """Set ``df = -f - (f / s) ds``.
+    """Set the affine scaling direction ``df = -f - (f / s) ds`` of the multipliers ``f``, given that of the mechanism.
 
-    Returns the smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
+    The formula follows from ``(f + df) (s + ds) = 0`` to first order, where ``s`` are the slacks of the privacy rows
+    and ``ds = A dz``.
+
+    Args:
+        a: The arrays; ``dz`` is read and ``df`` is set.
+
+    Returns:
+        The smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
     """
     pair_ends, root, s, f, dz, df = a.ends, a.root, a.s, a.f, a.dz, a.df
     zero = spread(0.0)
@@ -82,6 +89,7 @@ def predict(a: Arrays) -> Floats:
                 primal, dual = least(primal, ratio), least(dual, step / price)
                 fs, fds = fs + price * slack, fds + price * ds
                 dfs, dfds = dfs + step * slack, dfds + step * ds
+        # The mask leaves out lanes that repeat the last output. They change no minimum, so those need none.
         sums[2] += total(fs * counted)
         sums[3] += total(fds * counted)
         sums[4] += total(dfs * counted)
@@ -92,10 +100,17 @@ def predict(a: Arrays) -> Floats:
 
 @_compiled
 def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[float, float]) -> None:
-    """Add weights times the extra direction; then ``ef`` becomes the targets over ``s``, ``right`` ``A'`` of them.
+    """Add weights times the extra direction to the direction, and set the complementarity targets of the next one.
 
-    With steps ``trial_steps`` of zero the target is Mehrotra's; otherwise products at those steps are brought into a
-    tenth to ten times ``target`` (Gondzio).
+    The targets of the products ``f s`` (multiplier times slack of a privacy row), divided by ``s``, go into ``ef``, and
+    ``right`` becomes ``A' ef``. If ``trial_steps`` are (0, 0), the target is Mehrotra's, ``target - ds df``. Otherwise
+    products at those steps are brought to between a tenth and ten times ``target`` (Gondzio 1996).
+
+    Args:
+        a: The arrays; ``dz`` and ``df`` are changed, ``ef`` and ``right`` are set.
+        add: Primal and dual weight of the extra direction ``ez``, ``ef``.
+        target: Complementarity to aim at.
+        trial_steps: Primal and dual step.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, goal = spread(0.0), spread(target)
@@ -113,6 +128,7 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             for direction in range(2):
                 q = 2 * p + direction
+                # Row 2 p is a z_j - z_i / a, row 2 p + 1 is a z_i - z_j / a, for a = `grow`.
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
                 ds, step, slack = grow * load(x, numerator) - shrink * load(x, denominator), load(df[g], q), load(sg, q)
                 if add[1] != 0.0:
@@ -122,6 +138,8 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
                     miss = goal - ds * step
                 else:
                     product = (load(fg, q) + ad * step) * (slack + ap * ds)
+                    # Products above ten times the target are lowered by at most that much: a larger correction would
+                    # spoil the direction.
                     miss = greatest(least(greatest(product, lower), upper) - product, floor)
                 miss = miss / slack
                 store(ef[g], q, miss)
@@ -131,10 +149,17 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
 
 @_compiled
 def extend(a: Arrays, weights: Floats) -> Floats:
-    """Turn the targets in ``ef`` into the extra direction of the multipliers.
+    """Turn the targets in ``ef`` into the extra direction of the multipliers, ``ef - (f / s) A ez``.
 
-    Returns for each weight, primal and dual ``(2, W)``, the smallest ratio to the iterate of the direction plus
-    the weight times the extra one, at most 0.
+    Here ``f`` are the multipliers, ``s`` the slacks of the privacy rows, and ``ez`` is the mechanism's extra direction.
+
+    Args:
+        a: The arrays; ``ef`` is changed.
+        weights: (W,) weights of the extra direction to try.
+
+    Returns:
+        (2, W) for the primal and the dual side: for each weight w, the smallest ratio of (direction + w times the extra
+        direction) to the iterate, at most 0.
     """
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     ratios = np.zeros((2, len(weights)))
@@ -148,6 +173,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
             for direction in range(2):
                 q = 2 * p + direction
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
+                # From here on `slack` is 1 / s, and below `price` becomes 1 / f: a division serves all weights.
                 slack, price = ones / load(s[g], q), load(f[g], q)
                 ds, es = (
                     grow * load(x, numerator) - shrink * load(x, denominator),
@@ -167,7 +193,16 @@ def extend(a: Arrays, weights: Floats) -> Floats:
 
 @_compiled
 def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: Floats, new_f: Floats) -> None:
-    """Add weights times the extra direction and go: ``s`` in place, ``new_z`` and ``new_f`` may be ``z`` and ``f``."""
+    """Add weights times the extra direction to the direction, and take the step to the next iterate.
+
+    The slacks ``s`` are changed in place, even if ``new_z`` and ``new_f`` are other arrays than ``z`` and ``f``.
+
+    Args:
+        a: The arrays.
+        add: Primal and dual weight of the extra direction ``ez``, ``ef``; a weight of 0 omits it.
+        step: Primal and dual step length.
+        new_z, new_f: Arrays of the shapes of ``z`` and ``f`` into which the next mechanism and multipliers are written.
+    """
     pair_ends, root, z, s, f, dz, df, ez, ef = a.ends, a.root, a.z, a.s, a.f, a.dz, a.df, a.ez, a.ef
     wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(step[0]), spread(step[1])
     for g in range(len(s)):
@@ -191,7 +226,14 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
 
 @_compiled
 def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
-    """Return loss, sum of products ``f s``, sums of ``z`` over outputs ``(N,)``, least reduced cost ``(N,)``."""
+    """Compute the figures of the current iterate.
+
+    Args:
+        a: The arrays, which are only read: the mechanism ``z``, slacks ``s`` of the privacy rows and multipliers ``f``.
+
+    Returns:
+        The loss, the sum of ``f s``, the sums of ``z`` over outputs (N,), and each record's smallest reduced cost (N,).
+    """
     pair_ends, root, mask, cost, z, s, f = a.ends, a.root, a.mask, a.cost, a.z, a.s, a.f
     n = cost.shape[1] // 8
     reduced, min_reduced, sums = np.empty(n * 8), np.full(n, np.inf), np.zeros(n)
@@ -206,12 +248,14 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             forward, backward = load(f[g], 2 * p), load(f[g], 2 * p + 1)
             product = product + forward * load(s[g], 2 * p) + backward * load(s[g], 2 * p + 1)
+            # Reduced costs: the costs less A' f, where row 2 p is a z_j - z_i / a and row 2 p + 1 is a z_i - z_j / a.
             store(reduced, j, load(reduced, j) - grow * forward + shrink * backward)
             store(reduced, i, load(reduced, i) - grow * backward + shrink * forward)
         for k in range(n):
             mass = load(z[g], k) * counted
             sums[k] += total(mass)
             loss += total(mass * load(cost[g], k))
+            # Without the mask: unused lanes repeat the last output, so they do not change a minimum.
             min_reduced[k] = min(min_reduced[k], lowest(load(reduced, k)))
         products += total(product * counted)
     return loss, products, sums, min_reduced
@@ -219,7 +263,16 @@ def measure(a: Arrays) -> tuple[float, float, Floats, Floats]:
 
 @_compiled
 def advance(a: Arrays, step: float) -> float:
-    """Go ``step`` along ``dz`` in the mechanism alone; a step of 0 looks only. Returns the smallest ``ds / s``."""
+    """Add ``step`` times ``dz`` to the mechanism and its slacks, and leave the multipliers unchanged.
+
+    Args:
+        a: The arrays.
+        step: Step length; 0 changes nothing.
+
+    Returns:
+        The smallest ratio ``r = ds / s`` before the step, at most 0. Steps of at most ``-1 / r`` keep slacks
+        non-negative.
+    """
     pair_ends, root, z, s, dz = a.ends, a.root, a.z, a.s, a.dz
     min_ratio, steps = spread(0.0), spread(step)
     for g in range(len(s)):

@@ -1,33 +1,144 @@
-"""The solver interface for the optimal mechanism's program, and the connected component that a solver is given."""
+"""The interface of the optimal mechanism's solvers, and the connected part of an instance on which a solver works."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from attrs import evolve
+import numpy as np
+from attrs import evolve, frozen
+from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Floats, Indices, Ints
+from privopt.execution.clock import check
+from privopt.numbers.graphs import neighbours
 from privopt.search.offers import Offers
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.elimination import Elimination, eliminate
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.path_graph import Graph, make_graph
 from privopt_metric_dp.solvers.symmetry import Symmetry, find_symmetry
+from privopt_metric_dp.space.pairs import has_implied_pairs
 
-__all__ = ["Part", "PartOffers", "Solver"]
+__all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_paths"]
+
+
+EXPONENT_SHRINKAGE = 1e-11
+"""Largest random share by which a log-ratio is shrunk, so that paths of equal length do not tie."""
+TRIANGLE_TOLERANCE = 1e-9
+"""If a path is shorter than the pair by more than this share, the difference is not a rounding error."""
+
+
+@frozen(kw_only=True, eq=False)
+class Graph:
+    """The graph of required pairs, in CSR form: two entries for each pair, one for each direction.
+
+    The log-ratio of a pair is ``epsilon * distance``: the largest allowed log of the ratio of its two probabilities.
+
+    Attributes:
+        start: (N + 1,) start of each record's entries.
+        other: (2 P,) the neighbour of each entry, sorted for each record.
+        length: (2 P,) log-ratio of each entry, shrunk for solving.
+        pair: (2 P,) the required pair of each entry.
+        direct: Whether there are more than 1,000 records, every two are a pair, and no sampled path over a third record
+            is shorter. The pairs are then used as shortest paths, which saves a search of N^3 steps.
+    """
+
+    start: NDArray[np.int64]
+    other: Indices
+    length: Floats
+    pair: NDArray[np.int64]
+    direct: bool = False
+
+    @property
+    def records(self) -> int:
+        """Number of records."""
+        return len(self.start) - 1
+
+
+def make_graph(instance: Instance, *, shrink: float = EXPONENT_SHRINKAGE) -> Graph:
+    """Build the graph of an instance, with log-ratios that are shrunk at random so that no two paths are equally long.
+
+    Args:
+        instance: The problem, with N records and P pairs.
+        shrink: Largest share by which a log-ratio is shrunk; 0 for the true log-ratios.
+    """
+    start, targets, pair = neighbours(instance.records, instance.pairs)
+    check()
+    # The seed is fixed so that runs repeat. Shrunk rows are stricter, so rays of this graph satisfy the true rows.
+    shrinkage = np.random.default_rng(0).uniform(0, shrink, len(instance.pairs))
+    return Graph(
+        start=start,
+        other=targets.astype(np.int32),
+        length=instance.lengths[pair] * (1 - shrinkage[pair]),
+        pair=pair,
+        # With a negative slack, paths only count if they are shorter by more than rounding errors. With `rare` = 0, not
+        # even a few such paths are accepted.
+        direct=not has_implied_pairs(instance.pairs, instance.distances, slack=-TRIANGLE_TOLERANCE, rare=0.0),
+    )
+
+
+def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) -> tuple[Floats, Indices, Indices]:
+    """Compute the shortest paths from some records to all records.
+
+    Args:
+        graph: The graph.
+        sources: (S,) the records from which paths start.
+        trees: Whether to return the trees of the paths.
+
+    Returns:
+        (S, N) log-ratios along the paths and, with ``trees``, (S, N) the parent of each record and (S, N) the CSR entry
+        from the parent to the record. Parent and entry are -1 at the source. Without ``trees`` these two arrays are
+        empty.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import dijkstra
+
+    # The graph has both directions of each pair as entries, so a directed search suffices.
+    n = graph.records
+    if graph.direct:
+        return _direct_paths(graph, sources, trees)
+    matrix = csr_array((graph.length, graph.other, graph.start), shape=(n, n))
+    none = np.zeros((0, 0), dtype=np.int32)
+    if not trees:
+        return dijkstra(matrix, directed=True, indices=sources), none, none
+    lengths, parent = dijkstra(matrix, directed=True, indices=sources, return_predecessors=True)
+    # SciPy marks the source, which has no parent, with -9999.
+    parent = np.maximum(parent, -1)
+    # Neighbours are sorted for each record, so these keys rise, and a binary search finds the entry of an edge.
+    number = np.repeat(np.arange(n), np.diff(graph.start)) * n + graph.other
+    entry = np.searchsorted(number, parent.astype(np.int64) * n + np.arange(n)).astype(np.int32)
+    entry[parent < 0] = -1
+    return lengths, parent, entry
+
+
+def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
+    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which the path to a record is its pair."""
+    n, shape = graph.records, (len(sources), graph.records)
+    is_other = np.arange(n)[None] != np.asarray(sources)[:, None]
+    lengths = np.zeros(shape)
+    entry = np.full(shape, -1, dtype=np.int32)
+    # Each record has all others as neighbours, in order.
+    entry[is_other] = (graph.start[sources][:, None] + np.arange(n - 1)).ravel()
+    lengths[is_other] = graph.length[entry[is_other]]
+    if not trees:
+        none = np.zeros((0, 0), dtype=np.int32)
+        return lengths, none, none
+    parent = np.where(is_other, np.asarray(sources, dtype=np.int32)[:, None], np.int32(-1))
+    return lengths, parent, entry
+
 
 PartOffers = Offers[Floats, Multipliers]
-"""Where a solver offers mechanisms (N, K) of its part, and multipliers of its pairs."""
+"""The offers of a part: mechanisms (N, K) of its records and outputs, and multipliers of its pairs."""
 
 
 class Part:
-    """A connected instance: no implied pair, no two records at distance 0, no output that is the cheapest for all.
+    """A connected instance without implied pairs and without two records at distance 0.
 
-    What several solvers need of it is made once, when it is first asked for.
+    Results that several solvers need are computed once, on first access.
 
     Attributes:
-        starred: whether the star is a mechanism here; False before its solver has made one.
+        instance: The instance.
+        starred: Whether the star is a mechanism here; False until :class:`StarSolver` has run.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -36,7 +147,7 @@ class Part:
 
     @cached_property
     def symmetry(self) -> Symmetry:
-        """Its symmetries; the trivial group where there are none."""
+        """The symmetries of the instance; the trivial group if there are none."""
         return find_symmetry(self.instance)
 
     @cached_property
@@ -50,29 +161,31 @@ class Part:
         return eliminate(self.instance)
 
     def with_outputs(self, outputs: Ints) -> Part:
-        """Return the part with some of its outputs alone, which shares what depends on its pairs."""
+        """Return the part with only some of its outputs. It shares the results that do not depend on the outputs."""
         part = Part(evolve(self.instance, cost=self.instance.cost[:, outputs]))
+        # Cached properties lie in `__dict__`. Symmetries are not shared, because they depend on the costs of the
+        # outputs.
         part.__dict__.update({name: self.__dict__[name] for name in ("graph", "elimination") if name in self.__dict__})
         return part
 
 
 @runtime_checkable
 class Solver(Protocol):
-    """One method. It knows neither limits nor what is kept of memory, and may look at the clock.
+    """One method of solving a part. The caller enforces the limits on time and memory; the solver may read the clock.
 
     Attributes:
-        name: under which it offers, and which the path of an answer states.
+        name: Name of the method in offers and in the path of an answer.
     """
 
     name: str
 
     def peak_bytes(self, part: Part) -> float:
-        """Return the greatest memory that it takes beyond the part itself, its own kept copies included."""
+        """Estimate the peak memory in bytes beyond the part itself, including stored offers."""
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer mechanisms and bounds until the gap is reached, or it cannot go on.
+        """Offer mechanisms and bounds until the gap is reached, or until no further progress is possible.
 
         Raises:
-            SolverError: it does not apply, or its numbers broke down; the next method has its turn.
-            OutOfTime: the time was over; earlier offers are kept.
+            SolverError: The method does not apply, or broke down numerically. The next method is tried.
+            OutOfTime: The time limit has expired; earlier offers remain valid.
         """

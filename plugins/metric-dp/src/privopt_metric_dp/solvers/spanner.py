@@ -1,16 +1,19 @@
-"""Solve problems with all pairs required through a spanner: few pairs that nearly imply the others.
+"""Solve problems that require all pairs through a spanner: a few pairs that nearly imply the others.
 
-If every pair of records is required and hardly any is implied by others, the number of rows dominates the cost: 19,900
-pairs of 200 points, 124,750 of 500. A spanner of stretch ``1 + s`` has a path of length at most ``(1 + s) d`` for each
-pair at distance ``d``. Its program is a relaxation: bounds on its optimum, and its multipliers with zeros for the
-omitted pairs, are valid for every mechanism that satisfies all pairs. Its own solution satisfies the omitted pairs only
-up to the stretch; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs. Both
-lose little. On 100 points of a square at epsilon times spacing .5 the gap between the two is .7, .25, .12 and .03 % at
-stretches of 1.1, 1.03, 1.01 and 1.003. The spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by
-the stretch keeps all pairs too, and costs 6 % at 1.1.)
+If every pair of records is required and few pairs are implied by others, the number of rows dominates the cost: 200
+points have 19,900 pairs, 500 points 124,750. A spanner of stretch ``1 + s`` has a path of length at most ``(1 + s) d``
+for each pair at distance ``d``. The program over its pairs is a relaxation. So lower bounds on its optimum, and its
+multipliers with zeros for the omitted pairs, are valid for every mechanism that satisfies all pairs. The relaxation's
+solution satisfies the omitted pairs only up to the stretch; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns
+it into a mechanism for all pairs.
 
-Where there is a limit, spanners come from coarse to fine. 400 such points took 2, 5, 29 and 55 processor seconds at
-1.3, 1.1, 1.03 and 1.01, to gaps of 6.2, 1.8, .43 and .21 %; all their pairs take 2 to 4 a step.
+The relaxation and the repair lose little. On 100 points of a square at epsilon times spacing .5, the gap between bound
+and repaired loss is .7, .25, .12 and .03 % at stretches of 1.1, 1.03, 1.01 and 1.003. These spanners have 13, 22, 34
+and 47 % of the pairs. (Shortening all lengths by the stretch also satisfies all pairs, but costs 6 % at 1.1.)
+
+Under a time limit, spanners are tried from coarse to fine. For 400 such points, stretches of 1.3, 1.1, 1.03 and 1.01
+took 2, 5, 29 and 55 processor seconds and reached gaps of 6.2, 1.8, .43 and .21 %; with all pairs a single step takes 2
+to 4 seconds.
 """
 
 from __future__ import annotations
@@ -33,57 +36,76 @@ from privopt_metric_dp.space.pairs import reduce_pairs
 __all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""Stretches above 1 of the spanners that come first where there is a limit."""
+"""Stretches minus 1 of the spanners that come first under a time limit."""
 TIME_FACTOR: Final = 4.0
-"""The next one takes about so many times as long."""
+"""Factor by which the next finer spanner takes longer, approximately."""
 SHARES: Final = (1.0, 0.25)
-"""Stretches above 1 that are tried, in multiples of the one that the gap asked for allows."""
+"""Stretches minus 1 that are tried, in multiples of the one that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
-"""A program is solved to this share of the gap that its spanner is expected to come to."""
+"""A program is solved to this share of the gap that its spanner is expected to reach."""
 MAX_SPANNER_SHARE: Final = 0.6
 """A spanner with more than this share of the pairs is not worth its own program."""
 
 
 def _stretch_of_gap(gap: float) -> float:
-    """Return the stretch above 1 that costs about half of a gap, from 200 and 300 scattered points at 1e-4 to 1e-2."""
+    """Return the stretch minus 1 that costs about half of a gap.
+
+    The formula was fitted to measurements with 200 and 300 points and gaps from 1e-4 to 1e-2.
+    """
     return 1.6 * math.pow(gap, 0.75)
 
 
 def _gap_of_stretch(slack: float) -> float:
-    """Return the gap that a stretch above 1 suits: the inverse of `_allowed`."""
+    """Return the gap for which a stretch minus 1 is suitable: the inverse of `_stretch_of_gap`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
-    """Return the instance over the pairs of a spanner of stretch ``1 + slack``, and which pairs those are, ``(P,)``.
+    """Return the instance over a few pairs that imply all others up to a stretch, and a mask (P,) of these pairs.
+
+    Args:
+        instance: The problem, with P pairs.
+        slack: Stretch minus 1: each dropped pair at distance d has a path of at most ``(1 + slack) d`` over the others.
 
     Raises:
-        OutOfTime: the end came first.
+        OutOfTime: The time limit expired.
     """
     is_kept = reduce_pairs(instance.pairs, instance.distances, slack=slack)
     return evolve(instance, pairs=instance.pairs[is_kept], distances=instance.distances[is_kept]), is_kept
 
 
 class FewPairs:
-    """Spanners of all pairs, finer until the gap is reached, each by another solver.
+    """Solves the program over finer and finer spanners of the required pairs, until the gap is reached.
 
-    Worth it where most pairs of records are required and few imply the others.
+    Another solver solves the program of each spanner. Spanners pay if most pairs of records are required and a few of
+    them nearly imply the others.
     """
 
     name = "spanner"
 
     def __init__(self, inner: Solver) -> None:
+        """Create the solver.
+
+        Args:
+            inner: Solver of each spanner's program.
+        """
         self.inner = inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Return what its coarsest spanner is sure to take: about three pairs a record."""
+        """Estimate the peak memory in bytes of the coarsest spanner, which has about three pairs per record."""
         instance, pair_count = part.instance, 3 * part.instance.records
+        # Which pairs are taken does not matter for the estimate, only their number.
         small = evolve(instance, pairs=instance.pairs[:pair_count], distances=instance.distances[:pair_count])
         return self.inner.peak_bytes(Part(small)) if pair_count < len(instance.pairs) else self.inner.peak_bytes(part)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """See :class:`privopt_metric_dp.solvers.solver.Solver`; what is missing in the end is left to all pairs."""
+        """Solve spanners from coarse to fine until the gap is reached, or until a finer one would not finish in time.
+
+        If the gap is missed, the method returns without an error, and the ladder goes on to the program of all pairs.
+        """
         instance = part.instance
+        # The stretch that suits the requested gap, and a finer one if that misses the gap. Without a time limit coarser
+        # ones would only cost time; under a limit they come first, so that there is a result early.
         slacks = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(offers.gap)) < COARSE[0]]
         if clock().left < math.inf:
             slacks = [*(coarse for coarse in COARSE if coarse > max(slacks, default=0.0)), *slacks]
@@ -93,14 +115,23 @@ class FewPairs:
             if is_kept.mean() > MAX_SPANNER_SHARE:
                 return
             self._solve_spanner(instance, Part(small), np.flatnonzero(is_kept), slack, offers)
-            if offers.reached or TIME_FACTOR * (time.perf_counter() - began) > clock().left:
+            if offers.has_reached_gap or TIME_FACTOR * (time.perf_counter() - began) > clock().left:
                 return
 
     def _solve_spanner(self, instance: Instance, small: Part, rows: Ints, slack: float, offers: PartOffers) -> None:
-        """Solve one spanner's program and offer its result over all pairs."""
+        """Solve one spanner's program and offer its result over all pairs.
+
+        Args:
+            instance: The problem over all pairs.
+            small: The same problem over the pairs of the spanner.
+            rows: Numbers of the spanner's pairs in ``instance``.
+            slack: Stretch minus 1 of the spanner.
+            offers: Receives repaired mechanisms and bounds over all pairs.
+        """
         name = f"{self.name} {slack:.2g}"
 
         def repair_matrix(z: Floats) -> Floats:
+            """Return a mechanism for all pairs, repaired from one that satisfies only the spanner's pairs."""
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
         inner: PartOffers = offers.through(name, repair_matrix, lambda multipliers: multipliers.among(rows), firm=False)
@@ -108,5 +139,7 @@ class FewPairs:
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=len(instance.pairs))
         if inner.best.candidate is not None:
+            # The offers of the view are not firm, since the value of a relaxation rises in the repair. This one is of
+            # the repaired matrix, at its own loss.
             z = repair_matrix(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))

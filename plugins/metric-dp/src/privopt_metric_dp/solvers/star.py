@@ -1,10 +1,10 @@
-"""The star mechanism: columns are scaled shortest-path kernels, in closed form.
+"""The star mechanism: its columns are scaled shortest-path kernels, in closed form.
 
-``Z = W diag(x)``, ``W_is = exp(-eps D_is)``, ``W x = 1``. Its columns are extreme rays of the cone and
-its weights depend on the geometry alone. Column ``s`` serves the output that is cheapest for it; with
-``b_s = min_k (W' cost)_sk`` the prices are ``y = W^-T b``. It is a mechanism when ``x >= 0``, and the
-optimal one when pricing at ``y`` finds no ray of negative value; where every column of ``cost - y``
-has at most one negative entry the shortest-path tree proves that without a pivot.
+``Z = W diag(x)`` with ``W_is = exp(-eps D_is)`` and ``W x = 1``. The columns are extreme rays of the privacy cone, and
+the weights ``x`` depend on the geometry alone. Column ``s`` serves the output that is cheapest for it. With
+``b_s = min_k (W' cost)_sk`` the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal one if
+pricing at ``y`` finds no ray of negative value. If every column of ``cost - y`` has at most one negative entry, the
+shortest-path tree proves this without a pivot.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import SolverError
 from privopt.execution.clock import check, clock
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.search.offers import Later
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.solvers.instance import Instance, dual_bound
-from privopt_metric_dp.solvers.path_graph import Graph, make_graph, shortest_paths
-from privopt_metric_dp.solvers.solver import Part, PartOffers
+from privopt_metric_dp.solvers.solver import Graph, Part, PartOffers, make_graph, shortest_paths
 from privopt_metric_dp.solvers.symmetry import Symmetry
 from privopt_metric_dp.solvers.tree_pricing import PricingResult, Trees, price_all, tree_multipliers
 
@@ -45,25 +44,26 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""Limits on the pivots of an output's pricing: first a few, which mostly prove the gap (500 cells with 100 outputs: .2
-s, with all pivots 28 s), then enough for the optimum."""
+"""Limits on the pivots of an output's pricing: first a few, which usually prove the gap (500 cells with 100 outputs: .2
+s instead of 28 s with all pivots), then enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
-"""Shares of the mean costs that are used as prices of the first bounds, in order, until a bound gets worse."""
+"""Shares of the way from a record's smallest to its mean cost, which give the prices of the first bounds. They are
+tried in order, until a bound gets worse."""
 MAX_LOG_RATIO = 230.0
-"""Log-ratios are capped at this: min(D, r) still satisfies all ratios, and no product leaves the range of doubles."""
+"""Cap r on log-ratios. Lengths min(D, r) still satisfy all ratios, and no product overflows."""
 
 
 @frozen(kw_only=True, eq=False)
 class Star:
-    """Kernel, weights, served outputs and prices of the star mechanism of a connected instance.
+    """The star of a connected instance: its kernel, weights, served outputs and prices.
 
     Attributes:
-        kernel: ``(N, N)`` the transpose of W: row s is column s of W. It is symmetric up to the random shrinking of the
-            graph, and every row is inside the cone.
-        weights: ``(N,)`` the solution x of ``W x = 1``. With a negative entry the star is not a mechanism.
+        kernel: ``(N, N)`` the transpose of W: row s is column s of W. The kernel is symmetric up to the random
+            shrinking of the graph's log-ratios, and every row is inside the privacy cone.
+        weights: ``(N,)`` the solution x of ``W x = 1``. If an entry is negative, the star is not a mechanism.
         serves: ``(N,)`` output that column s serves.
-        prices: ``(N,)`` the dual candidate y.
-        anchors: ``(R,)`` record whose column has the smallest reduced cost for each representative output.
+        prices: ``(N,)`` the candidate y for the dual prices of the records.
+        anchors: ``(R,)`` for each representative output, the record whose column has the smallest reduced cost.
     """
 
     kernel: Floats
@@ -78,9 +78,14 @@ class Star:
         return bool(self.weights.min() >= 0)
 
     def mechanism(self, outputs: int) -> Floats:
-        """Return the matrix ``(N, K)``."""
+        """Return the matrix ``(N, K)`` of the star: each column times its weight, added to the output that it serves.
+
+        Args:
+            outputs: K, the number of outputs.
+        """
         z = np.zeros((len(self.weights), outputs))
         if len(np.unique(self.serves)) == len(self.serves):
+            # If no output is served twice, all columns can be assigned at once.
             z[:, self.serves] = self.kernel.T * self.weights
         else:
             for s, k in enumerate(self.serves):
@@ -89,10 +94,19 @@ class Star:
 
 
 def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
-    """Return the kernel, whose rows ``exp(-eps D(s, .))`` are rays of the cone; one row per orbit is computed."""
+    """Return the star's kernel (N, N), whose rows ``exp(-eps D(s, .))`` are rays of the privacy cone.
+
+    The lengths D are those of shortest paths. Only one row of each orbit of records is computed; symmetries give the
+    others.
+
+    Args:
+        graph: The graph of required pairs.
+        symmetry: The symmetries of the instance.
+    """
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(start: int, stop: int) -> Floats:
+        """Compute the kernel's rows of the records ``rows[start:stop]``, one for each orbit."""
         length = shortest_paths(graph, rows[start:stop])[0]
         return np.asarray(np.exp(-np.minimum(length, MAX_LOG_RATIO)))
 
@@ -100,13 +114,22 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
     if symmetry.order == 1:
         return orbit_rows
     kernel = np.empty((graph.records, graph.records))
+    # A symmetry g preserves distances, D(g s, g t) = D(s, t), so it permutes the kernel's entries.
     for image in symmetry.records:
         kernel[np.ix_(image[rows], image)] = orbit_rows
     return kernel
 
 
 def gradients(kernel: Floats, right: Floats) -> Floats | None:
-    """Solve by at most 60 conjugate gradient steps, to 1e-12 of the right side; return None if they do not suffice."""
+    """Solve ``kernel x = right`` by conjugate gradients, to a residual of 1e-12 relative to the right-hand side.
+
+    Args:
+        kernel: (N, N) matrix, symmetric up to the random shrinking of log-ratios.
+        right: (N,) right-hand side.
+
+    Returns:
+        (N,) the solution; None if 60 steps are not enough.
+    """
     from scipy.sparse.linalg import cg
 
     x, failed = cg(kernel, right, rtol=1e-12, atol=0.0, maxiter=60)
@@ -114,12 +137,14 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves with the kernel: by conjugate gradients if they converge fast, else by factors."""
+    """Return a function that solves ``kernel x = right``, iteratively if that converges fast, else by factorisation."""
     from scipy.linalg import lu_factor, lu_solve
 
+    # Where conjugate gradients converge, a few products with the kernel take less than its factorisation.
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
         def solve_iteratively(right: Floats) -> Floats:
+            """Solve by conjugate gradients, or directly if these do not converge."""
             answer = gradients(kernel, right)
             return np.asarray(np.linalg.solve(kernel, right)) if answer is None else answer
 
@@ -131,10 +156,15 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
 
 
 def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
-    """Build the star of a connected instance.
+    """Build the star of a connected instance: its kernel, weights, served outputs and prices.
+
+    Args:
+        instance: The problem.
+        symmetry: Its symmetries.
+        graph: Its graph of required pairs.
 
     Raises:
-        OutOfTime: The time limit has come.
+        OutOfTime: The time limit has expired.
         SolverError: The kernel is singular, which is possible for graph metrics.
     """
     kernel = kernel_of(graph, symmetry)
@@ -143,6 +173,8 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
     ones = np.ones(instance.records)
     with np.errstate(all="ignore"):
         weights = solve(ones)
+        # `solve` takes the kernel for W, its transpose: they differ by the random shrinking of log-ratios. Refinement
+        # uses the exact residual, and so removes that difference as well as rounding.
         for _ in range(3):  # iterative refinement
             check()
             residual = ones - weights @ kernel
@@ -152,23 +184,39 @@ def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
         if not (np.abs(ones - weights @ kernel).max() < 1e-11):
             raise SolverError("its kernel is singular")
         best, serves, anchors = _assign_outputs(instance, symmetry, kernel)
+        # y = W^-T b, and the kernel is W'. Conjugate gradients take it for symmetric, which it is up to the random
+        # shrinking of log-ratios by at most 1e-11, with which equal paths do not tie. So one refinement follows.
         prices = solve(best)
         prices = prices + solve(best - kernel @ prices)
     return Star(kernel=kernel, weights=weights, serves=serves, prices=prices, anchors=anchors)
 
 
 def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> tuple[Floats, Ints, Ints]:
-    """Return the cheapest cost and output of each column, and the anchors; one column per orbit is computed."""
+    """Return the smallest cost and the cheapest output of each column of the star, and each output's best column.
+
+    Only one column of each orbit of records is computed.
+
+    Args:
+        instance: The problem.
+        symmetry: Its symmetries.
+        kernel: (N, N) the star's kernel, whose row s is column s of the star.
+
+    Returns:
+        (N,) smallest cost of each column over the outputs, (N,) the output that attains it, and (R,) the anchors: for
+        each representative output the record whose column has the smallest reduced cost.
+    """
     rows = np.unique(symmetry.records.min(axis=0))
     number = np.arange(instance.outputs)
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
+    # A block of columns times all outputs takes up to 320 MB.
     step = max(1, 40_000_000 // instance.outputs)
     for a in range(0, len(rows), step):
         check()
         block = rows[a : a + step]
         part = kernel[block] @ instance.cost
         serves[block], best[block] = part.argmin(axis=1), part.min(axis=1)
+        # Reduced costs: at the star's prices a column costs nothing for the output that it serves.
         part -= best[block, None]
         min_rows = part.argmin(axis=0)
         value = part[min_rows, number]
@@ -177,6 +225,9 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
         best[records[rows]] = best[rows]
         serves[records[rows]] = outputs[serves[rows]]
+    # Only one column of each orbit was tried. For an output k = g(r) the best of these, moved by the inverse of g, is a
+    # column for the representative r at the same value. The best over an orbit's outputs is thus the best of all
+    # columns.
     orbit_number, member = symmetry.origin()
     order = np.lexsort((min_values, orbit_number))
     best_members = order[np.unique(orbit_number[order], return_index=True)[1]]
@@ -186,32 +237,58 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
 
 
 def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
-    """Return shortest-path trees, one for each output, rooted at its anchor."""
+    """Return shortest-path trees, one for each representative output, rooted at the output's anchor.
+
+    Args:
+        graph: The graph of required pairs.
+        anchors: (R,) root of each output's tree.
+    """
     parts = in_threads(lambda a, b: shortest_paths(graph, anchors[a:b], trees=True)[1:], len(anchors))
     parent = np.concatenate([part[0] for part in parts])
     entry = np.concatenate([part[1] for part in parts])
+    # Every record is below its parent: an entry of the kernel falls along each path.
     return Trees(parent=parent, entry=entry, side=np.full(parent.shape, -1, dtype=np.int8))
 
 
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
-    """Return multipliers from the trees as they are, or priced again at the true log-ratios, whichever prove more.
+    """Return multipliers from the trees, either unchanged or priced again at the true log-ratios.
 
-    A tree whose accumulated reduced costs have the right signs is a proof whether or not its ray is feasible. So ties
-    do no harm, nor do outputs that were not priced within half of the remaining time. Without ``pivots`` the trees are
-    used unchanged, which takes moments.
+    Each output uses the tree that proves more. A tree whose accumulated reduced costs have the right signs is a proof
+    even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does not reach within
+    half of the remaining time.
+
+    Args:
+        instance: The problem with all outputs.
+        symmetry: Its symmetries; trees and prices are those of representative outputs.
+        y: (N,) prices.
+        trees: One tree for each representative output.
+        pivots: Whether to price again. If False, the trees are used unchanged, which is much faster.
     """
-    reduced_instance, exact, candidates = symmetry.reduced(instance), make_graph(instance, shrink=0.0), [trees]
+    reduced_instance, exact, candidates = (
+        symmetry.keep_representatives(instance),
+        make_graph(instance, shrink=0.0),
+        [trees],
+    )
     if pivots:
+        # The trees are tried unchanged too, because pricing may end before it reaches every output.
         candidates.append(trees.copy())
-        with clock().share(0.5):
+        # If this half of the remaining time ends first, the scope ends the pricing only, and the trees as they are
+        # remain.
+        with clock().limit_to_share(0.5):
             price_all(exact, reduced_instance, y, candidates[1], max_pivots=4 * instance.records)
     return symmetry.lift_multipliers(instance, tree_multipliers(reduced_instance, exact, y, candidates))
 
 
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
-    """Return the Lagrangian bound: since rows sum to one, each price falls by its largest deficit over the outputs.
+    """Return the Lagrangian bound of prices: since rows sum to one, it is the sum of valid prices.
 
-    A relative 1e-12 is subtracted for rounding errors.
+    Prices become valid if each is reduced by its largest deficit over the outputs. A relative 1e-12 is subtracted for
+    rounding errors.
+
+    Args:
+        symmetry: The symmetries; all prices of an orbit are reduced by the same amount.
+        y: (N,) prices.
+        priced: The result of pricing at ``y``.
     """
     max_deficits = np.zeros(len(symmetry.size))
     np.maximum.at(max_deficits, symmetry.orbit, priced.deficit)
@@ -219,38 +296,42 @@ def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> floa
 
 
 def quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer bounds of shortest-path trees without pivots, with shares of each record's mean cost as prices.
+    """Offer bounds from shortest-path trees without pivots, at prices between each record's smallest and mean cost.
 
-    No system is solved, and the first bound takes moments, so there is a bound even if no method finishes in time.
+    No system is solved, and the first bound takes little time, so there is a bound even if no method finishes in time.
 
     Raises:
-        OutOfTime: The time limit came first; earlier offers remain.
+        OutOfTime: The time limit expired; earlier offers remain valid.
     """
     instance, symmetry, best_bound = part.instance, part.symmetry, -math.inf
-    reduced_instance, min_costs = symmetry.reduced(instance), instance.cost.min(axis=1)
+    reduced_instance, min_costs = symmetry.keep_representatives(instance), instance.cost.min(axis=1)
     mean = instance.cost.mean(axis=1) - min_costs
     for price_share in QUICK_SHARES:
         y = min_costs + price_share * mean
         trees = star_trees(part.graph, (reduced_instance.cost - y[:, None]).argmin(axis=0))
         bound = anchored_bound(symmetry, y, price_all(part.graph, reduced_instance, y, trees, max_pivots=0))
+        # As a rule the bound rises with the share and then falls, so the first that is worse ends the search.
         if bound < best_bound:
             return
+        # No copy: nothing changes these trees once they are offered.
         offers.offer("trees", bound=bound, proof=Later(partial(proof, pivots=False), instance, symmetry, y, trees))
         best_bound = bound
 
 
 class StarSolver:
-    """The star mechanism, whose gap pricing proves."""
+    """Offers the star mechanism, a closed form that exists for some instances, and proves its gap by pricing."""
 
     name = "star"
 
     def peak_bytes(self, part: Part) -> float:
-        """Return about how much memory the star and its proof take."""
+        """Estimate the peak memory in bytes of the star and its proof."""
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def solve(self, part: Part, offers: PartOffers) -> None:
-        """Offer the star if it is a mechanism, and in any case the bound that its prices prove.
+        """Offer the star if it is a mechanism, and a bound that its prices prove.
+
+        If the star is not a mechanism, a bound is offered only under a time limit.
 
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
@@ -262,15 +343,18 @@ class StarSolver:
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
+        # Under a limit, first a bound that takes moments: the pricing below may not end in time.
         if clock().left < math.inf:
             multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
         if not star.feasible:
+            # The bound that was offered under a limit remains, whatever method follows.
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
         for pivot_limit in PIVOTS:
-            priced = price_all(part.graph, symmetry.reduced(instance), y, trees, max_pivots=pivot_limit)
+            priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
             offers.note("", pivots=priced.pivots, least_weight=float(star.weights.min()), symmetries=symmetry.order)
             bound = anchored_bound(symmetry, y, priced)
+            # A copy, because the next round of pivots changes the trees in place.
             offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))
-            if offers.reached and offers.confirm():
+            if offers.has_reached_gap and offers.confirm():
                 return

@@ -1,9 +1,11 @@
-"""Multipliers for a bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
+"""Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
-This is the ordinary program over the ends of pieces of street, with two changed costs for a record inside a piece. At
-one end the cost is less by the chord times a share theta, at the other by the chord times the rest. For every theta
-from 0 to 1 multipliers of that program prove at most the streets' own bound by them, and the best theta as much. So
-theta moves, from step to step, towards the end that the iterate's own row says is short.
+They are computed from the ordinary program whose outputs are the ends of pieces of street, with two changed costs for
+each record inside a piece: the cost at one end is reduced by the chord times a share theta, divided by the weight of
+this end in the chord, and the cost at the other end by the chord times 1 - theta, divided by the weight of that end.
+For every theta from 0 to 1, multipliers prove at most as large a bound for that program as over the streets, and for
+the best theta the two bounds are equal. So between steps of the interior point, theta moves towards the end whose
+probability is too small.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from privopt.interfaces import Progress
 from privopt.numbers.graphs import components
 from privopt.search.offers import Offers, evaluate
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.proof.multipliers import Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Multipliers
 from privopt_metric_dp.proof.street_proof import inside_of
 from privopt_metric_dp.solvers.components import MERGE_BELOW
 from privopt_metric_dp.solvers.instance import Instance
@@ -34,47 +36,59 @@ from privopt_metric_dp.space.street_pieces import Inside, crossings
 __all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
-"""Epsilon times the length of a piece of street from which on it is cut, the first of which not too many are priced: of
-9 crossings and 45 places a bound can reach 99.6, 91.1 and 64.8 % of the optimum at .4, 1.2 and 2."""
+"""Epsilon times the length above which a piece of street is cut. The first value that does not give too many priced
+records is used. With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and 64.8 % of the optimum at values of
+.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
+"""Exponent that damps the change of theta's odds in a step."""
 MIN_THETA: Final = 1e-3
-"""Thetas stay so far from 0 and 1."""
+"""Smallest distance of theta from 0 and 1. Odds of 0 or infinity could never change again."""
 
 
 @define(eq=False)
 class _Shares:
-    """The costs of records inside pieces at both ends, moved as theta is.
+    """The costs of records inside pieces of street at both ends of the piece, as functions of theta.
+
+    The tail and the head are the two ends of a piece. A record's cost as a function of the position along the piece is
+    0 at the record itself. The chord is the height above 0, at this position, of the straight line between the costs at
+    both ends.
 
     Attributes:
         rows: (M,) records inside pieces.
-        inside: where they lie.
-        weighted: (N, J) costs, prior included.
-        less: (M,) prior times chord.
-        theta: (M,).
+        inside: Positions of all records: tail, head, and the share of the way from tail to head.
+        weighted: (N, J) costs of reporting the priced records, prior included.
+        reduction: (M,) prior times chord, in the unit of the costs.
+        theta: (M,) share of the chord that reduces the cost at the tail.
     """
 
     rows: Ints
     inside: Inside
     weighted: Floats
-    less: Floats
+    reduction: Floats
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
-        """(M,) at tails and at heads."""
+        """Return the costs (M,) at the tails and at the heads."""
         tail, head, tail_share, head_share = self._piece_ends()
-        reductions = self.less * self.theta / tail_share, self.less * (1.0 - self.theta) / head_share
+        reductions = self.reduction * self.theta / tail_share, self.reduction * (1.0 - self.theta) / head_share
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
     def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
+        """Return the tails, the heads, and the weights (M,) of both; the end nearer to the record weighs more."""
         records = self.inside
         return records.tail[self.rows], records.head[self.rows], records.rest[self.rows], records.share[self.rows]
 
     def move(self, state: State) -> None:
-        """Towards the end whose probability is short of its share."""
+        """Move theta towards the end whose probability is too small for its share, and update the costs.
+
+        Args:
+            state: The interior point's iterate, whose probabilities are read and whose costs are changed.
+        """
         tail, head, tail_share, head_share = self._piece_ends()
+        # 1 if both ends have probabilities in proportion to their shares; below 1 if the tail's is too small.
         ratio = (state.at(self.rows, tail) / tail_share) / (state.at(self.rows, head) / head_share)
         odds = self.theta / (1.0 - self.theta) * ratio**-DAMPING_EXPONENT
         self.theta = np.clip(odds / (1.0 + odds), MIN_THETA, 1.0 - MIN_THETA)
@@ -83,10 +97,15 @@ class _Shares:
 
 
 def priced_records(data: MetricData, max_records: int) -> Ints | None:
-    """Return the records (J,), at most ``max_records``, that a bound over all streets prices; None: impossible."""
+    """Return the records (J,) that serve as outputs of a bound over all streets; None if there is no such bound.
+
+    The bound is not computed if the problem's outputs are not chosen among records on streets, or if more than
+    ``max_records`` records would be needed.
+    """
     if data.streets is None or data.over is None:
         return None
     for longest in LONGEST:
+        # The crossings of the network, and records that cut pieces longer than this many km.
         priced = crossings(*data.streets, longest / float(data.epsilon))
         if len(priced) <= max_records:
             return priced
@@ -102,20 +121,21 @@ def solve_street_bound(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> Multipliers | None:
-    """Solve for multipliers, over priced records in place of outputs, of the pairs that models hold.
+    """Solve for multipliers of ``data.needed`` pairs, with the priced records in place of the outputs.
 
     Args:
-        data: of a problem whose outputs are chosen among records on streets.
-        priced: (J,) as `priced_records` found them.
-        gap: relative gap to stop at.
-        memory_limit: bytes of memory to take at most.
-        seconds: after which the best so far are taken; None for no limit.
-        progress: called with lower bound, loss, iteration and phase.
+        data: The data of a problem whose outputs are chosen among records on streets.
+        priced: (J,) result of `priced_records`.
+        gap: Relative gap at which to stop.
+        memory_limit: Bytes that may be allocated.
+        seconds: Time limit, after which the best multipliers so far are used; None for no limit.
+        progress: Called with phase, iteration, lower bound and loss.
 
     Returns:
-        None if records are at one place, streets do not join them all, or time or memory is too short.
+        The multipliers. None if two records are at distance 0, if streets do not connect all records, or if time or
+        memory is too short.
     """
-    assert data.over is not None  # as `priced_records` has it
+    assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)
     instance = Instance.of(priced_data)
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
@@ -125,16 +145,17 @@ def solve_street_bound(
         return None
     inner_records = inside_of(data, priced, priced_data.to_outputs)
     rows = np.flatnonzero(inner_records.tail >= 0)
-    rows = rows[
-        inner_records.tail[rows] != inner_records.head[rows]
-    ]  # a round trip: both ends are one, whose cost bears no less
+    # On a round trip both ends are the same record, and its cost must not be reduced.
+    rows = rows[inner_records.tail[rows] != inner_records.head[rows]]
     shares = _Shares(rows, inner_records, priced_data.weighted, data.prior[rows] * inner_records.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
+        """Report the interior point's progress, with "bound over all streets" in front of the phase."""
         if progress is not None:
             progress(f"bound over all streets, {phase}", iteration, lower, upper)
 
     offers: Offers[Floats, Multipliers] = Offers(gap, progress=report_progress)
+    # A numerical breakdown only ends the search early: the multipliers offered before prove a bound all the same.
     with limit(seconds), suppress(SolverError, np.linalg.LinAlgError):
         InteriorPoint(between=shares.move).solve(part, offers)
     return None if offers.best.proof is None else evaluate(offers.best.proof)

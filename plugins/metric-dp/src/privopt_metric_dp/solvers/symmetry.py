@@ -1,11 +1,11 @@
-"""Symmetries of an instance: permutations of records and outputs that change nothing.
+"""Symmetries of an instance: permutations of records and outputs that leave it unchanged.
 
 The LP is convex, so the average of an optimal mechanism over its symmetries is optimal too: one column per orbit of
-outputs and one row multiplier per orbit of records are enough. A square grid has 8 symmetries, and its LP has 8 times
+outputs and one row multiplier per orbit of records are enough. A square grid has 8 symmetries, so its LP has 8 times
 fewer columns and row sums.
 
 Candidates are rotations and reflections of places in the plane. They are used only if all costs and distances agree to
-`RELATIVE_TOLERANCE`.
+within `RELATIVE_TOLERANCE`.
 """
 
 from __future__ import annotations
@@ -17,20 +17,22 @@ from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.execution.clock import check
-from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt_metric_dp.proof.lagrangian_bound import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 
 __all__ = ["Symmetry", "find_symmetry"]
 
 RELATIVE_TOLERANCE = 1e-12
+"""Costs and distances that differ by at most this share of the largest one count as equal."""
 IMAGE_TOLERANCE = 1e-9
 """Largest distance between an image and a point, relative to the largest distance from the centre."""
 MAX_GROUP_ORDER = 64
+"""Largest number of symmetries; a larger group is not used."""
 
 
 @frozen(kw_only=True, eq=False)
 class Symmetry:
-    """A group of symmetries with its orbits.
+    """A group of symmetries with its orbits: sets of records, or of outputs, that symmetries map to one another.
 
     Attributes:
         records: ``(G, N)`` image of each record under each member of the group.
@@ -46,7 +48,7 @@ class Symmetry:
 
     @classmethod
     def trivial(cls, instance: Instance) -> Symmetry:
-        """Return the group of the identity alone."""
+        """Return the group that consists of the identity only."""
         n, k = np.arange(instance.records), np.arange(instance.outputs)
         return cls(records=n[None], outputs=k[None], orbit=n, representatives=k)
 
@@ -56,13 +58,13 @@ class Symmetry:
         return np.bincount(self.orbit)
 
     def average(self, values: Floats) -> Floats:
-        """Return the mean over each orbit of records, given to each of its members."""
+        """Return ``values`` (N,) with each value replaced by the mean over its orbit of records."""
         if self.order == 1:
             return values
         return np.asarray((np.bincount(self.orbit, values) / self.size)[self.orbit])
 
-    def reduced(self, instance: Instance) -> Instance:
-        """Return the instance with the representatives' outputs alone."""
+    def keep_representatives(self, instance: Instance) -> Instance:
+        """Return the instance with only the representative outputs, one for each orbit."""
         return instance if self.order == 1 else evolve(instance, cost=instance.cost[:, self.representatives])
 
     @property
@@ -71,43 +73,58 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Lift columns ``(N, R)``, each the sum over its orbit of outputs, to a mechanism ``(N, K)``."""
+        """Lift columns ``(N, R)``, each of which is the sum over an orbit of outputs, to a mechanism ``(N, K)``."""
         if self.order == 1:
             return columns
         z = np.zeros((self.records.shape[1], self.outputs.shape[1]))
         for records, outputs in zip(self.records, self.outputs, strict=True):
+            # The average over the group: each symmetry moves the columns to other outputs, and their entries to other
+            # records.
             z[np.ix_(records, outputs[self.representatives])] += columns / self.order
         return z
 
     def origin(self) -> tuple[Ints, Ints]:
-        """Return for each output the place of its orbit's representative, and a member that takes it there."""
+        """Return the orbit (K,) of each output, and a symmetry (K,) that maps the orbit's representative to it."""
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
+        # Downwards, so that of several such symmetries the lowest number remains.
         for g in range(self.order - 1, -1, -1):
             image = self.outputs[g][self.representatives]
             orbit_number[image], member[image] = np.arange(len(image)), g
         return orbit_number, member
 
     def lift_multipliers(self, instance: Instance, columns: Multipliers) -> Multipliers:
-        """Lift multipliers of the representatives to all outputs."""
+        """Lift multipliers of the representatives to all outputs.
+
+        Each output gets the multipliers of its representative, moved by the symmetry that maps the representative to
+        it.
+
+        Args:
+            instance: The instance with all outputs.
+            columns: Multipliers of the representatives, numbered in the order of the representatives.
+        """
         if self.order == 1:
             return columns
         n, pairs = instance.records, instance.pairs
+        # Pairs are sorted, so these numbers rise, and a binary search finds the image of a pair.
         number = pairs[:, 0] * n + pairs[:, 1]
 
         def move_pairs(g: int) -> tuple[Ints, Ints]:
-            """Return where a symmetry takes each pair, and -1 where it reverses it, else 1."""
+            """Return the image of each pair under a symmetry, and a sign: -1 if the image is reversed, else 1."""
             i, j = self.records[g][pairs[:, 0]], self.records[g][pairs[:, 1]]
             to = np.searchsorted(number, np.minimum(i, j) * n + np.maximum(i, j))
             return to, np.where(i > j, -1, 1)
 
         def rows() -> Iterator[Few]:
+            """Yield the multipliers of every output whose representative has any."""
             rows_by_output = {k: (places, values) for k, places, values in columns.rows()}
             orbit_number, member = self.origin()
             moves = {g: move_pairs(g) for g in np.unique(member).tolist()}
             for k, (source, g) in enumerate(zip(orbit_number.tolist(), member.tolist(), strict=True)):
                 if source in rows_by_output:
                     (places, values), (to, sign) = rows_by_output[source], moves[g]
+                    # The sign of a multiplier says which row of the pair it belongs to; a reversed pair has its rows
+                    # exchanged.
                     yield k, to[places], values * sign[places]
 
         return Multipliers(rows=rows, many=columns.many * self.order)
@@ -116,8 +133,8 @@ class Symmetry:
 def _iter_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of points (N, 2) by linear maps about their mean that preserve the set.
 
-    A map is determined by the images of two points that are not collinear with the mean; these have the same distances
-    from the mean and from one another. At most `MAX_GROUP_ORDER` + 1 maps are tried.
+    A map is determined by the images of two points that are not collinear with the mean. The images have the same
+    distances from the mean and from one another as the points. At most `MAX_GROUP_ORDER` + 1 maps are tried.
     """
     from scipy.spatial import KDTree
 
@@ -126,13 +143,17 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     tolerance = IMAGE_TOLERANCE * float(radius.max())
     order = np.argsort(radius, kind="stable")[::-1]
     anchor = int(order[0])
+    # The anchor is the point farthest from the mean; `turned` is perpendicular to it.
     turned = points[anchor] @ np.array([[0.0, 1.0], [-1.0, 0.0]])
+    # Points are only taken as a basis if they are clearly not collinear with the mean, so that the inverse is accurate.
     is_off_line = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[anchor] ** 2
     tree = KDTree(points)
-    if not is_off_line.any():  # all in one line, which may be turned about its middle
+    if not is_off_line.any():  # all points lie on one line, which can only be reversed
         maps = [np.eye(2), -np.eye(2)]
     else:
         second = int(order[is_off_line.argmax()])
+        # `back` maps coordinates to those in the basis of the two points. Their images must be as far from the mean and
+        # from one another as they are.
         back, between = np.linalg.inv(points[[anchor, second]]), np.linalg.norm(points[anchor] - points[second])
         ones, others = (np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second))
         maps = [
@@ -150,14 +171,23 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
-    """Return the permutation of the outputs that matches one of the records, or None.
+    """Return the permutation of the outputs that, together with one of the records, leaves all costs unchanged.
 
     A random combination of the rows sorts the columns; the permutation is then verified on all costs.
+
+    Args:
+        cost: (N, K) costs.
+        records: (N,) image of each record.
+        probe: (N,) random weights of the rows.
+
+    Returns:
+        (K,) image of each output; None if there is no such permutation.
     """
     image = np.empty(cost.shape[1], dtype=np.int64)
     probed, probed_images = probe @ cost, probe @ cost[records]
     image[np.argsort(probed)] = np.argsort(probed_images)
     scale = float(np.abs(cost).max())
+    # Rows are compared in blocks of two million entries, which bounds the memory.
     step = max(1, 2_000_000 // cost.shape[1])
     for a in range(0, len(cost), step):
         part = cost[np.ix_(records[a : a + step], image)]
@@ -167,11 +197,13 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
 
 
 def _keeps_pairs(instance: Instance, records: Ints) -> bool:
+    """Return whether a permutation of the records (N,) maps required pairs to required pairs of equal distances."""
     n = instance.records
     i, j = instance.pairs.T
     number = i * n + j
     a, b = records[i], records[j]
     moved = np.minimum(a, b) * n + np.maximum(a, b)
+    # The cap keeps an index in range for an image that is no pair; the comparison below rejects it.
     to = np.minimum(np.searchsorted(number, moved), len(number) - 1)
     has_equal_distance = (
         np.abs(instance.distances[to] - instance.distances) <= RELATIVE_TOLERANCE * instance.distances.max()
@@ -180,10 +212,15 @@ def _keeps_pairs(instance: Instance, records: Ints) -> bool:
 
 
 def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
-    """Return the permutations of records that preserve pairs and costs, with those of the outputs."""
+    """Return the permutations of records that preserve pairs and costs, each with its permutation of the outputs.
+
+    Args:
+        instance: A connected instance. The result is empty if its records are not places in a plane.
+    """
     points = instance.coordinates
     if points is None or points.shape[1] != 2 or len(points) < 2:
         return []
+    # Fixed, so that runs repeat. If two columns agree by chance, their permutation fails on the costs and is not used.
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
     for records in _iter_images(points):
@@ -195,12 +232,13 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
 
 
 def find_symmetry(instance: Instance) -> Symmetry:
-    """Find the symmetries of a connected instance, at most `MAX_GROUP_ORDER`; the trivial group where there are none.
+    """Return the symmetries of a connected instance, or the trivial group if there are none or too many.
 
     Raises:
-        OutOfTime: the end came first.
+        OutOfTime: The time limit expired.
     """
     members = _verify_images(instance)
+    # Each image was matched within a tolerance. Averages over orbits need a group: it must be closed under composition.
     if not 1 < len(members) <= MAX_GROUP_ORDER or not _is_group(members):
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
@@ -210,5 +248,6 @@ def find_symmetry(instance: Instance) -> Symmetry:
 
 
 def _is_group(members: list[tuple[Ints, Ints]]) -> bool:
+    """Return whether the given permutations of records and outputs are closed under composition."""
     keys = {records.tobytes() + outputs.tobytes() for records, outputs in members}
     return all(a[0][b[0]].tobytes() + a[1][b[1]].tobytes() in keys for a in members for b in members)

@@ -1,16 +1,22 @@
 """Exact combinatorial pricing: a network simplex over trees of tight privacy rows.
 
-For prices ``y`` and an output ``k`` pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, ``a =
-cost_k - y``. Anchored at ``z_root = 1`` its vertices are spanning trees of the required-pairs graph whose every edge is
-tight: a record is ``exp(l)`` times its parent or that factor below it. With ``g_i = a_i + sum over children c of (z_c /
-z_i) g_c`` a tree is optimal when ``g`` is at least 0 at records below their parent and at most 0 at records above;
-``g_root`` is the optimum, and the ``|g_i|`` are multipliers of the tight rows. So the answer brings its own proof, and
-the last tree is the next one's warm start. (The dual is a generalised flow with losses; every cycle loses, hence trees
-only.)
+For prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, with
+``a = cost_k - y``. Anchored at ``z_root = 1``, the vertices are spanning trees of the graph of required pairs in which
+every edge is tight: a record is either ``exp(l)`` times its parent (above it) or ``exp(-l)`` times its parent (below
+it). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is optimal if ``g`` is at least 0 at records
+below their parent and at most 0 at records above. Then ``g_root`` is the optimum and the ``|g_i|`` are multipliers of
+the tight rows, so the answer is its own proof. The next pricing starts from the last tree. (The dual is a generalised
+flow with losses. Every cycle loses, so only trees occur.)
 
 Ties are broken by shrinking each log-ratio by a random share of at most
-`privopt_metric_dp.solvers.path_graph.EXPONENT_SHRINKAGE`: rays stay inside the true cone, and
-multipliers are evaluated with the true log-ratios.
+`privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
+evaluated with the true log-ratios.
+
+The compiled functions below share these arrays, for one output: ``a`` (N,) costs minus prices; ``parent``, ``entry``,
+``sides`` (N,) the tree, as in :class:`Trees`; ``first_child``, ``following``, ``previous`` (N,) first child, next and
+previous sibling of each node, -1 for none; ``u`` (N,) log-heights ``log(z_i / z_root)``; ``g`` (N,) as above; ``start``
+(N + 1,), ``target``, ``length`` (E,) the graph in CSR form: first entry of each record, neighbour and log-ratio of each
+entry; ``order`` (N,) workspace for a list of nodes.
 """
 
 from __future__ import annotations
@@ -25,21 +31,29 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Indices
 from privopt.execution.clock import slices
 from privopt.execution.compiled import jit
-from privopt.execution.limits import in_threads
-from privopt_metric_dp.proof.multipliers import Few, Multipliers
+from privopt.execution.resources import in_threads
+from privopt_metric_dp.proof.lagrangian_bound import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
-from privopt_metric_dp.solvers.path_graph import Graph
+from privopt_metric_dp.solvers.solver import Graph
 
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
 """Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
 MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
+"""Largest number of roots that are tried for each output's tree, and of records that are tried when a deficit is
+distributed."""
 
 
 @frozen(kw_only=True, eq=False)
 class Trees:
-    """One tree per output: parent (-1 at the root), CSR entry that leads there, and side (1 above it, -1 below)."""
+    """One spanning tree of the records for each output, in which every edge is a tight privacy row.
+
+    Attributes:
+        parent: (K, N) parent of each record, -1 at the root.
+        entry: (K, N) entry, in the graph's CSR form, of the pair of a record and its parent; -1 at the root.
+        side: (K, N) 1 if the record is above its parent, ``z = exp(l) z_parent``, and -1 if it is below.
+    """
 
     parent: Indices
     entry: Indices
@@ -52,13 +66,14 @@ class Trees:
 
 @frozen(kw_only=True, eq=False)
 class PricingResult:
-    """The result of pricing.
+    """The result of pricing all outputs of an instance.
 
     Attributes:
-        value: ``(K,)`` least value of ``a . z`` with ``z_root = 1``.
-        deficit: ``(N,)`` by how much the price of each record must fall so that no ray of the cone prices below 0.
+        value: ``(K,)`` smallest value of ``a . z`` with ``z_root = 1``.
+        deficit: ``(N,)`` amount by which the price of each record must fall so that no ray of the cone has a negative
+            value.
         ray: ``(K, N)`` logarithms of the optimal rays.
-        pivots: pivots in all.
+        pivots: Total number of pivots.
     """
 
     value: Floats
@@ -69,7 +84,14 @@ class PricingResult:
 
 @jit()
 def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """List the nodes of a subtree into `order`, parents first; return their number."""
+    """List the nodes of the subtree of ``root`` in ``order``, parents before children, and return their number.
+
+    Args:
+        root: Root of the subtree.
+        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        order: (N,) result.
+    """
+    # `order` is a queue: nodes before `position` have had their children listed.
     order[0] = root
     count, position = 1, 0
     while position < count:
@@ -84,6 +106,13 @@ def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> i
 
 @jit()
 def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
+    """Remove a node from its parent's list of children. The node's ``parent`` is left unchanged.
+
+    Args:
+        node: The node.
+        parent: (N,) parent of each node.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+    """
     earlier, later = previous[node], following[node]
     if earlier >= 0:
         following[earlier] = later
@@ -95,7 +124,14 @@ def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previ
 
 @jit()
 def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Insert a node as the first child of another."""
+    """Insert a node as the first child of another.
+
+    Args:
+        node: The node, which is in no list of children.
+        new_parent: The other node.
+        parent: (N,) parent of each node.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+    """
     parent[node] = new_parent
     following[node] = first_child[new_parent]
     previous[node] = -1
@@ -106,7 +142,15 @@ def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, follow
 
 @jit()
 def _build_lists(parent: Any) -> Any:
-    """Build the lists of children (first child, next and previous sibling); return the root and the lists."""
+    """Build the lists of children of a tree, with which a subtree can be traversed and moved.
+
+    Args:
+        parent: (N,) parent of each node, -1 at the root.
+
+    Returns:
+        The root; and (N,) first child, next and previous sibling of each node, -1 for none.
+    """
+    # The root has the smallest entry, -1.
     root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
     following, previous = first_child.copy(), first_child.copy()
     for node in range(len(parent)):
@@ -119,7 +163,19 @@ def _build_lists(parent: Any) -> Any:
 def _compute_heights(
     root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
 ) -> int:
-    """Compute the log-heights of the nodes above the root, and their preorder; return their number."""
+    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes from the tight rows of the tree.
+
+    Args:
+        root: The root, of height 0.
+        length: (E,) log-ratio of each CSR entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
+            parent.
+        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        order, u: (N,) results: nodes with parents first, and heights.
+
+    Returns:
+        The number of nodes.
+    """
     count: int = _list_preorder(root, first_child, following, order)
     u[root] = 0.0
     for position in range(1, count):
@@ -142,9 +198,24 @@ def _recompute_tree(
     u: Any,
     g: Any,
 ) -> None:
-    """Recompute log-heights and accumulated reduced costs of the whole tree, which removes accumulated rounding."""
+    """Recompute the heights ``u`` and accumulated reduced costs ``g`` of the whole tree.
+
+    Pivots only update ``u`` and ``g``, so their rounding errors add up; this function removes them. ``g_i`` is ``a_i``
+    plus the sum of ``(z_c / z_i) g_c`` over the children c.
+
+    Args:
+        root: The root.
+        a: (N,) costs minus prices.
+        length: (E,) log-ratio of each CSR entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
+            parent.
+        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        order: (N,) workspace.
+        u, g: (N,) results.
+    """
     n = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
+    # Children before parents: each adds its g, times z_child / z_parent, to its parent's.
     for position in range(n - 1, 0, -1):
         node = order[position]
         g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
@@ -163,7 +234,21 @@ def _find_blocking_row(
     mark: Any,
     u: Any,
 ) -> Any:
-    """Move a subtree in logs until a row blocks it; return the blocking node and its CSR entry to the outside."""
+    """Raise or lower the heights of a subtree until a row to the rest of the graph becomes tight, and return that row.
+
+    Args:
+        subtree_root: Root of the subtree. Its row to its parent, which was tight, leaves the tree.
+        rising: Whether the subtree moves up.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+            log-ratios.
+        first_child, following: (N,) first child and next sibling of each node, -1 for none.
+        order: (N,) workspace.
+        mark: (N,) workspace, False everywhere before and after.
+        u: (N,) log-heights, which change inside the subtree.
+
+    Returns:
+        The node of the subtree and the CSR entry of the row that blocks it first.
+    """
     count = _list_preorder(subtree_root, first_child, following, order)
     for position in range(count):
         mark[order[position]] = True
@@ -173,9 +258,12 @@ def _find_blocking_row(
         for e in range(start[node], start[node + 1]):
             neighbour = target[e]
             if not mark[neighbour]:
+                # In logs: a rising node is blocked by z_node <= exp(l) z_neighbour, a falling one by z_neighbour <=
+                # exp(l) z_node.
                 slack = length[e] + u[neighbour] - u[node] if rising else length[e] + u[node] - u[neighbour]
                 if slack < best:
                     best, inner_node, blocking_entry = slack, node, e
+    # Rounding can make a tight row's slack slightly negative; the subtree then stays where it is.
     move = max(best, 0.0) if rising else -max(best, 0.0)
     for position in range(count):
         mark[order[position]] = False
@@ -197,7 +285,18 @@ def _reroot_subtree(
     path: Any,
     g: Any,
 ) -> None:
-    """Reverse the path from `new` to `subtree_root`, which is already unlinked, so that `new` becomes the root."""
+    """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
+
+    Args:
+        subtree_root: The current root, which is already unlinked from its parent.
+        new: Node of the subtree that becomes its root. The caller sets the parent and side of this node.
+        length: (E,) log-ratio of each CSR entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
+            parent.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
+        path: (N,) workspace.
+        g: (N,) accumulated reduced costs.
+    """
     path[0] = new
     m = 0
     while path[m] != subtree_root:
@@ -205,6 +304,7 @@ def _reroot_subtree(
         m += 1
     for q in range(m):
         _unlink_node(path[q], parent, first_child, following, previous)
+    # From the old root on, each node loses what its child on the path contributed: that child becomes its parent.
     for q in range(m, 0, -1):
         child = path[q - 1]
         g[path[q]] -= np.exp(sides[child] * length[entry[child]]) * g[child]
@@ -217,7 +317,16 @@ def _reroot_subtree(
 
 @jit()
 def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Add a change of a node's accumulated reduced cost to its ancestors, scaled along the path."""
+    """Add a change of a node's accumulated reduced cost ``g`` to the ``g`` of all its ancestors, scaled along the path.
+
+    Args:
+        node: The node.
+        change: The change, in units of the node.
+        length: (E,) log-ratio of each CSR entry.
+        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
+            parent.
+        g: (N,) accumulated reduced costs, which are updated.
+    """
     while parent[node] >= 0:
         change *= np.exp(sides[node] * length[entry[node]])
         node = parent[node]
@@ -241,14 +350,27 @@ def _pivot_subtree(
     u: Any,
     g: Any,
 ) -> None:
-    """Do one pivot: move the subtree of a node with a wrong sign until a row blocks it, and attach it there."""
+    """Do one pivot: move the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
+
+    Args:
+        subtree_root: The node. Its row to its parent leaves the tree; the blocking row enters.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+            log-ratios.
+        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
+        first_child, following, previous: (N,) first child, next and previous sibling of each node, updated.
+        order, mark: (N,) workspaces; ``mark`` is False everywhere.
+        u, g: (N,) log-heights and accumulated reduced costs, updated.
+    """
+    # A node below its parent has a negative g, so raising its subtree lowers the objective; one above has a positive g.
     rising = sides[subtree_root] < 0
     inner_node, blocking_entry = _find_blocking_row(
         subtree_root, rising, start, target, length, first_child, following, order, mark, u
     )
     _unlink_node(subtree_root, parent, first_child, following, previous)
+    # The ancestors first lose the subtree's g, then gain it again at the place where it is attached.
     _add_to_ancestors(subtree_root, -g[subtree_root], length, parent, entry, sides, g)
     _reroot_subtree(subtree_root, inner_node, length, parent, entry, sides, first_child, following, previous, order, g)
+    # A rising node is stopped by its upper bound, so it is above its new parent; a falling one is below.
     sides[inner_node] = 1 if rising else -1
     entry[inner_node] = blocking_entry
     _link_node(inner_node, target[blocking_entry], parent, first_child, following, previous)
@@ -269,7 +391,20 @@ def _optimize_tree(
     u: Any,
     g: Any,
 ) -> int:
-    """Optimise one tree in place, to `tolerance` or `max_pivots` pivots; return the number of pivots."""
+    """Improve one output's tree by pivots, in place, until it is optimal or the pivots are used up.
+
+    Args:
+        a: (N,) costs minus prices.
+        tolerance: Largest absolute value of a ``g`` of the wrong sign that is still accepted.
+        max_pivots: Largest number of pivots.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+            log-ratios.
+        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
+        u, g: (N,) results: log-heights and accumulated reduced costs.
+
+    Returns:
+        The number of pivots.
+    """
     n = len(a)
     order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
     root, first_child, following, previous = _build_lists(parent)
@@ -278,10 +413,15 @@ def _optimize_tree(
     while True:
         worst, leaving = 0.0, -1
         for node in range(n):
+            # The wrong sign: g must be at most 0 above the parent (side 1), and at least 0 below it (side -1).
             if node != root and g[node] * sides[node] > tolerance:
+                # The violation as seen from the root, where a change at this node counts exp(u) times; in logs, as
+                # exp(u) can overflow.
                 gain = np.log(g[node] * sides[node]) + u[node]
                 if leaving < 0 or gain > worst:
                     worst, leaving = gain, node
+        # Updates from pivot to pivot accumulate rounding. The tree only counts as optimal once all numbers are
+        # recomputed.
         if leaving < 0 and not fresh:
             _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
             fresh = True
@@ -297,20 +437,28 @@ def _optimize_tree(
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute a tree's deficit at its root to high records, as far as the flows towards the root can shrink.
+    """Distribute the deficit at a tree's root to high records, as far as the flows towards the root can shrink.
 
     A price that falls by ``x`` at a record of height ``u`` has the effect ``x exp(u)`` at the root. Each record, from
-    the highest down, takes as much of a negative ``g_root`` as the flows on its path to the root allow. ``g`` becomes
-    the remainder, and ``deficit`` grows by the amount of each record.
+    the highest down, absorbs as much of a negative ``g_root`` as the flows on its path to the root allow.
+
+    Args:
+        parent, sides: (N,) parent of each node, -1 at the root, and 1 above or -1 below the parent.
+        u: (N,) log-heights.
+        g: (N,) flows towards the root, reduced in place.
+        deficit: (N,) amounts by which prices must fall, to which each record's part is added.
     """
     root, tries = parent.argmin(), 0
     borne = np.zeros(len(g), dtype=np.bool_)
     while g[root] < 0:
+        # The highest record that was not tried. After many tries the root itself takes what is left, which ends the
+        # loop.
         bearer = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
             if not borne[node] and u[node] > u[bearer]:
                 bearer = node
         tries += 1
+        # A flow on the path may shrink to 0 but not change its sign. Only rows of records above their parents shrink.
         amount, node = -g[root], bearer
         while node != root:
             if sides[node] > 0:
@@ -331,10 +479,18 @@ def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> No
 def _settle_flows(
     a: Any, length: Any, parent: Any, entry: Any, sides: Any, order: Any, u: Any, g: Any, lacks: Any
 ) -> int:
-    """Turn any tree, optimal or not, into a proof: let reduced costs of the right sign flow to the root.
+    """Turn any tree, optimal or not, into a proof by letting reduced costs of the right sign flow to the root.
 
-    ``u`` becomes the log-heights, ``g`` the flows, and ``lacks`` the amounts by which the price of each record must
-    fall for the tree to be a proof. Returns the number of nodes in `order`, parents first.
+    Args:
+        a: (N,) costs minus prices.
+        length: (E,) log-ratio of each CSR entry.
+        parent, entry, sides: (N,) the tree: parent, CSR entry of the pair with it, and 1 above or -1 below it.
+        order: (N,) result: the nodes, parents first.
+        u, g: (N,) results: log-heights, and flows towards the root.
+        lacks: (N,) result: amount by which each record's price must fall for the tree to be a proof.
+
+    Returns:
+        The number of nodes in ``order``.
     """
     root, first_child, following, _ = _build_lists(parent)
     count: int = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
@@ -342,9 +498,12 @@ def _settle_flows(
     lacks[:] = 0.0
     for position in range(count - 1, 0, -1):
         node = order[position]
+        # At a record below its parent only a positive g has a multiplier. A negative one is the deficit of the record's
+        # price.
         if sides[node] < 0 and g[node] < 0:
             lacks[node] -= g[node]
             g[node] = 0.0
+        # What is left flows to the parent: below it a g of at least 0, above it a negative one.
         if sides[node] < 0 or g[node] < 0:
             g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
     _absorb_deficit(parent, sides, u, g, lacks)
@@ -353,11 +512,18 @@ def _settle_flows(
 
 @jit()
 def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
-    """Make `new` the root of a tree."""
+    """Make a node the root of its tree, by reversing the path from the node to the old root.
+
+    Args:
+        new: The node.
+        parent, entry, sides: (N,) the tree, which is changed: parent of each node, CSR entry of the pair with it, and 1
+            above or -1 below the parent.
+    """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
     parent[new], entry[new], sides[new] = -1, -1, -1
     while next_node >= 0:
         next_above, next_entry, next_side = parent[next_node], entry[next_node], sides[next_node]
+        # A reversed edge keeps its CSR entry, and what was above its parent is now below it.
         parent[next_node], entry[next_node], sides[next_node] = node, e, -s
         node, next_node, e, s = next_node, next_above, next_entry, next_side
 
@@ -378,6 +544,21 @@ def _price_outputs(
     ray: Any,
     deficit: Any,
 ) -> int:
+    """Optimise the trees of a block of outputs, and compute their values, rays and deficits.
+
+    Args:
+        cost: (N, B) costs of the block's outputs, prior included.
+        y: (N,) prices.
+        tolerance, max_pivots: As for `_optimize_tree`.
+        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
+            log-ratios.
+        parent, entry, sides: (B, N) the trees, which are updated.
+        value, ray: (B,) and (B, N) results as in `PricingResult`.
+        deficit: (N,) largest deficit of each record over the outputs so far, which is updated.
+
+    Returns:
+        The total number of pivots.
+    """
     n, columns = cost.shape
     total = 0
     g, lacks, order = np.empty(n), np.empty(n), np.empty(n, dtype=np.int32)
@@ -385,15 +566,18 @@ def _price_outputs(
         a = cost[:, k] - y
         min_lack, deficit_k = np.inf, np.zeros(n)
         tree = (parent[k], entry[k], sides[k], ray[k])
+        # The deficit depends on which record is the root. The one with the highest entry is tried next, and the root of
+        # the smallest total deficit is used.
         for attempt in range(MAX_ANCHORS):
             total += _optimize_tree(
                 a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
             )
             anchored = g[tree[0].argmin()]
             _settle_flows(a, length, tree[0], tree[1], tree[2], order, tree[3], g, lacks)
-            if lacks.sum() < min_lack:  # the first time all is in place already
+            if lacks.sum() < min_lack:
                 min_lack, value[k] = lacks.sum(), anchored
                 deficit_k = lacks.copy()
+                # The first attempt works on the given arrays themselves, later ones on copies.
                 if attempt > 0:
                     parent[k, :], entry[k, :], sides[k, :], ray[k, :] = tree
             highest = tree[3].argmax()
@@ -414,11 +598,12 @@ def price_all(
         graph: The graph from `make_graph`.
         instance: The instance whose outputs are priced.
         y: ``(N,)`` prices.
-        trees: A tree for each output, which becomes the optimal one in place.
+        trees: A tree for each output, which is replaced by the optimal tree in place.
         max_pivots: Largest number of pivots for one output.
 
     Raises:
-        OutOfTime: The time limit came before all outputs were priced. The trees have then advanced by some pivots.
+        OutOfTime: The time limit expired before all outputs were priced. Some trees may have changed by then; they can
+            still be used.
     """
     outputs = instance.outputs
     value, ray = np.empty(outputs), np.empty((outputs, graph.records))
@@ -426,10 +611,16 @@ def price_all(
     limits, rows = (SIGN_TOLERANCE * scale, max_pivots), (graph.start, graph.other, graph.length)
 
     def price_some(start: int, end: int) -> tuple[Floats, int]:
+        """Price the outputs from ``start`` to ``end``, block by block.
+
+        Returns:
+            The largest deficits (N,) over these outputs, and the number of pivots.
+        """
         deficit, pivots = np.zeros(graph.records), 0
         for a, b in slices(end - start):
             block = slice(start + a, start + b)
             block_arrays = trees.parent[block], trees.entry[block], trees.side[block], value[block], ray[block], deficit
+            # Copies are contiguous and writable, unlike the instance: the code is compiled for one kind of array only.
             pivots += _price_outputs(np.array(instance.cost[:, block]), np.array(y), *limits, *rows, *block_arrays)
         return deficit, pivots
 
@@ -441,7 +632,20 @@ def price_all(
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
-    """Compute the multipliers of tight rows of an output's best tree at the true log-ratios; return their number."""
+    """Compute the multipliers of the tight rows of one output's best tree, at the true log-ratios.
+
+    Args:
+        a: (N,) costs minus prices.
+        length: (E,) true log-ratio of each CSR entry.
+        lower_record: (P,) first record of each pair, the one with the lower number.
+        pair: (E,) pair of each entry.
+        parents, entries, sides: (T, N) the candidate trees of the output. The tree with the smallest deficit is used.
+        pairs, values: (N,) results: pairs, and multipliers as in :class:`Multipliers` (negative for the row of the
+            second record).
+
+    Returns:
+        The number of multipliers.
+    """
     n = len(a)
     order = np.empty(n, dtype=np.int32)
     u, g, lacks = np.empty(n), np.empty(n), np.empty(n)
@@ -455,7 +659,8 @@ def _tight_rows(
         node = order[position]
         p = pair[entries[best, node]]
         is_above = sides[best, node] > 0
-        # node <= exp(l) parent, multiplier -g; or parent <= exp(l) node, multiplier g exp(-l)
+        # Above: the row z_node <= exp(l) z_parent has the multiplier -g. Below: the row z_parent <= exp(l) z_node has
+        # g exp(-l), because g counts in units of z_node, and the row's bound is exp(l) z_node.
         f = max(-g[node], 0.0) if is_above else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
         pairs[position - 1] = p
         values[position - 1] = f if (lower_record[p] == node) == is_above else -f
@@ -463,9 +668,17 @@ def _tight_rows(
 
 
 def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Sequence[Trees]) -> Multipliers:
-    """Return multipliers of all outputs from the best of their trees, computed output by output on request."""
+    """Return multipliers of all outputs from the best of their trees, computed output by output on request.
+
+    Args:
+        instance: The problem, with one output for each tree.
+        graph: Graph of the problem. Its log-ratios may be shrunk; multipliers are computed at the instance's true ones.
+        y: (N,) prices.
+        candidates: Sets of trees. For each output the tree with the smallest deficit is used.
+    """
 
     def list_rows() -> Iterator[Few]:
+        """Yield the number, pairs and multipliers of each output."""
         lower_record, lengths = np.array(instance.pairs[:, 0]), np.array(instance.lengths)[graph.pair]
         pairs, values = np.empty(instance.records, dtype=np.int64), np.empty(instance.records)
         for k in range(instance.outputs):

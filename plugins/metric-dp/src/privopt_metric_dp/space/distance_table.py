@@ -1,4 +1,4 @@
-"""The metric of a distance table that a problem gives as a file."""
+"""The metric of a distance table, which a problem provides as a file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MatrixMetric(Metric):
 
     Args:
         table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a relative
-            difference of 1e-12; of two such numbers the smaller is used, which errs on the side of privacy.
+            difference of 1e-12; the smaller of the two numbers is used, which errs on the side of privacy.
         output_table: (N, K) distances from records to outputs. By default the outputs are the records.
         source, output_source: Names of the files in error messages.
 
@@ -36,6 +36,13 @@ class MatrixMetric(Metric):
         source: str = "distance.matrix",
         output_source: str = "distance.output_matrix",
     ) -> None:
+        """Check and store the tables. All faults of both tables are reported together.
+
+        Args:
+            table: (N, N) distances between records.
+            output_table: (N, K) distances from records to outputs; None if the outputs are the records.
+            source, output_source: Names of the files in error messages.
+        """
         square = _read_numbers(table, source)
         faults = _table_faults(square, source)
         to_outputs = None if output_table is None else _read_numbers(output_table, output_source)
@@ -47,25 +54,32 @@ class MatrixMetric(Metric):
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
+        # A pair gets one distance, the smaller of its two entries: it demands more privacy than the larger one.
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
         super().__init__(len(self._table), int(self._to_outputs.shape[1]), to_outputs is None)
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j."""
+        """Return distances between records i and j (index arrays that broadcast), in the unit of the table."""
         return self._table[np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)]
 
     @property
     def exactness(self) -> str:
-        """The distances are the table's own numbers; of the two directions of a pair, the smaller."""
+        """Description of the exact distances for reports: the table's numbers, the smaller one of both directions."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that are at least the distances of the table, in both of its halves."""
-        rounded_distances = np.where(
-            distances < 2.0**53, distances, np.nextafter(distances, np.inf)
-        )  # they may be rounded
+        """Return upper bounds of the table's distances, in both directions.
+
+        Lower bounds on losses use them, because a bound must hold for each number that the file may have meant.
+
+        Args:
+            distances: Doubles of this metric, of any shape.
+        """
+        # Larger integers may have been rounded when they were written as doubles.
+        rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
+        # The two directions of a pair may differ by a relative 1e-12, and the smaller number is used.
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
@@ -73,7 +87,8 @@ class MatrixMetric(Metric):
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
-        """See :meth:`Metric.towards`."""
+        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
+        # A shallow copy: the (N, N) table is shared, only the distances to outputs are replaced.
         metric = copy(self)
         metric._to_outputs, metric.output_size, metric.own_outputs = read_only(self._table[:, rows]), len(rows), False
         return metric
@@ -84,6 +99,12 @@ class MatrixMetric(Metric):
 
 
 def _table_faults(table: Floats, source: str) -> list[Fault]:
+    """Return the faults of a table of distances between records; the list is empty if the table is valid.
+
+    Args:
+        table: The numbers of the file, of any shape. A valid table has shape (N, N).
+        source: Name of the file, for the messages.
+    """
     if table.ndim != 2 or table.shape[0] != table.shape[1] or not table.size:
         return [Fault(source, "", f"an array of shape {table.shape}", "(N, N), N at least 1")]
     faults = _entry_faults(table, source)
@@ -92,8 +113,11 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
         len(diagonal),
     )
+    # Symmetry is checked only if all entries are valid: one invalid entry would be reported twice.
     if faults.count:
         return faults.listed
+    # Only the upper triangle: each asymmetric pair is one fault. The tolerance 1e-12 allows for the rounding of
+    # programs that compute the two directions of a pair separately.
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
     asymmetry_faults = (
         Fault(
@@ -108,6 +132,10 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
 
 
 def _entry_faults(table: Floats, source: str) -> Faults:
+    """Return a fault for each entry of a table that is negative, not finite or above ``MAX_COORDINATE``.
+
+    Rows and columns are counted from 0, as in NumPy.
+    """
     invalid_entries = np.argwhere(~(np.isfinite(table) & (table >= 0) & (table <= MAX_COORDINATE))).tolist()
     expectation = "a finite number of at least 0"
     return Faults(
@@ -117,7 +145,17 @@ def _entry_faults(table: Floats, source: str) -> Faults:
 
 
 def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
+    """Convert an array from a file to doubles, and refuse numbers that no double represents exactly.
+
+    Args:
+        values: Numbers of any shape: floats of at most 64 bits, or integers.
+        source: Name of the file, for the messages.
+
+    Raises:
+        InputError: The array does not hold numbers, or an integer beyond 2^53 has no equal double.
+    """
     array = np.asarray(values)
+    # Long doubles (more than 8 bytes) are refused: rounding them could raise a distance.
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     lost = np.argwhere(no_doubles(array)).tolist()

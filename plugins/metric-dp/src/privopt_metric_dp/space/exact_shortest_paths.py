@@ -1,8 +1,8 @@
 """Compiled kernels for shortest paths with exact lengths.
 
-A pair may be dropped only if a path is at most as long, and the sum of doubles is seldom a double. Here each double is
-an integer multiple of one common power of two, stored in limbs of 62 bits. Sums and comparisons of these integers are
-exact; doubles only order the work (Dijkstra's algorithm with a binary heap).
+A pair of records may be dropped only if a path between them is at most as long as the pair. The sum of two doubles is
+seldom a double, so each length is stored as an integer multiple of one common power of two, in limbs of 62 bits. Sums
+and comparisons of these integers are exact. Doubles only order the heap of Dijkstra's algorithm.
 """
 
 from __future__ import annotations
@@ -25,36 +25,48 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     """Split finite non-negative doubles into limbs of 62 bits, as integer multiples of one unit.
 
     Returns:
-        For each array of values (M,) its limbs (M, L), least significant first, and their units (L,),
-        powers of two, each 2^62 times the one before: value = sum_l limb[l] unit[l], exactly.
+        The limbs (M, L) of each array of values (M,), least significant first, and the units (L,) of the limbs.
+        Units are powers of two, each 2^62 times the previous one, so value = sum_l limb[l] unit[l] exactly.
     """
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
+    # All values are mantissa * 2^shift with 53-bit integer mantissas. The lowest bit that any value uses becomes the
+    # common unit, and the highest one determines the number of limbs.
     lowest_bit, highest_bit = 0, 0
     nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
     mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
     if mantissas.size:
+        # mantissa & -mantissa isolates the lowest set bit; its exponent is the number of trailing zeros.
         trailing = np.frexp((mantissas & -mantissas).astype(np.float64))[1].astype(np.int64) - 1
         lowest_bit = int((shift + trailing).min())
         highest_bit = int(shift.max()) + 53
     count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
-    units = np.ldexp(
-        1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023)
-    )  # the last may hold nothing but room
+    # The last limb may hold nothing but headroom, and its unit would overflow a double.
+    units = np.ldexp(1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023))
     return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
 
 def _split_into_limbs(
     mantissas: npt.NDArray[np.int64], shift: npt.NDArray[np.int64], count: int
 ) -> npt.NDArray[np.int64]:
-    """Return mantissa * 2^shift as limbs; a negative shift removes trailing zeros."""
+    """Return mantissa * 2^shift as limbs of 62 bits, least significant first.
+
+    Args:
+        mantissas: (M,) integers from 0 to 2^53.
+        shift: (M,) exponents. A negative shift only removes trailing zeros of the mantissa.
+        count: Number of limbs L.
+
+    Returns:
+        (M, L) limbs, each from 0 to 2^62 - 1.
+    """
     mantissas = np.where(mantissas > 0, mantissas >> np.maximum(-shift, 0).clip(max=62), 0)
     shift = np.where(mantissas > 0, np.maximum(shift, 0), 0)
     limb_index, offset = shift // _LIMB_BITS, shift % _LIMB_BITS
     result = np.zeros((len(mantissas), count), dtype=np.int64)
     rows = np.arange(len(mantissas))
     result[rows, limb_index] = (mantissas & ((1 << (_LIMB_BITS - offset)) - 1)) << offset
+    # A mantissa has at most 53 bits, so it reaches into at most one further limb.
     carry = mantissas >> (_LIMB_BITS - offset)
     has_carry = carry > 0
     result[rows[has_carry], limb_index[has_carry] + 1] = carry[has_carry]
@@ -63,7 +75,7 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Check whether row i of a is less than row j of b."""
+    """Return whether row i of a is less than row j of b."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -72,17 +84,18 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """total[0] = a[i] + b[j]."""
+    """Set total[0] to a[i] + b[j]."""
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
+        # A sum of two limbs and a carry is below 2^63, so it fits. 4611686018427387903 is 2^62 - 1, the mask of a limb.
         carry = value >> 62
         total[0, limb] = value & 4611686018427387903
 
 
 @jit()
 def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - compiled
-    """a[i] = b[j]."""
+    """Copy row j of b to row i of a."""
     for limb in range(a.shape[1]):
         a[i, limb] = b[j, limb]
 
@@ -92,11 +105,18 @@ def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
     """Set a[i] to a number that exceeds every length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
-    a[i, a.shape[1] - 1] = 4611686018427387904
+    a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb may have
 
 
 @jit()
 def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compiled
+    """Return the number in row i of a, rounded to a double. The double is used only as the key of the heap.
+
+    Args:
+        a: (n, L) limbs, least significant first.
+        i: The row.
+        units: (L,) units of the limbs, powers of two.
+    """
     total = 0.0
     for limb in range(a.shape[1] - 1, -1, -1):
         total += float(a[i, limb]) * units[limb]
@@ -105,7 +125,18 @@ def _to_double(a: Any, i: int, units: Any) -> float:  # pragma: no cover - compi
 
 @jit()
 def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:  # pragma: no cover - compiled
-    """Insert a node into the binary min-heap, or move it up after its key decreased; return the heap's size."""
+    """Insert a node into the binary min-heap, or move it up after its key decreased.
+
+    Args:
+        heap: Node numbers in heap order. Only the first ``size`` entries are in use.
+        slots: (n,) position of each node in the heap, or -1.
+        key: (n,) doubles by which the heap is ordered.
+        size: Number of nodes in the heap.
+        node: Number of the node.
+
+    Returns:
+        The new size of the heap.
+    """
     slot = slots[node]
     if slot < 0:
         slot = size
@@ -124,10 +155,14 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove and return the node with the smallest key from a heap of `size` nodes."""
+    """Remove and return the node with the smallest key from the binary min-heap.
+
+    The caller decreases the size by one. The arguments are those of :func:`_push_or_lift`.
+    """
     nearest: int = heap[0]
     slots[nearest] = -1
     size -= 1
+    # The last node moves to the root and sinks until both of its children have keys that are at least its own.
     node = heap[size]
     slot = 0
     while size > 0:
@@ -149,7 +184,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Add a node to the first `count` entries of `touched` unless it is there; return the new count."""
+    """Append a node to the first `count` entries of `touched` if it is new, and return the new count."""
     if is_touched[j]:
         return count
     is_touched[j] = True
@@ -161,7 +196,11 @@ def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # 
 def _reset_nodes(
     nodes: Any, best: Any, detour: Any, length: Any, give_up: Any, is_touched: Any
 ) -> None:  # pragma: no cover
-    """Reset the state of the nodes that a search touched."""
+    """Reset the state of the nodes that a search touched, before the search from the next source.
+
+    Clearing the state of all nodes for each source would take quadratic time. The arrays are described in
+    :func:`short_enough`.
+    """
     for j in nodes:
         _set_infinite(best, j)
         _set_infinite(detour, j)
@@ -173,19 +212,24 @@ def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
 ) -> Bools:  # pragma: no cover - compiled  # fmt: skip
-    """Decide exactly, for each question (source, goal), whether a path has a length of at most its bound.
+    """Decide exactly, for each question (source, goal, bound), whether some path has at most the length of the bound.
 
     Args:
         start, node, weight, exact: Neighbours of each of n nodes in CSR form, start (n + 1,) and node (E,), sorted by
             ascending weight. The weights are given as doubles (E,) and as limbs (E, L).
-        ask, goal, bound, exact_bound: Questions in the same form. Those of source i are ask[i]:ask[i + 1], with goal
-            (Q,) and the bound as doubles (Q,) and as limbs (Q, L).
+        ask, goal, bound, exact_bound: Questions in CSR form. Source i asks the questions ask[i]:ask[i + 1]. Goals have
+            shape (Q,); bounds are given as doubles (Q,) and as limbs (Q, L).
         units: (L,) units of the limbs.
         two_edges: Whether only paths of at least two edges count.
 
     Returns:
         (Q,) booleans.
     """
+    # For each node, `best` is the exact length of the shortest path so far, and `length` its double, the key of the
+    # heap. `detour` is the exact length of the shortest path with at least two edges. `longest_bound` is the largest
+    # bound of a question about the node. Paths that are longer than `give_up` need no exact comparison. With
+    # `two_edges`, `give_up` is at least `longest_bound`, because a path that is longer than the best one may still be
+    # the shortest detour.
     n, width = len(start) - 1, exact.shape[1]
     answer = np.zeros(len(goal), dtype=np.bool_)
     best = np.empty((n, width), dtype=np.int64)
@@ -223,7 +267,7 @@ def short_enough(
             for e in range(start[r], start[r + 1]):
                 reach = distance + weight[e]
                 if reach > limit:
-                    break
+                    break  # later edges of r are longer still
                 j = node[e]
                 # give_up[j] exceeds the best length so far by a margin above the rounding of keys: doubles rule out
                 # only paths that are longer in exact arithmetic too.

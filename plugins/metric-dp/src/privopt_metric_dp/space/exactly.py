@@ -1,8 +1,9 @@
 """Exact distances as balls (``flint.arb``) that contain them, at the current precision.
 
-The doubles of a metric are rounded down from the exact distances. If a comparison falls between the two, these balls
-decide it: a Euclidean distance is the square root of a rational, the length of a path is a rational, and a great
-circle can be enclosed to any precision. What stays open at the finest precision counts as not proved.
+The doubles of a metric are exact distances rounded down. If a limit lies between a double and the exact distance, a
+ball decides the comparison: a Euclidean distance is the square root of a rational, the length of a path is a rational,
+and a great circle can be enclosed to any precision. A comparison that the finest precision leaves undecided counts as
+not proved.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ else:
 __all__ = ["Ways", "at_most", "between_bounds", "decimal_of", "great_circle_of", "is_above", "place_of", "root_of"]
 
 MAX_DECIMAL_DIGITS: Final = 999
-"""Largest number of characters, and largest power of ten, of a decimal that is converted to a rational.
+"""Largest number of characters, and largest power of ten, of decimals that are converted to rationals.
 
-The independent checker has the same limit.
+The stand-alone checker has the same limit.
 """
 
 
@@ -35,6 +36,7 @@ def decimal_of(text: str) -> Fraction | None:
     """Convert a decimal, or a fraction "p/q", to a rational; return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
+    # A decimal such as 1e999999999 is short as text and would need gigabytes as a rational, hence the limit.
     number = Decimal(text)
     power = number.as_tuple().exponent
     if len(text) > MAX_DECIMAL_DIGITS or not isinstance(power, int) or abs(power) > MAX_DECIMAL_DIGITS:
@@ -43,7 +45,12 @@ def decimal_of(text: str) -> Fraction | None:
 
 
 def place_of(space: Space, i: int) -> list[Fraction] | None:
-    """Return the exact coordinates of place i, or None if they are not known. In a space with a corner, km from it."""
+    """Return the exact coordinates of place i, or None if they are not known.
+
+    Coordinates are in the unit of the space: km or degrees. In a space with a corner (a grid on the earth), they are
+    the km north and east of the corner.
+    """
+    # Without declared texts the doubles are the declared coordinates, but only if nothing was rounded (off is 0).
     if space.written is None:
         return None if space.coordinates is None or space.off else [Fraction(x) for x in space.coordinates[i].tolist()]
     coordinates = [decimal_of(text) for text in space.written[i].tolist()]
@@ -51,32 +58,44 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
 
 
 def at_most(distance: float | Fraction, ball: Ball) -> bool:
-    """Prove that a rational is at most the number that a ball encloses; return False if there is no proof."""
+    """Prove that a rational is at most the number that a ball encloses; return False if there is no proof.
+
+    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+    """
     return sign_of(lambda: ball() - ball_of(Fraction(distance))) in (0, 1)
 
 
 def is_above(ball: Ball, limit: Fraction) -> bool:
-    """Prove that the number that a ball encloses is above a rational; return False if there is no proof."""
+    """Prove that the number that a ball encloses is above a rational; return False if there is no proof.
+
+    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+    """
     return sign_of(lambda: ball() - ball_of(limit)) == 1
 
 
 def between_bounds(lower: float, upper: float) -> Ball:
-    """Return a ball around all numbers between two doubles."""
+    """Return a ball (a function that returns an enclosing interval) around all numbers between two doubles."""
     return lambda: ball_of(Fraction(lower)).union(ball_of(Fraction(upper)))
 
 
 def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
-    """Enclose the Euclidean distance between two points."""
+    """Return a ball (a function that returns an enclosing interval) around the Euclidean distance of two points.
+
+    Args:
+        a, b: Exact coordinates, in any common unit.
+    """
     square = sum(((x - y) ** 2 for x, y in zip(a, b, strict=True)), Fraction(0))
     return lambda: ball_of(square).sqrt()
 
 
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
-    """Enclose the great-circle distance between two geographic places, or return None if they are not known exactly.
+    """Return a ball around the great-circle distance of two geographic places; None without exact coordinates.
+
+    The distance is in the unit of ``radius``, the radius R of the earth.
 
     The haversine h = sin(d / 2R)^2 and 1 - h are sums of non-negative terms, so the formula is well conditioned both
-    for close and for antipodal points. The steps of a grid have their declared length; steps to the east are measured
-    at the latitude of its corner.
+    for close and for antipodal points. The steps of a grid have their declared length; steps to the east have that
+    length at the latitude of the corner.
     """
     a, b = place_of(space, i), place_of(space, j)
     if a is None or b is None:
@@ -84,8 +103,10 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     differences = [x - y for x, y in zip(a, b, strict=True)]  # exactly 0 at the same place
 
     def ball() -> arb:
+        """Evaluate the formula in interval arithmetic, at the precision in force during the call."""
         import flint
 
+        # Latitudes and longitudes in radians: `north` and `east` are the differences of the two places.
         degree = flint.arb.pi() / 180
         if space.corner is None:
             lat, other_lat = (ball_of(point[0]) * degree for point in (a, b))
@@ -94,29 +115,37 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
             south = ball_of(space.corner[0]) * degree
             lat, other_lat = (south + ball_of(point[0] / Fraction(radius)) for point in (a, b))
             north, east = (ball_of(x / Fraction(radius)) for x in differences)
-            east /= south.cos()
+            east /= south.cos()  # a grid's km to the east are measured on the parallel of its corner
         cosines = lat.cos() * other_lat.cos()
         haversine = (north / 2).sin() ** 2 + cosines * (east / 2).sin() ** 2
         complement = ((lat + other_lat) / 2).sin() ** 2 + cosines * (east / 2).cos() ** 2
+        # d = 2 R atan2(sqrt(h), sqrt(1 - h)).
         return 2 * flint.arb(radius) * flint.arb.atan2(haversine.sqrt(), complement.sqrt())
 
     return ball
 
 
 class Ways:
-    """Shortest paths over undirected roads, in integers.
+    """Shortest paths over undirected roads, computed in integers.
 
     Args:
-        roads: (E,) pairs of node numbers, each with a rational length of at least 0. Of parallel roads the shortest
-            counts.
+        roads: (E,) pairs of node numbers, each with a rational length of at least 0. Of several roads between two
+            nodes, the shortest counts.
         size: Number of nodes.
 
     Attributes:
         unit: Lengths are integer multiples of 1 / unit.
-        after: For each node, the length of the road to each of its neighbours.
+        after: Maps each neighbour of a node to the length of the road between them; one mapping for each node.
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
+        """Build the adjacency lists from undirected roads.
+
+        Args:
+            roads: Two node numbers, below ``size``, and a rational length for each road.
+            size: Number of nodes.
+        """
+        # With the common denominator of all lengths as unit, every length is an integer and sums need no fractions.
         self.unit = lcm(*{length.denominator for _, _, length in roads})
         self.after: list[dict[int, int]] = [{} for _ in range(size)]
         for tail, head, length in roads:
@@ -125,8 +154,11 @@ class Ways:
                 for node, neighbour in ((tail, head), (head, tail)):
                     self.after[node][neighbour] = min(steps, self.after[node].get(neighbour, steps))
 
-    def between(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
-        """Return the shortest length between each pair of nodes, None without a path; one search per first node."""
+    def shortest_lengths(self, pairs: Sequence[Sequence[int]]) -> list[Fraction | None]:
+        """Return the shortest length between each pair of nodes, in the unit of the roads; None if no path joins them.
+
+        Pairs with the same first node share one search.
+        """
         goals: dict[int, set[int]] = {}
         for start, end in pairs:
             goals.setdefault(start, set()).add(end)
@@ -134,11 +166,16 @@ class Ways:
         return [lengths_by_start[start].get(end) for start, end in pairs]
 
     def _search_from(self, start: int, goals: set[int]) -> dict[int, Fraction]:
+        """Return the shortest lengths from a node to the reachable goals, in the unit of the given roads.
+
+        Goals without a path have no entry.
+        """
         lengths, queue, settled = dict[int, Fraction](), [(0, start)], set[int]()
+        # Dijkstra's algorithm on integers: it ends as soon as all goals are settled.
         while queue and len(lengths) < len(goals):
             length, node = heappop(queue)
             if node in settled:
-                continue
+                continue  # an outdated entry of the queue: the node was reached by a shorter path
             settled.add(node)
             if node in goals:
                 lengths[node] = Fraction(length, self.unit)

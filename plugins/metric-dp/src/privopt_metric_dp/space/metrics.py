@@ -1,9 +1,9 @@
 """Distances between records, and from records to outputs.
 
-The distance of a pair is always the same double, whatever the direction, block or machine it is computed in, and it is
-never above the exact distance (`privopt.numbers.distances`). Certificates, pairs and tables therefore use the same
-doubles, bit for bit. `privopt_metric_dp.space.road_metric` has the metric of shortest paths, and
-`privopt_metric_dp.space.distance_table` that of a file.
+The distance of a pair is always the same double, in either direction, in every block and on every machine. It is never
+above the exact distance (`privopt.numbers.distances`). So certificates, pairs and tables use identical doubles.
+`privopt_metric_dp.space.road_metric` has the metric of shortest paths, and `privopt_metric_dp.space.distance_table` the
+metric of a distance table.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import cast
+from typing import Final, cast
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from privopt.arrays import Bools, Floats, Ints, read_only, slices
 from privopt.errors import Fault, InputError, UsageError
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.numbers.distances import (
     EARTH_RADIUS_KM,
     cosine_of_latitude,
@@ -37,11 +37,15 @@ from privopt_metric_dp.space.places import Space, rests_of
 
 __all__ = ["EuclideanMetric", "HaversineMetric", "Metric"]
 
-_CHUNK = 1 << 14  # numbers that are computed at once, so that they stay in the processor's cache
-_BLOCK = 1 << 21  # distances that are held at once while a table is processed in blocks
+MAX_SHORTENING: Final = 2.0**-33
+"""Largest share of a planar distance that is subtracted so that distances along a line imply one another."""
+MAX_LATITUDE_WITH_RESTS: Final = 89.999
+"""Largest latitude in degrees at which great-circle distances take the rests of coordinates into account."""
+_CHUNK = 1 << 14  # numbers that are computed at once, few enough to stay in the processor's cache
+_BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
-"""Tables of distances to all outputs, shared as long as any metric over the same places holds them."""
+"""Tables of distances to all outputs, which metrics over equal places share while any of them uses the table."""
 MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that rounding misses no pair
 KM_A_DEGREE = 111.2  # upper bound of km per degree of latitude, or of longitude on the equator: above pi R / 180
 
@@ -50,8 +54,8 @@ class Metric(ABC):
     """Distances between N records, and from records to K outputs.
 
     `between(i, j)` and `between(j, i)` return the same double, and every other method returns that double for the pair.
-    It is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances need not
-    satisfy the triangle inequality: those of a matrix may not.
+    The double is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances
+    from a table need not satisfy the triangle inequality.
 
     Attributes:
         size: N, the number of records.
@@ -60,20 +64,29 @@ class Metric(ABC):
     """
 
     def __init__(self, size: int, output_size: int, own_outputs: bool) -> None:
+        """Store the numbers of records and outputs.
+
+        Args:
+            size: N, the number of records.
+            output_size: K, the number of outputs.
+            own_outputs: Whether the outputs are the records themselves.
+        """
         self.size = size
         self.output_size = output_size
         self.own_outputs = own_outputs
 
     @abstractmethod
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j (index arrays that broadcast), in the metric's unit."""
+        """Return distances between records i and j, two index arrays that broadcast, in the metric's unit."""
 
     @abstractmethod
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
         """Return (B, K) distances from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
-        """Return the same metric with the records ``rows`` (K,) as outputs.
+        """Return this metric with the records ``rows`` (K,) as outputs.
+
+        Used when a mechanism chooses few outputs among the records.
 
         Raises:
             UsageError: The outputs of this metric cannot be chosen.
@@ -81,19 +94,23 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds of the exact distances, given this metric's doubles. Lower bounds on losses need them."""
+        """Return upper bounds of the exact distances, given this metric's doubles; lower bounds need them."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be within ``limit``.
 
-        Some pairs whose ``distances`` are within the limit may fail, because these doubles may lie below the exact
-        distances. Lower bounds use only rows of the pairs that pass.
+        A pair whose double in ``distances`` is within the limit may fail, because the double may be below the exact
+        distance. Lower bounds use only the privacy rows of pairs that pass.
         """
+        # A number below the double after the limit is rounded down to at most the limit.
         return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Enclose the exact, finite distances of pairs of records (P, 2); by default the doubles of :meth:`between`."""
+        """Return balls around the exact, finite distances of pairs (P, 2). The default returns the doubles.
+
+        A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
+        """
         return [partial(ball_of, Fraction(x)) for x in self.between(pairs[:, 0], pairs[:, 1]).tolist()]
 
     @property
@@ -102,8 +119,16 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return each distance (P,) that is proved to be at most the exact one; for the others, :meth:`between`."""
+        """Return distances (P,), where those not proved to be at most the exact ones are replaced by :meth:`between`.
+
+        A release stores its distances. A guarantee at a distance above the exact one would not hold.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) distances to check, in the metric's unit.
+        """
         safe_distances = np.minimum(distances, computed := self.between(pairs[:, 0], pairs[:, 1]))
+        # Slow exact comparisons are needed only between the metric's lower and upper bound of the distance.
         undecided = np.flatnonzero((distances > computed) & (distances <= self.upper_distances(computed)))
         for row, ball in zip(undecided.tolist(), self.exactly(pairs[undecided]), strict=True):
             if at_most(float(distances[row]), ball):
@@ -115,48 +140,71 @@ class Metric(ABC):
         return self.between(np.asarray(i, dtype=np.int64)[:, None], np.arange(self.size)[None, :])
 
     def table(self) -> Floats:
-        """Return (N, N) distances between all records; 8 N^2 bytes."""
+        """Return (N, N) distances between all records, in 8 N^2 bytes."""
         return self.rows(np.arange(self.size))
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return pairs i < j with a distance of at most `within`, and those distances.
+        """Return the pairs i < j with a distance of at most `within`, and their distances.
 
         Returns:
-            (P, 2) in lexicographic order, and (P,) the doubles of `between`, which are compared with the limit. Memory
-            grows with P and N, not with N^2.
+            (P, 2) pairs in lexicographic order, and (P,) the doubles of `between`, which are compared with the limit.
+            Memory grows with P and N, not with N^2.
         """
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
             row, col = np.nonzero(self.rows(records[part]) <= within)
-            upper = col > row + part.start
+            upper = col > row + part.start  # each pair once; row counts from the start of the block
             pair_blocks.append(np.column_stack([row[upper] + part.start, col[upper]]))
         pairs = np.concatenate(pair_blocks).astype(np.int64)
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return a small set of pairs known to imply every pair (or all within a distance); None by default."""
+        """Return a small set of pairs known to imply every pair (or all within a distance); None by default.
+
+        A pair is implied if a path over pairs of the set is at most as long: the inequalities along the path then imply
+        the inequality of the pair.
+
+        Returns:
+            (S, 2) pairs i < j and their distances (S,), or None if the metric knows no such set.
+        """
         return None
 
 
 class _PointMetric(Metric):
-    """Distances that are computed from coordinates on request."""
+    """Distances that are computed from coordinates on request.
+
+    Coordinates are stored as doubles. The "rest" of a coordinate is the declared decimal minus its double.
+    """
 
     _kinds: tuple[str, ...] = ()
     _name = ""
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        """Check that places have coordinates of the right kind, and bound the rounding errors of the coordinates.
+
+        Args:
+            records: The N places.
+            outputs: The K places that may be reported; by default the records.
+
+        Raises:
+            InputError: The metric is not defined for this kind of places, or records and outputs differ in kind or
+                dimension.
+        """
         self.records = records
         self.outputs = records if outputs is None else outputs
-        record_error = self._distance_error(self.records, self.records.left)
+        record_error = self._distance_error(self.records, self.records.remaining_error)
         # The rounding error of distances between records, and of distances from records to outputs.
-        self._off = (2.0 * record_error, record_error + self._distance_error(self.outputs, self.outputs.left))
+        output_error = self._distance_error(self.outputs, self.outputs.remaining_error)
+        self._off = (2.0 * record_error, record_error + output_error)
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         expectation = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{expectation} places for {self._name} distance")
+            # Without duplicates, because the outputs may be the records themselves.
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
+        # Compiled code assumes that both arrays have the same number of columns.
         if not faults and (self.records.kind, _coordinate_count(self.records)) != (
             self.outputs.kind,
             _coordinate_count(self.outputs),
@@ -168,8 +216,8 @@ class _PointMetric(Metric):
             raise InputError(faults)
 
     def towards(self, rows: Ints) -> Metric:
-        """See :meth:`Metric.towards`."""
-        return type(self)(self.records, self.records.some(rows))
+        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
+        return type(self)(self.records, self.records.select(rows))
 
     @property
     def points(self) -> Floats:
@@ -178,7 +226,12 @@ class _PointMetric(Metric):
 
     @abstractmethod
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return distances from records i to records (or outputs) j, computed from the doubles and rounded down."""
+        """Return distances from records i to records (or outputs) j, computed from the doubles and rounded down.
+
+        Args:
+            i, j: Indices of the same shape, of one or two axes.
+            outputs: Whether j are indices of outputs instead of records.
+        """
 
     @staticmethod
     @abstractmethod
@@ -186,21 +239,38 @@ class _PointMetric(Metric):
         """Bound, in the metric's unit, how far a place moves if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Enclose the exact distance of two records; None if their coordinates are not known exactly."""
+        """Return a ball around the exact distance of two records; None if their exact coordinates are unknown."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Enclose the distances of the exact coordinates; if these are unknown, the interval between two doubles."""
+        """Return balls around the exact distances; without exact coordinates, they extend between two doubles."""
         lower = self.between(pairs[:, 0], pairs[:, 1])
         bounds = zip(pairs.tolist(), lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
         return [self._enclose_distance(i, j) or between_bounds(a, b) for (i, j), a, b in bounds]
 
     def _round_down(self, distances: Floats, outputs: bool) -> Floats:
-        """Round distances down to at most those of the exact places, which may be nearer than the doubles are."""
+        """Round distances down, so that they are at most the distances of the declared places.
+
+        Declared places may be nearer to each other than their doubles.
+
+        Args:
+            distances: Distances that were computed from the doubles, in the metric's unit.
+            outputs: Whether the distances lead to outputs instead of records.
+        """
         error = self._off[outputs]
+        # The factor covers the rounding of the subtraction.
         return distances if error == 0.0 else np.maximum((distances - error) * (1.0 - 2.0**-52), 0.0)
 
     def _measure_in_chunks(self, i: Ints, j: Ints, outputs: bool) -> Floats:
+        """Return the rounded-down distances of index arrays that broadcast, computed in parts of ``_CHUNK`` numbers.
+
+        Small parts keep the temporary arrays in the processor's cache. They do not affect the result.
+
+        Args:
+            i: Indices of records.
+            j: Indices of outputs if ``outputs`` is true, otherwise of records.
+            outputs: Whether to measure to the outputs.
+        """
         i, j = np.broadcast_arrays(i, j)
         if i.size <= _CHUNK:
             return self._round_down(self._measure_pairs(i, j, outputs), outputs)
@@ -212,16 +282,25 @@ class _PointMetric(Metric):
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
+            # A single row is passed on as one-dimensional, so that a long one is divided by the case above.
             part = slice(s, s + step) if step > 1 else s
             result[part] = self._measure_in_chunks(i[part], j[part], outputs)
         return result
 
     @abstractmethod
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return points in a Euclidean space, and a search radius that misses no pair."""
+        """Return a Euclidean point for each record, and a search radius that misses no pair.
+
+        Args:
+            within: Largest distance of a pair, in the metric's unit.
+
+        Returns:
+            (N, dim) points and the radius. The radius may be a little too large, because the pairs found with it are
+            compared with ``within`` afterwards.
+        """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return pairs i < j with a distance of at most `within` by a k-d tree, and their distances."""
+        """Find pairs i < j with a distance of at most `within` by a k-d tree; see :meth:`Metric.neighbours`."""
         points, radius = self._search_tree(within)
         if points.shape[1] > _TREE_WIDTH:
             return super().neighbours(within)
@@ -231,20 +310,25 @@ class _PointMetric(Metric):
         pairs.sort(axis=1)
         distances = self.between(pairs[:, 0], pairs[:, 1])
         pairs, distances = pairs[distances <= within], distances[distances <= within]
+        # The tree returns pairs in any order. The last key of lexsort is its primary one.
         order = np.lexsort((pairs[:, 1], pairs[:, 0]))
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j, from the table if it exists or if nearly all are requested."""
+        """Return distances between records i and j, read from the table if it exists or nearly all are requested."""
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
+        # If nearly all distances are requested, the whole table is computed once and shared.
         if self.own_outputs and rows.size >= max(_CHUNK, self.size * (self.size - 1) // 2):
             table = self.to_outputs()
         return self._measure_in_chunks(rows, columns, False) if table is None else table[rows, columns]
 
     @cached_property
     def _table_key(self) -> bytes:
-        """Hash of everything that determines the table of distances to outputs."""
+        """Hash of everything that determines the table of distances to outputs.
+
+        Metrics of equal places share one table, which ``_TABLES`` holds under this key.
+        """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):
             digest.update(f"{space.off}".encode())
@@ -265,11 +349,12 @@ class _PointMetric(Metric):
         return table
 
     def _square_table(self) -> Floats:
-        """Return (N, N) distances; each pair is computed once."""
+        """Return (N, N) distances between records. Each pair is computed once and written to both halves."""
         table = np.zeros((self.size, self.size))
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
             rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
+            # All columns from the diagonal block on; the transposed block fills the part below the diagonal.
             part = self._measure_in_chunks(rows[:, None], columns[None, :], False)
             table[rows[0] : rows[-1] + 1, start:] = part
             table[start:, rows[0] : rows[-1] + 1] = part.T
@@ -280,23 +365,34 @@ class EuclideanMetric(_PointMetric):
     """Euclidean distance between planar points (km) or vectors (their own unit).
 
     Raises:
-        InputError: The records are geographic or plain, or the outputs have another kind or dimension.
+        InputError: The records are geographic or plain, or the outputs differ from them in kind or dimension.
     """
 
     _kinds = ("planar", "vector")
     _name = "euclidean"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        """Prepare the arrays of the compiled kernels, and the amounts by which distances are reduced.
+
+        Args:
+            records: Planar places (km) or vectors.
+            outputs: The places that may be reported; by default the records.
+        """
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
-        self._rests, self._pair_error = rests_of(self.records, self.outputs), self._off[0]
-        # Subtracting the same small amount from every distance keeps a collinear distance at most the sum of its parts.
+        self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
+        # The same small amount is subtracted from every distance, except between very near places (`_round_down`). So a
+        # distance along a line stays at least the sum of its parts, whose rows then imply its row: with rounding alone
+        # it could come out below the sum. The amount is
+        # the distance error for a rounding error of half a unit in the last place of the map's extent, unless the
+        # coordinates' own rounding errors (off) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
         self._off = (max(self._off[0], min(max_error, uniform_error)), max(self._off[1], min(max_error, uniform_error)))
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
+        """Return distances of the pairs (i, j) from a compiled kernel; see :meth:`_PointMetric._measure_pairs`."""
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
         distances_of_pairs(
@@ -304,35 +400,54 @@ class EuclideanMetric(_PointMetric):
         )
         return distances
 
+    def _round_down(self, distances: Floats, outputs: bool) -> Floats:
+        """Round distances down by a fixed amount, or by a small relative amount if the places are very near.
+
+        The fixed amount grows with the extent of the map. Between places that are nearer than some millionths of that
+        extent, it would exceed the relative difference of 1e-9 that ``verify`` and the stand-alone checker allow.
+        Distances between such places are reduced by the proved error and by the fraction ``MAX_SHORTENING`` instead.
+        """
+        shortened = (distances - self._proved_errors[outputs]) * (1.0 - MAX_SHORTENING)
+        return np.maximum(super()._round_down(distances, outputs), shortened)
+
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
+        """Return the exact distance of two records, the root of a rational; None if their decimals are too long."""
         a, b = place_of(self.records, i), place_of(self.records, j)
         return None if a is None or b is None else root_of(a, b)
 
     @property
     def exactness(self) -> str:
-        """The exact distances are square roots of rational numbers."""
+        """Description of the exact distances for reports: they are square roots of rational numbers."""
         return "exact distances: square roots of rational numbers"
 
     def _square_table(self) -> Floats:
-        """Return (N, N) distances; each pair is computed once, in parallel."""
+        """Return (N, N) distances. Each pair is computed once, in parallel."""
         points, table = self._points[0], np.empty((self.size, self.size))
+        # The kernel reads one coordinate of many points at a time, so each coordinate is stored contiguously.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
         in_threads(lambda a, b: distances_of_block(points, across, rests, a, b, table), self.size)
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the exact distances do not exceed."""
+        """Return doubles that the exact distances do not exceed, given this metric's doubles."""
+        # Twice: the error was subtracted from the doubles, and the exact places may also be farther apart by it.
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Decide pairs near the limit by squared distances in rational arithmetic."""
+        """Return (P,) booleans: whether each pair is proved to be within the limit; see :meth:`Metric.surely_within`.
+
+        Pairs whose bounds lie on both sides of the limit are decided by squared distances in rational arithmetic.
+        """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))
-        if not undecided.size or not limit > self._pair_error:
+        # At or below the error the strict limit could be negative, and its square would prove nothing.
+        if not undecided.size or not limit > self._proved_errors[0]:
             return is_within
-        strict_limit = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._pair_error)
+        # The coordinates with their rests still differ from the declared ones, so the limit is reduced by that error.
+        strict_limit = Fraction(math.nextafter(limit, math.inf)) - Fraction(self._proved_errors[0])
         i, j = pairs[undecided].T
         rests = self._rests[0] if len(self._rests[0]) else np.zeros_like(self.points)
+        # The four terms x_i, rest_i, -x_j and -rest_j of each pair and axis, which are added as exact rationals.
         point_parts = np.stack([self.points[i], rests[i], -self.points[j], -rests[j]], axis=1).tolist()
         squares = [sum(sum(map(Fraction, axis)) ** 2 for axis in zip(*parts, strict=True)) for parts in point_parts]
         is_within[undecided] = [square < strict_limit**2 for square in squares]
@@ -340,10 +455,16 @@ class EuclideanMetric(_PointMetric):
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
+        """Bound, in the unit of the space, how far a place moves if each coordinate changes by ``position_error``.
+
+        If all coordinates change by x, the place moves by sqrt(dim) x. The factor covers the rounding of the root.
+        """
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
+        """Return the records' coordinates, and a search radius that covers rounding errors; see the base class."""
         radius = within + self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)
+        # 1e-300 keeps the radius positive if the limit is 0, for places at the same position.
         return self.points, radius * MORE + 1e-300
 
 
@@ -358,6 +479,12 @@ class HaversineMetric(_PointMetric):
     _name = "haversine"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
+        """Prepare latitudes, longitudes and cosines for the compiled kernel, and the amounts by which distances shrink.
+
+        Args:
+            records: Geographic places.
+            outputs: The places that may be reported; by default the records.
+        """
         super().__init__(records, outputs)
         self._parts = [
             (points[:, 0].copy(), points[:, 1].copy(), cosine_of_latitude(points[:, 0]))
@@ -366,7 +493,10 @@ class HaversineMetric(_PointMetric):
         max_latitude = max(float(np.abs(part[0]).max()) for part in self._parts)
         position_error = max(self.records.off, self.outputs.off)
         self._rests, self._relative_error = rests_of(self.records, self.outputs), 0.0
-        if max_latitude > 80.0:  # cosines of latitudes feel what is omitted there: it is taken off
+        # The cosine of a latitude depends on what the doubles omit of it, by tan(latitude) times that. Where this is no
+        # longer small, within 111 m of a pole, the rests are not used, and the whole error of the positions is
+        # subtracted from every distance.
+        if max_latitude > MAX_LATITUDE_WITH_RESTS:
             self._rests = [rests[:0] for rests in self._rests]
             self._off = (
                 2.0 * self._distance_error(self.records, position_error),
@@ -376,6 +506,7 @@ class HaversineMetric(_PointMetric):
             self._relative_error = 2.1 * math.tan(math.radians(max_latitude)) * math.radians(position_error)
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
+        """Return great-circle distances in km of the pairs (i, j), rounded down; see the base class."""
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]
@@ -385,26 +516,41 @@ class HaversineMetric(_PointMetric):
         return great_circle(*places, lat_rest=lat, lon_rest=lon, error=self._relative_error)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
+        """Return a ball around the exact great-circle distance in km; None if a declared decimal is too long."""
         return great_circle_of(self.records, i, j, EARTH_RADIUS_KM)
 
     @property
     def exactness(self) -> str:
-        """Great-circle distances are enclosed, because they are not algebraic numbers."""
+        """Description of the exact distances for reports: intervals enclose the lengths of great circles."""
         return "distances enclosed as closely as it takes: great circles"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the exact distances do not exceed."""
+        """Return doubles that the exact distances do not exceed, given this metric's doubles.
+
+        The bound covers the relative error of the cosines, and twice the errors of positions, since they were also
+        subtracted from the distances.
+        """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
 
     @staticmethod
     def _distance_error(space: Space, position_error: float) -> float:
+        """Bound, in km, how far a place moves if latitude and longitude change by ``position_error`` degrees each.
+
+        A degree of latitude or longitude is at most ``KM_A_DEGREE`` km, so both changes add up to at most twice that.
+        """
         return 2.0 * position_error * KM_A_DEGREE
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
+        """Return the records as unit vectors in space, and the length of the chord under an arc of ``within`` km.
+
+        The length of a chord grows with its arc, so the pairs within the arc are those within the chord.
+        """
+        # The chord of an angle a on the unit sphere is 2 sin(a / 2); beyond half a turn it is the diameter.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))
         error = (self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)) / EARTH_RADIUS_KM
-        return directions(self.points), chord * MORE + 1e-14 + error  # the points are rounded
+        return directions(self.points), chord * MORE + 1e-14 + error  # 1e-14 covers the rounding of the directions
 
 
 def _coordinate_count(space: Space) -> int:
+    """Return the number of coordinates of each place; 0 if the places have none."""
     return 0 if space.coordinates is None else space.coordinates.shape[1]

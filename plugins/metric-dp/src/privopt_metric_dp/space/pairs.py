@@ -31,13 +31,13 @@ __all__ = [
 
 
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
-"""All pairs by the number of records, shared as long as they are in use: ``verify`` reuses those of ``solve``."""
+"""All pairs by the number of records, shared while in use, so that ``verify`` reuses the pairs of ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that rounding explains
 _BLOCK = 1 << 22
 _MIN_SAMPLED_RECORDS = 1_000  # from this many records on, a sample decides whether all pairs are reduced
-_SAMPLE_RECORDS = 16  # number of records in that sample
+_SAMPLE_RECORDS = 16  # number of records in the sample
 _PAIRS_PER_CHECK = 50_000  # pairs between two checks of the time limit
-_RARE_SHARE = 1e-2  # share of implied pairs up to which the search for them does not pay
+_RARE_SHARE = 1e-2  # share of implied pairs up to which a search for them is not worth its time
 
 
 def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, Floats]:
@@ -70,7 +70,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance: nothing would be required, and the truth released.
+    """Refuse a limit below the smallest positive distance: no pair would be required, and the truth could be released.
 
     Args:
         metric: Distances of the records.
@@ -83,6 +83,7 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     """
     if distances.any():
         return
+    # All distances within the limit are 0: find the smallest positive one, in blocks of rows, to name it.
     min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
@@ -98,17 +99,29 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
 
 
 def farthest(metric: Metric, count: int) -> Ints:
-    """Select ``count`` records, beginning with record 0, each as far as possible from the earlier (Gonzalez 1985)."""
+    """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
+
+    This is the algorithm of Gonzalez (1985). If a method is to choose the outputs of a problem, these records are the
+    outputs until it does.
+
+    Args:
+        metric: Distances of N records.
+        count: Number of records to select, from 1 to N.
+
+    Returns:
+        (count,) record numbers in ascending order.
+    """
     min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(selected) < count:
-        min_distances[selected[-1]] = -1.0  # chosen once
+        # Below the 0 of other records at the same place, so that no record is selected twice.
+        min_distances[selected[-1]] = -1.0
         selected.append(int(min_distances.argmax()))
         min_distances = np.minimum(min_distances, metric.rows(np.array(selected[-1:]))[0])
     return np.sort(selected)
 
 
 def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools:
-    """Return which pairs to keep, so that the kept pairs imply the others.
+    """Return a mask of the pairs to keep, such that the kept pairs imply the others.
 
     Without slack, a pair is dropped only if a path over kept pairs is at most as long in exact arithmetic. The kept
     pairs are then the smallest set with that property, up to ties at distance 0. With slack s, the path may be (1 + s)
@@ -123,22 +136,28 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
         (P,) booleans.
 
     Raises:
-        OutOfTime: The time limit has come.
+        OutOfTime: The time limit has passed.
 
     Notes:
-        The cost per node is the number of pairs that start within its longest pair. 4,000 records with 60 neighbours
-        each take 0.1 s; all pairs of N records take about N^3: 0.2 s at 400, 1.3 s at 800, 12 s at 1,600.
+        The cost of a node is the number of pairs that start within the length of the node's longest pair. 4,000 records
+        with 60 neighbours each take 0.1 s. All pairs of N records take time of about N^3: 0.2 s at 400 records, 1.3 s
+        at 800 and 12 s at 1,600.
     """
     pairs, distances = _check_pairs(pairs, distances)
     keep = np.zeros(len(pairs), dtype=np.bool_)
+    # Records at distance 0 form a cluster. A spanning forest of such pairs implies the others inside of clusters, and
+    # one pair is enough between two clusters.
     forest, cluster = _merge_zeros(pairs, distances)
     keep[forest] = True
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
     if len(candidates):
         weights = distances[candidates]
+        # Locally a detour may use only a quarter of the slack, since the edges of a detour may be dropped for detours
+        # of theirs. At least two edges, because each pair is an edge too.
         local = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
         keep[candidates[~local]] = True
-    if slack > 0:  # the slacks of nested detours add up: restore the pairs whose path has become too long
+    if slack > 0:
+        # The slacks of nested detours still add up: restore the pairs whose path over kept pairs has become too long.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -146,17 +165,18 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
 def needed_pairs(
     metric: Metric, required: Callable[[], tuple[Ints, Floats]], *, within: float | None = None
 ) -> tuple[Ints, Floats]:
-    """Reduce the required pairs to those that imply the others, starting from fewer pairs if the metric knows them.
+    """Reduce the required pairs to a subset that implies the others.
 
-    Roads know such pairs (paths that pass no third record): those of 50,000 places along streets take a second.
+    If the metric knows a small set that implies all pairs, the reduction starts from that set. A road metric knows one,
+    the paths that pass no third record, and finds the set of 50,000 places in a second.
 
     Args:
         metric: Distances of N records.
-        required: Returns the required pairs. It is not called if the metric knows fewer.
+        required: Returns the required pairs and their distances. Called only if the metric knows no smaller set.
         within: Largest distance of a required pair.
 
     Returns:
-        (S, 2) kept pairs, in order, and (S,) distances.
+        (S, 2) kept pairs in lexicographic order, and (S,) distances.
     """
     candidates = metric.implying(within)
     if candidates is None:
@@ -168,39 +188,39 @@ def needed_pairs(
 
 
 def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rare: float = _RARE_SHARE) -> bool:
-    """Return whether a sample contains more than a few implied pairs; True unless all pairs of many records are given.
+    """Return whether the search for implied pairs is worth its time, according to a sample of records.
 
-    Reducing all pairs of 5,000 word vectors takes minutes and finds hardly any implied pair. Implied pairs may stay:
-    they only make a model larger.
+    The answer is True without a sample unless all pairs of many records are given. Reducing all pairs of 5,000 word
+    vectors takes minutes and finds hardly any implied pair. Implied pairs that are kept only make a model larger.
 
     Args:
         pairs, distances: (P, 2) pairs with i < j in lexicographic order, and their distances (P,).
         slack: Relative amount by which a path may be longer than the pair.
-        rare: Share of implied pairs up to which the answer is False.
+        rare: If at most this share of the sampled pairs is implied, the answer is False.
     """
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
+    # A symmetric table with infinity on the diagonal, so that a detour cannot begin by staying at its source.
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     implied_count = 0
     for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
-        detours = np.full(n, np.inf)
+        detours = np.full(n, np.inf)  # the shortest path with two edges from the source to each record
         for start in range(0, n, 64):
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf
-        implied_count += (
-            int((detours <= table[source] * (1.0 + slack)).sum()) - 1
-        )  # the source itself: infinite on both sides
+        # Minus 1 for the source itself, for which both sides are infinite.
+        implied_count += int((detours <= table[source] * (1.0 + slack)).sum()) - 1
     return implied_count > rare * _SAMPLE_RECORDS * n
 
 
 def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Ints:
-    """Return the rows of `pairs` that no path over `subset` implies, decided in exact arithmetic.
+    """Return the row numbers of the `pairs` that no path over `subset` implies, decided in exact arithmetic.
 
     Args:
-        subset, subset_distances: (S, 2) pairs that hold, and their distances (S,).
+        subset, subset_distances: (S, 2) pairs whose inequalities hold, and their distances (S,).
         pairs, distances: (P, 2) pairs to be implied, and their distances (P,). Infinite distances are always implied.
         slack: Relative amount by which a path may be longer than the pair.
 
@@ -209,6 +229,7 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
     """
     subset, subset_distances = _check_pairs(subset, subset_distances)
     pairs, distances = _check_pairs(pairs, distances)
+    # A pair of a record with itself is implied, and one at an infinite distance requires nothing.
     finite = np.flatnonzero(np.isfinite(distances) & (pairs[:, 0] != pairs[:, 1]))
     usable = np.isfinite(subset_distances) & (subset[:, 0] != subset[:, 1])
     implied = _has_short_path(
@@ -222,27 +243,41 @@ def not_implied(subset: Ints, subset_distances: Floats, pairs: Ints, distances: 
 
 
 def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return the largest table (N, K) below the given one in which the rows of each pair differ by at most its length.
+    """Return the largest table below the given one whose rows satisfy the triangle inequality with the pairs.
 
-    The table itself is returned if it satisfies the triangle inequality up to rounding. Otherwise shortest paths over
-    the pairs replace its entries. Entries may be infinite.
+    That is, the rows of the two records of a pair differ by at most the length of the pair. If the given table has this
+    property up to rounding, it is returned unchanged. Otherwise its entries are replaced by shortest paths over the
+    pairs.
+
+    Args:
+        table: (N, K) distances from records to outputs, which may be infinite.
+        pairs: (P, 2) pairs of records.
+        lengths: (P,) distances of the pairs, in the unit of the table.
     """
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
         rows, other_rows = table[i], table[j]
+        # Infinite entries are replaced by 0 before subtracting, since inf - inf is not a number. A pair of which only
+        # one record has a finite distance violates the condition.
         together = np.isfinite(rows) & np.isfinite(other_rows)
         changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
         changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
         if (changes > lengths[part, None] + _TRIANGLE_TOLERANCE * np.where(together, rows + other_rows, 0.0)).any():
-            return _shortest_ways(table, pairs, lengths)
+            return _shortest_path_lengths(table, pairs, lengths)
     return table
 
 
-def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
+def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
+    """Return (N, K) the lengths of the shortest paths from outputs to records.
+
+    A path begins with one entry of the table, from the output to some record, and continues along pairs. The result is
+    the largest table that :func:`consistent` describes; see there for the arguments.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     n, outputs = table.shape
     i, k = np.nonzero(np.isfinite(table))
+    # Outputs are the nodes n to n + K - 1 and have only outgoing edges: no path may pass through an output.
     edges = np.concatenate([pairs, pairs[:, ::-1], np.column_stack([n + k, i])])
     graph = edge_matrix(n + outputs, edges, np.concatenate([lengths, lengths, table[i, k]]))
     ways = dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))
@@ -250,6 +285,7 @@ def _shortest_ways(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 
 
 def _list_all_pairs(n: int) -> Ints:
+    """Return all pairs i < j of n records in lexicographic order, (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
     # Filled row by row: temporary arrays of all pairs would take 100 MB each at 5,000 records.
@@ -261,6 +297,11 @@ def _list_all_pairs(n: int) -> Ints:
 
 
 def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, Floats]:
+    """Convert pairs and their distances to arrays (P, 2) and (P,), and check them.
+
+    Raises:
+        InputError: The arrays differ in length, a node number is negative, or a distance is negative or not a number.
+    """
     index = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     lengths = np.asarray(distances, dtype=np.float64).reshape(-1)
     faults = []
@@ -268,6 +309,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
         faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance a pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
+    # Written so that NaN, for which every comparison is false, counts as a fault.
     if not (lengths >= 0).all():
         row = int(np.flatnonzero(~(lengths >= 0))[0])
         faults.append(Fault("pairs", f"row {row}", f"distance {float(lengths[row])!r}", "a number of at least 0"))
@@ -277,12 +319,26 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
 
 
 def _stretch_bounds(distances: Floats, slack: float) -> Floats:
-    """Return doubles between d and (1 + slack) d that are never above the exact product."""
+    """Return doubles from d to (1 + slack) d that never exceed the exact product.
+
+    Args:
+        distances: (P,) the distances d.
+        slack: Relative amount by which a path may be longer than d; at least 0.
+    """
     return np.maximum(distances, distances * (1.0 + slack) * (1.0 - 2.0**-50))
 
 
 def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return a spanning forest of the pairs at distance 0 (rows), and the cluster of each node."""
+    """Return a spanning forest of the pairs at distance 0, and the cluster of each node.
+
+    Args:
+        pairs: (P, 2) node numbers.
+        distances: (P,) numbers of at least 0.
+
+    Returns:
+        Sorted row numbers of the pairs in the forest, and (n,) the cluster number of each node. Pairs at distance 0
+        connect the nodes of a cluster.
+    """
     from scipy.sparse.csgraph import minimum_spanning_tree
 
     n = int(pairs.max()) + 1 if pairs.size else 0
@@ -295,7 +351,15 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row and the clusters of the shortest pair between each two clusters; of equal ones the first."""
+    """Return the row numbers of the shortest pair between every two clusters; the first one if several tie.
+
+    Args:
+        joined: (P, 2) clusters of the two nodes of each pair.
+        distances: (P,) distances; pairs at infinite distances are ignored.
+
+    Returns:
+        (C,) sorted row numbers, and (C, 2) the cluster numbers of each pair, the smaller one first.
+    """
     clusters = np.sort(joined, axis=1)
     finite = np.flatnonzero(np.isfinite(distances))
     selected = np.sort(finite[shortest_rows(clusters[finite], distances[finite])])
@@ -303,30 +367,46 @@ def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, I
 
 
 def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *, two_edges: bool) -> Bools:
-    """Return for each goal pair whether a path over `edges` is at most as long as its bound, decided exactly."""
+    """Return for each pair of goals whether some path over ``edges`` is at most as long as the bound.
+
+    The comparison is exact.
+
+    Args:
+        edges, weights: (E, 2) pairs of nodes, used in both directions, and their lengths (E,).
+        goals, bounds: (Q, 2) pairs of nodes, and the largest permitted length of a path between them (Q,).
+        two_edges: Whether only paths of at least two edges count.
+
+    Returns:
+        (Q,) booleans.
+    """
     from privopt_metric_dp.space.exact_shortest_paths import limbs, short_enough
 
     if not len(goals):
         return np.zeros(0, dtype=np.bool_)
     n = int(max(edges.max(initial=0), goals.max())) + 1
+    # Questions are grouped by source, because the kernel makes one search per source. Always the smaller node, so that
+    # the number of searches is small.
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
     (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     doubled_weights = np.concatenate([weights, weights])
+    # The kernel expects the neighbours of a node in order of their lengths, so that it can stop early.
     sort = np.lexsort((doubled_weights, tail))
     graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
     question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
+    # The questions are asked in blocks of whole sources, because compiled code cannot check the time limit.
     spans = np.searchsorted(question_offsets, np.arange(_PAIRS_PER_CHECK, len(goals), _PAIRS_PER_CHECK)).tolist()
     start = 0
     for stop in [*dict.fromkeys(spans), n]:
         if start:
             check("implied pairs were told from the others")
         rows = order[question_offsets[start] : question_offsets[stop]]
+        # Only the questions of these sources remain; all other sources have none.
         question_starts = (
             np.clip(question_offsets, question_offsets[start], question_offsets[stop]) - question_offsets[start]
-        )  # of these sources alone
+        )
         answer[rows] = short_enough(
             *graph, question_starts, goal[rows], bounds[rows], exact_bound[rows], units, two_edges
         )
@@ -335,4 +415,13 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
 
 
 def _row_starts(rows: Ints, n: int) -> Ints:
+    """Return the row pointers of a CSR matrix whose entries have the given row numbers.
+
+    Args:
+        rows: (E,) row number of each entry, from 0 to n - 1.
+        n: Number of rows.
+
+    Returns:
+        (n + 1,) offsets: the entries of row r are those from offset r to offset r + 1.
+    """
     return np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n))]).astype(np.int64)

@@ -1,14 +1,19 @@
-"""Places: ids with coordinates, and even grids."""
+"""Places: ids with coordinates, and regular grids.
+
+Coordinates are doubles. Their differences from the declared decimals are stored as well (``rests``, ``written``) or
+bounded (``off``), because a guarantee must hold at the declared places.
+"""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +23,19 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints, doubles, no_doubles
 from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UsageError
-from privopt.interfaces.reporting import position_text
-from privopt.numbers.distances import EARTH_RADIUS_KM
+from privopt.numbers.distances import EARTH_RADIUS_KM, position_text
 from privopt_metric_dp.space.projection import Projection
 
-__all__ = ["MAX_COORDINATE", "Kind", "Space", "check_places", "grid_points", "places_at_most", "rests_of"]
+__all__ = [
+    "MAX_COORDINATE",
+    "Kind",
+    "Space",
+    "check_places",
+    "grid_points",
+    "places_at_most",
+    "plural_unit",
+    "rests_of",
+]
 
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
@@ -30,14 +43,28 @@ _RADIANS = math.pi / 180.0
 MAX_COORDINATE = 1e150  # squares of differences stay finite
 
 
+_PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
+"""Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
+
+
+def plural_unit(unit: str) -> str:
+    """Return the plural of a unit of distance; the checkers have the same rule.
+
+    >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
+    ('km', 'bands', 'units of distance')
+    """
+    return f"{unit}s" if _PLURAL_IN_S.fullmatch(unit) else unit.replace("unit of", "units of")
+
+
 _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 
 @contextmanager
 def places_at_most(count: int | None) -> Iterator[None]:
-    """Limit a problem's places, in this block, to as many as the release has rows or columns.
+    """Limit the number of places of the problems that are loaded in this block; None for no limit.
 
-    A few numbers of a problem file can ask for millions of places, which would be worked out before they are compared.
+    A few numbers in a problem file can declare millions of places. A verifier sets the limit to the rows or columns of
+    the release, so that such a file is refused before its places are computed.
     """
     token = _PLACE_LIMIT.set(count)
     try:
@@ -47,14 +74,14 @@ def places_at_most(count: int | None) -> Iterator[None]:
 
 
 def check_places(count: int, subject: str) -> None:
-    """Check the number of places before places are made that no file lists.
+    """Check the number of places of a grid or a mesh before the places are computed.
 
     Args:
-        count: how many, at least.
-        what: they are, for the message.
+        count: Lower bound of the number of places.
+        subject: File and key that declare the places, for the message.
 
     Raises:
-        DoesNotHoldError: more than :func:`places_at_most` allows.
+        DoesNotHoldError: There are more places than :func:`places_at_most` allows.
     """
     limit = _PLACE_LIMIT.get()
     if limit is not None and count > limit:
@@ -64,10 +91,16 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
+    """Convert ids to texts; used as a converter by :class:`Space`."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
+    """Convert coordinates to doubles; used as a converter by :class:`Space`.
+
+    Raises:
+        UsageError: An integer beyond 2^53 has no equal double.
+    """
     if no_doubles(np.asarray(values)).any():
         raise UsageError("coordinates must be doubles, or whole numbers up to 2^53, got whole numbers beyond")
     return doubles(values)
@@ -75,31 +108,33 @@ def _to_coordinates(values: npt.ArrayLike) -> Floats:
 
 @frozen(kw_only=True, eq=False)
 class Space:
-    """Ids and, where there are any, coordinates.
+    """Places: ids and, unless the kind is plain, coordinates.
 
     >>> Space(ids=("a", "b"), coordinates=[[0.0, 0.0], [3.0, 4.0]], kind="planar").coordinates.shape
     (2, 2)
 
     Attributes:
         ids: N distinct texts.
-        coordinates: (N, 2) km (planar: x, y) or degrees (geographic: lat, lon), (N, dim) for vectors, None if plain.
+        coordinates: (N, 2) x and y in ``unit`` if planar, latitudes and longitudes in degrees if geographic; (N, dim)
+            for vectors; None if plain.
         kind: planar, geographic, vector or plain.
-        source: name of the file that faults are reported against.
-        off: how far at most, along an axis and in its unit, the places meant lie from these doubles: the decimals that
-            were written. Distances are those of the places meant, rounded down.
-        rests: of the shape of the coordinates: what these omit, as doubles; None where that is not known.
-        written: (N, dim) the coordinates meant, as texts of decimals or of fractions; None where they are not known
-            (or are the doubles, where ``off`` is 0).
-        corner: of a grid on the earth: latitude and longitude of its first place in degrees. ``written`` is the way
-            north and east of it then, in km.
-        triangles: (S, 3) of a mesh or a grid, counter-clockwise, whose corners the places are; None without any.
-        projection: by which planar coordinates came from the earth; None where they did not.
-        names: N texts, what people call the places; None where they have no names.
+        source: Name of the file in error messages.
+        off: Upper bound of the difference between a declared coordinate and its double, in the unit of the axis.
+            Metrics subtract it, so that distances never exceed those of the declared places.
+        rests: Declared coordinates minus their doubles, in the shape of ``coordinates``; None if unknown.
+        written: (N, dim) the declared coordinates as texts of decimals or fractions; None if they are unknown, or equal
+            to the doubles (``off`` is 0).
+        corner: Latitude and longitude in degrees of the first place of a grid on the earth, otherwise None. With a
+            corner, ``written`` holds the km north and east of the corner.
+        triangles: (S, 3) corners of the triangles of a mesh or a grid, counter-clockwise; None without triangles.
+        projection: The projection that mapped degrees to these planar coordinates; None if none was used.
+        names: N names of the places for readers, or None.
+        unit: Unit of planar coordinates, in the singular.
 
     Raises:
-        InputError: duplicate ids, a wrong shape, numbers that are not finite, latitudes beyond 90 or
-            longitudes outside [-180, 360] degrees; all faults together.
-        UsageError: rests of another shape than the coordinates; whole numbers that are not doubles.
+        InputError: Ids repeat, the shape is wrong, or a coordinate is not finite or out of range (latitudes beyond 90
+            degrees, longitudes outside [-180, 360] degrees). All faults are reported together.
+        UsageError: ``rests`` has another shape than the coordinates, or integers are too large for doubles.
     """
 
     ids: tuple[str, ...] = field(converter=_to_texts)
@@ -113,8 +148,10 @@ class Space:
     triangles: Ints | None = None
     projection: Projection | None = None
     names: tuple[str, ...] | None = None
+    unit: str = "km"
 
     def __attrs_post_init__(self) -> None:
+        """Check ids and coordinates, and report all faults together; the class describes the errors."""
         faults = list(self._id_faults())
         if self.coordinates is None:
             if self.kind != "plain":
@@ -124,14 +161,15 @@ class Space:
         if faults:
             raise InputError(faults)
         shape = None if self.coordinates is None else self.coordinates.shape
-        if self.rests is not None and self.rests.shape != shape:  # compiled code reads both
+        # Compiled code reads both arrays by the same indices, without checking bounds.
+        if self.rests is not None and self.rests.shape != shape:
             raise UsageError(f"rests have shape {self.rests.shape}, coordinates {shape}")
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def some(self, rows: Ints) -> Space:
-        """Return some of the places, by their numbers."""
+    def select(self, rows: Ints) -> Space:
+        """Return the places with the numbers ``rows`` (M,), in that order and without triangles."""
         return evolve(
             self,
             ids=[self.ids[row] for row in rows.tolist()],
@@ -144,17 +182,17 @@ class Space:
 
     @property
     def on_map(self) -> Floats | None:
-        """(N, 2) coordinates of places on the earth or on a plane; None of others."""
+        """(N, 2) coordinates of geographic or planar places; None for vectors and plain ids."""
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Describe a place to a reader: its name, or else its position; empty without both."""
+        """Describe a place to a reader by its name, or else by its position; return "" if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
             return ""
         x, y = self.on_map[index].tolist()
-        return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind)
+        return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind, self.unit)
 
     def label(self, index: int) -> str:
         """Return an id and its description in brackets."""
@@ -162,22 +200,24 @@ class Space:
         return f"{self.ids[index]} ({description})" if description else self.ids[index]
 
     def numbers(self, ids: Iterable[str]) -> Ints:
-        """Return (M,) the place in ``ids`` of each of some of them, in the order given.
+        """Return (M,) the numbers of the places with the given ids, in the order of the ids.
 
         Raises:
-            KeyError: a text that is none of them.
+            KeyError: No place has one of the ids.
         """
         index_by_id = {name: index for index, name in enumerate(self.ids)}
         return np.array([index_by_id[name] for name in ids], dtype=np.int64)
 
     @property
-    def left(self) -> float:
-        """How far at most the places meant lie from the doubles and their rests together, differences included."""
+    def remaining_error(self) -> float:
+        """Upper bound of the difference between a declared coordinate and the sum of its double and its rest."""
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
+        # Rests are doubles too. The bound also covers the rounding of differences of two places.
         return 2.0**-50 * self.off + 2.0**-103 * float(np.abs(self.coordinates).max())
 
     def _id_faults(self) -> Iterator[Fault]:
+        """Yield a fault if there are no places, and a fault for each id that occurs more than once."""
         if not self.ids:
             yield Fault(self.source, "", "no records at all", "at least one")
         duplicates = [name for name, times in Counter(self.ids).items() if times > 1]
@@ -187,6 +227,12 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
+        """Return the faults of the coordinates: a wrong shape, or otherwise each place with a coordinate out of range.
+
+        Args:
+            points: The given coordinates. A valid array has a row for each id, and two columns unless the kind is
+                vector.
+        """
         shape = "(N, dim)" if self.kind == "vector" else "(N, 2)"
         wrong_width = points.ndim != 2 or points.shape[1] < 1 or (self.kind != "vector" and points.shape[1] != 2)
         if self.kind == "plain":
@@ -198,6 +244,7 @@ class Space:
         limit = f"finite numbers, at most {MAX_COORDINATE:g}"
         if self.kind == "geographic":
             is_invalid[:, 0] |= np.abs(points[:, 0]) > 90.0
+            # Longitudes up to 360 are accepted, because some data sets count them from 0 to 360.
             is_invalid[:, 1] |= (points[:, 1] < -180.0) | (points[:, 1] > 360.0)
             limit = "a latitude in [-90, 90] and a longitude in [-180, 360] degrees"
         return Faults(
@@ -215,29 +262,31 @@ def grid_points(
     source: str = "problem.toml",
     key: str = "records.grid",
 ) -> Space:
-    """Return the centres of a grid's cells, row-major, row 0 in the south, with ids "r-c".
+    """Return the centres of a grid's cells, row by row from the south, with ids such as "r0c1".
 
     >>> grid_points(2, 2, 0.5).coordinates.tolist()
     [[0.0, 0.0], [0.5, 0.0], [0.0, 0.5], [0.5, 0.5]]
 
     Args:
-        rows, cols: numbers of cells, each at least 1.
-        cell_km: side of a cell in km.
-        south_west: (lat, lon) in degrees of the centre of "r0c0"; longitudes are stepped at its
-            latitude, R = 6371.0 km. Default: planar km, "r0c0" at (0, 0).
-        source, key: what faults are reported against.
+        rows, cols: Numbers of cells, each at least 1.
+        cell_km: Side of a cell in km.
+        south_west: (lat, lon) in degrees of the centre of "r0c0". Steps to the east are ``cell_km`` long at this
+            latitude, with R = 6371.0 km. By default the grid is planar, with "r0c0" at (0, 0).
+        source, key: File and key in error messages.
 
     Raises:
-        InputError: sizes that are not positive, or a grid that passes a pole or goes round the earth.
-        DoesNotHoldError: as of :func:`check_places`.
+        InputError: A size is not positive, or the grid crosses a pole or extends around the earth.
+        DoesNotHoldError: The grid has more places than the release that is verified; see :func:`check_places`.
     """
     if faults := list(_grid_faults(rows, cols, cell_km, south_west, source, key)):
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
+    # The declared side is exact, so a cell's position is a rational, and `rests` holds what its double omits.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
     north, east = offsets[:rows], offsets[:cols]
+    # texts[s] is the exact position after s steps in either direction, such as 3/10. These texts become `written`.
     triangles, texts = _split_squares(rows, cols), np.array([str(step) for step in steps])
     east_first = [np.tile(texts[:cols], rows), np.repeat(texts[:rows], cols)]
     if south_west is None:
@@ -262,11 +311,13 @@ def grid_points(
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
     if latitudes[-1] > 90.0 or longitudes[-1] - lon >= 360.0:
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
-    # every operation is off by u of what it gives, the cosine by the tangent times what its angle is off by
+    # First-order error analysis with unit roundoff 2^-53: each operation has an error relative to its result, and the
+    # cosine has the error of its angle times the tangent.
     span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
     position_error = 2.0**-53 * (
         4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span
     )
+    # A grid may cross the meridian of 180 degrees.
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
     return Space(
@@ -276,7 +327,7 @@ def grid_points(
         source=source,
         triangles=triangles,
         off=position_error,
-        written=np.column_stack(east_first[::-1]),
+        written=np.column_stack(east_first[::-1]),  # north before east, as latitudes come before longitudes
         corner=(Fraction(south_west[0]), Fraction(south_west[1])),
     )
 
@@ -289,7 +340,12 @@ def _grid_faults(
     source: str,
     key: str,
 ) -> Iterator[Fault]:
+    """Yield a fault for each argument of :func:`grid_points` that is out of range.
+
+    The formulas of the grid are invalid out of range: at a pole, for example, a step to the east has no length.
+    """
     for name, value in (("rows", rows), ("cols", cols)):
+        # In Python, True is an int, but it is not a valid number of rows.
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
             yield Fault(source, f"{key}.{name}", repr(value), "a whole number of at least 1")
     if not (math.isfinite(cell_km) and cell_km > 0):
@@ -302,13 +358,24 @@ def _grid_faults(
 
 
 def _split_squares(rows: int, cols: int) -> Ints:
-    """Two triangles for each square between four neighbouring centres, none on a grid of one row or column."""
+    """Return two triangles for each square of four neighbouring centres; none if the grid has one row or column.
+
+    Returns:
+        (S, 3) place numbers of the corners, counter-clockwise. Place r * cols + c is the centre in row r, column c.
+    """
     indices = np.arange(rows * cols, dtype=np.int64).reshape(rows, cols)
+    # The corners of every square: a south-west, b south-east, c north-west, d north-east.
     a, b, c, d = (part.ravel() for part in (indices[:-1, :-1], indices[:-1, 1:], indices[1:, :-1], indices[1:, 1:]))
     return np.column_stack([a, b, c, b, d, c]).reshape(-1, 3)
 
 
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
-    """Return the rounding errors of coordinates, of records and of outputs; both without rows if neither has any."""
+    """Return the rests of records and outputs: their declared coordinates minus the doubles.
+
+    If all rests are unknown or zero, both arrays have no rows; the compiled kernels then add nothing.
+
+    Returns:
+        Two arrays (N, dim) and (K, dim) in the unit of the coordinates, or (0, dim) both.
+    """
     arrays = [np.array(np.zeros_like(s.coordinates) if s.rests is None else s.rests) for s in (records, outputs)]
     return arrays if any(rests.any() for rests in arrays) else [rests[:0].copy() for rests in arrays]

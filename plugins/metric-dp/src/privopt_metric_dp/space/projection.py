@@ -1,9 +1,9 @@
-"""A map projection that never stretches: a guarantee per planar km is one per km of the earth.
+"""A map projection that never stretches distances, so that a guarantee per planar km holds per km on the earth.
 
 The equirectangular projection x = R cos(phi*) lambda, y = R phi has ds^2 = R^2 (cos^2 phi* dlambda^2 + dphi^2), at most
-the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So a path on the earth that stays below the
-parallel phi* has an image that is at most as long. Planar distance is then at most the great circle's if the great
-circle stays there: phi* is the largest latitude that a great circle between two points of the region reaches.
+the sphere's R^2 (cos^2 phi dlambda^2 + dphi^2) wherever |phi| <= phi*. So if a path on the earth stays below latitude
+phi*, its planar image is at most as long. Here phi* is the largest latitude that a great circle between two points of
+the region reaches. So planar distances in the region are at most great-circle distances.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, cosine_of_latitude
 __all__ = ["UNITS_PER_DEGREE", "Projection", "degrees_in_units"]
 
 UNITS_PER_DEGREE = 10_000_000
-"""Geographic positions are whole numbers of 1e-7 degrees (11 mm)."""
+"""Geographic positions are integers in units of 1e-7 degrees (11 mm)."""
 
 _UNIT_BITS = 24
-"""Binary places of millimetres per unit: products with a whole turn, 3.6e9 units, stay below 2^63."""
+"""Number of binary places of mm per unit. Products with a full turn, 3.6e9 units, stay below 2^63."""
 
 _TURN = 360 * UNITS_PER_DEGREE
 _PI_DOWN = Fraction(math.pi)  # the double below pi
 
 
 def degrees_in_units(degrees: Floats) -> Ints:
-    """Round degrees to whole numbers of 1e-7 degrees, the nearest."""
+    """Convert degrees to the nearest integer multiples of 1e-7 degrees."""
     return np.rint(np.asarray(degrees, dtype=np.float64) * UNITS_PER_DEGREE).astype(np.int64)
 
 
 @frozen(kw_only=True)
 class Projection:
-    """Equirectangular, in whole numbers.
+    """An equirectangular projection in integer arithmetic.
 
     Attributes:
-        origin: (latitude, longitude) of (0, 0), in 1e-7 degrees.
-        east, north: millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
-        parallel: phi* in degrees: ways that stay below it are not stretched.
-        box: least and greatest latitude, and the greatest longitude from the origin either way, in 1e-7 degrees: no
-            great circle between two points of it passes phi*.
+        origin: (latitude, longitude) of the planar point (0, 0), in 1e-7 degrees.
+        east, north: Millimetres per 1e-7 degrees of longitude and latitude, times 2^24, rounded down.
+        parallel: phi* in degrees. Paths between the latitudes -phi* and phi* are not stretched.
+        box: Smallest and largest latitude, and largest difference in longitude from the origin, in 1e-7 degrees. No
+            great circle between two points of the box crosses latitude phi*.
     """
 
     origin: tuple[int, int]
@@ -55,37 +55,42 @@ class Projection:
 
     @classmethod
     def of(cls, degrees: Floats, source: str, margin_mm: float = 0.0) -> Projection:
-        """Return the projection for a region with given points.
+        """Return the projection of a region that is given by points.
 
         Args:
-            degrees: (N, 2) latitudes and longitudes of points of it.
-            source: of the points, for faults.
-            margin_mm: how far on the plane it reaches beyond the box of those points, at most.
+            degrees: (N, 2) latitudes and longitudes of points of the region.
+            source: Name of the points' file in error messages.
+            margin_mm: Upper bound of how far the region extends beyond the bounding box of the points, in planar mm.
 
         Raises:
-            InputError: points so far apart that great circles between them come within 5 degrees of a pole.
+            InputError: Great circles between the points come within 5 degrees of a pole.
         """
         units = degrees_in_units(degrees)
         reference = int(units[0, 1])
+        # Longitudes relative to the first point, in [-180, 180) degrees, so that a region may cross the meridian of 180
+        # degrees.
         east_of = (units[:, 1] - reference + _TURN // 2) % _TURN - _TURN // 2
         west, east_end = int(east_of.min()), int(east_of.max())
         south, north = int(units[:, 0].min()), int(units[:, 0].max())
+        # Millimetres per 1e-7 degrees of latitude: pi R / 180 with R in mm, from the double below pi.
         per_unit = _PI_DOWN * Fraction(EARTH_RADIUS_KM) * 10**6 / (180 * UNITS_PER_DEGREE)
         scale = math.floor(per_unit * 2**_UNIT_BITS)
         margin = Fraction(margin_mm) * 2**_UNIT_BITS
-        height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are read to half of one
+        height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are rounded by up to half of one
         width_margin = height_margin
-        while True:  # a wider box has a higher phi*, and there a margin is more degrees of longitude
+        # A wider box has a higher phi*, where the same margin in mm is more degrees of longitude: widen until it fits.
+        while True:
             max_latitude = max(abs(south - height_margin), abs(north + height_margin)) / UNITS_PER_DEGREE
             parallel = _highest_parallel(
                 max_latitude, ((east_end - west + 1) // 2 + width_margin) / UNITS_PER_DEGREE, source
             )
-            cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))  # no more than it is
+            # Rounded down: a larger cosine would stretch distances, and epsilon would not hold on the earth.
+            cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))
             east = math.floor(per_unit * cosine * 2**_UNIT_BITS)
             min_margin = math.ceil(margin / east) + 1
             if min_margin <= width_margin:
                 break
-            width_margin = min_margin + min_margin // 1000
+            width_margin = min_margin + min_margin // 1000  # more than necessary, so that few rounds are needed
         middle = reference + (west + east_end) // 2
         return cls(
             origin=(south, (middle + _TURN // 2) % _TURN - _TURN // 2),
@@ -96,8 +101,9 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Check whether points (N, 2) in millimetres lie in the box of phi*: between them nothing is stretched."""
+        """Return whether points (N, 2) in mm lie in the box, so that the plane stretches no distance between them."""
         max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
+        # All comparisons are between integers of 2^-24 mm: no rounding can admit a point outside the box.
         south, north, half_width = (
             (self.box[0] - self.origin[0]) * self.north,
             self.box[1] - self.origin[0],
@@ -113,11 +119,12 @@ class Projection:
         """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
+        # Half a millimetre, so that the shift rounds to nearest.
         half = 1 << (_UNIT_BITS - 1)
         return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
     def to_earth(self, vertices: Ints) -> Floats:
-        """Map points (N, 2) in millimetres to (N, 2) latitudes and longitudes in degrees, to double precision."""
+        """Map points (N, 2) in millimetres to (N, 2) latitudes and longitudes in degrees, in double precision."""
         scale = 2.0**_UNIT_BITS / UNITS_PER_DEGREE
         north = vertices[:, 1] * (scale / self.north) + self.origin[0] / UNITS_PER_DEGREE
         east = vertices[:, 0] * (scale / self.east) + self.origin[1] / UNITS_PER_DEGREE
@@ -125,12 +132,22 @@ class Projection:
 
 
 def _highest_parallel(max_latitude: float, half_width: float, source: str) -> float:
-    """phi* in degrees of a box whose highest latitude is ``top`` and whose half width is ``half`` degrees."""
-    # two points at the top latitude, the widest apart: the great circle between them reaches highest half-way
+    """Return phi* in degrees: the largest latitude that a great circle between two points of a box reaches.
+
+    Args:
+        max_latitude: Largest absolute latitude of the box, in degrees.
+        half_width: Half the width of the box in longitude, in degrees.
+        source: Name of the file in error messages.
+
+    Raises:
+        InputError: phi* is above 85 degrees.
+    """
+    # The highest great circle joins the two corners at the largest latitude, and is highest half-way, at
+    # atan(tan(latitude) / cos(half width)).
     reach = 90.0
     if max(max_latitude, half_width) < 90.0:
         reach = math.degrees(math.atan(math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))))
-    # millionths of a degree, 11 cm: far more than the roundings of what was computed, and the same on all machines
+    # Rounded up to millionths of a degree (11 cm). That is far above rounding errors, so all machines get one number.
     parallel = (math.floor(reach * 1e6) + 2) / 1e6
     if parallel > 85.0:
         actual = f"points between which great circles reach {reach:.4g} degrees of latitude"

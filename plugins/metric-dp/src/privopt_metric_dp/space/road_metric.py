@@ -1,4 +1,8 @@
-"""Shortest-path distances over roads, as a metric between places."""
+"""Shortest-path distances over roads, as a metric between places.
+
+If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), distances are these sums. Otherwise a
+bound of the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +27,24 @@ __all__ = ["RoadMetric"]
 
 
 class RoadMetric(Metric):
-    """Shortest-path distance over undirected roads, in km; infinite where no road leads.
+    """Shortest-path distances over undirected roads, in km; infinite if no path joins two places.
 
     Args:
-        roads: undirected; nodes that are not records are used.
-        records, outputs: their ids are nodes (their coordinates play no part); outputs default: the records.
+        roads: Undirected roads. Paths may pass nodes that are not records.
+        records, outputs: Places whose ids are nodes of the roads; coordinates are ignored. By default the outputs are
+            the records.
 
     Raises:
-        InputError: ids that no edge names, or one-way roads.
+        InputError: The roads are directed, or an id is not a node.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
+        """Find the nodes of records and outputs. All ids without a node are reported together.
+
+        Args:
+            roads: Undirected roads.
+            records, outputs: Places whose ids are nodes; by default the outputs are the records.
+        """
         if roads.directed:
             raise InputError([Fault(roads.source, "", "one-way roads", "undirected roads for a distance")])
         faults: list[Fault] = []
@@ -50,13 +61,15 @@ class RoadMetric(Metric):
         self._outputs = places[-1]
         self._implying: dict[float, tuple[Ints, Floats]] = {}
         super().__init__(len(places[0]), len(places[-1]), outputs is None)
-        # a path has fewer edges than there are nodes, and each sum is off by 2^-53 of itself at most
+        # A shortest path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53.
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j: one search for each record that is the lower of some pair."""
+        """Return distances between records i and j, by one search from each record that is the lower one of a pair."""
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
+        # Rounded sums may depend on the direction: always starting at the lower record gives a pair one double.
         lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
+        # Pairs are grouped by their lower record: `order[bounds[g] : bounds[g + 1]]` are the pairs of start g.
         starts, group = np.unique(lower, return_inverse=True)
         order = np.argsort(group, kind="stable")
         bounds = np.searchsorted(group[order], np.arange(len(starts) + 1))
@@ -68,25 +81,28 @@ class RoadMetric(Metric):
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads by the decimals meant, the number of nodes, and the node of each record; None without decimals."""
+        """Roads with declared lengths, the number of nodes, and the node of each record; None if unknown."""
         streets = self.roads.streets
         return None if streets is None else (streets, len(self.roads), self._places)
 
     @property
-    def joined(self) -> Ints:
-        """(E, 2) records that a road joins; roads to other nodes are omitted."""
+    def road_pairs(self) -> Ints:
+        """(E, 2) pairs of records that one road joins; roads to other nodes are omitted."""
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
-        edge_records = record_of[self.roads.ends]
+        edge_records = record_of[self.roads.edge_nodes]
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return doubles that the lengths of paths over the roads as given do not exceed."""
+        """Return upper bounds of path lengths over the declared roads, given this metric's doubles."""
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Add up the decimals meant: one search for each record that comes first in a pair."""
+        """Return balls around the exact distances of pairs (P, 2), which are sums of the declared decimals.
+
+        There is one search from each first record of a pair. Without decimals, a ball extends between two doubles.
+        """
         ways = self.roads.meant
         if ways is None:
             lower = self.between(pairs[:, 0], pairs[:, 1])
@@ -94,39 +110,43 @@ class RoadMetric(Metric):
                 between_bounds(*bounds)
                 for bounds in zip(lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
             ]
-        lengths = ways.between(self._places[pairs].tolist())
+        lengths = ways.shortest_lengths(self._places[pairs].tolist())
         return [partial(ball_of, cast("Fraction", length)) for length in lengths]
 
     @property
     def exactness(self) -> str:
-        """Say that they are sums along ways, where the decimals are known."""
+        """Description of the exact distances: sums of decimals if these are known, otherwise intervals of doubles."""
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Decide pairs near the limit in whole numbers, if roads have such."""
+        """Return (P,) booleans: whether each pair is proved to be within the limit; see :meth:`Metric.surely_within`.
+
+        If all lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
+        """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)
-        if undecided.size and self.roads.counted is not None:
-            roads, unit = self.roads.counted
+        if undecided.size and self.roads.integer_roads is not None:
+            roads, unit = self.roads.integer_roads
+            # A length below the double after the limit rounds down to at most the limit: the largest such integer. The
+            # factor covers the declared decimals, which may differ from the integers by less than 2^-100 of themselves.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
-            for part, block in roads.lengths(
-                self._places[starts], limit=float(max_units)
-            ):  # nodes have the same numbers
+            # Nodes have the same numbers in both networks, as both list the edges in the same order.
+            for part, block in roads.lengths(self._places[starts], limit=float(max_units)):
                 rows = np.flatnonzero((group >= part.start) & (group < part.stop))
                 lengths = block[group[rows] - part.start, self._places[pairs[undecided[rows], 1]]]
                 is_within[undecided[rows]] = lengths <= float(max_units)
         return is_within
 
     def _round_down(self, sums: Floats) -> Floats:
-        """Return sums along paths, never above the exact ones."""
+        """Reduce sums along paths by a bound of the rounding error, so that they never exceed the exact sums."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
         """Return (B, N) distances from the records i to every record."""
         records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
-            return super().rows(records)
+            return super().rows(records)  # by between(), which gives a pair one double in both directions
         return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
@@ -139,27 +159,33 @@ class RoadMetric(Metric):
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
-        """See :meth:`Metric.towards`."""
+        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
+        # A shallow copy: both metrics share the roads and the pairs that were found in them.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
         return metric
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Return pairs i < j with a distance of at most `within`, by searches that stop there."""
+        """Find pairs i < j with a distance of at most `within`; see :meth:`Metric.neighbours`.
+
+        There is one search from each record, which stops at that distance.
+        """
         pairs, distances = [], []
+        # The search goes a little farther than the limit, because sums are reduced by their possible error afterwards.
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
-            upper = col > row + part.start
+            upper = col > row + part.start  # each pair once; row counts from the start of the block
             row, col = row[upper], col[upper]
             pairs.append(np.column_stack([row + part.start, col]))
             distances.append(lengths[row, col])
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return pairs whose paths pass no third record: they imply all pairs, or all those within a distance.
+        """Return the pairs joined by a path without a third record, which imply all pairs (or all within a distance).
 
-        Exactly so where the roads are exact; None where they are not.
+        The shortest path of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
+        result is None if sums along paths are not exact, since a rounded distance may be below the sum of its parts.
         """
         if not self.roads.exact:
             return None

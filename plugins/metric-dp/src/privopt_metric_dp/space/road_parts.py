@@ -1,4 +1,4 @@
-"""Say which places the roads of a problem do not join to the others."""
+"""Messages about places that the roads of a problem do not connect to the others."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from privopt_metric_dp.space.roads import Roads
 __all__ = ["JOIN_PARTS", "describe_parts"]
 
 JOIN_PARTS: Final = "add the road or ferry between the parts to the table, or make a problem of each part"
-"""What to do about roads in several parts."""
+"""Advice in messages about disconnected roads."""
 
 NAMED_PLACES: Final = 5
-"""Places that a message names."""
+"""Largest number of places that a message names."""
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Return which places lie outside the largest part of the roads.
+    """Describe which places lie outside the largest connected component of the roads.
 
     Args:
-        roads: Along directed ones a part has ways from each of its places to each other.
-        ids: Nodes of the roads. The largest part is the one with most of these.
+        roads: The roads. If they are directed, components are strongly connected.
+        ids: Ids of nodes. The largest component is the one with the most of these nodes.
     """
     names = list(dict.fromkeys(ids))
-    labels = components(len(roads), roads.ends, strong=roads.directed)[roads.positions(names)]
+    labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]
+    # The most frequent label among the ids is that of the largest part.
     separate = np.flatnonzero(labels != np.bincount(labels).argmax()).tolist()
     listed = ", ".join(names[number] for number in separate[:NAMED_PLACES])
     listed += ", ..." * (len(separate) > NAMED_PLACES)

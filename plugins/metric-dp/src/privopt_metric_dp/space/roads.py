@@ -1,7 +1,7 @@
-"""Roads: shortest paths between places, as a metric and as travel to targets.
+"""Road networks: shortest paths between places, and travel to targets.
 
-Shortest paths come from scipy.sparse.csgraph: all of rome99 (3,353 nodes) in 4.7 s, Rome's 1,331 cells in
-0.9 s; networkx needs 141 s and 38 s, a compiled search with Python's heap twice scipy's time.
+Shortest paths are computed by scipy.sparse.csgraph. All paths between the 3,353 nodes of rome99 take 4.7 s, and between
+Rome's 1,331 cells 0.9 s. networkx takes 141 s and 38 s; a compiled search with Python's heap takes twice SciPy's time.
 """
 
 from __future__ import annotations
@@ -25,40 +25,40 @@ from privopt_metric_dp.space.exactly import Ways, decimal_of
 
 __all__ = ["Roads", "read_roads"]
 
-_BLOCK = 1 << 20  # lengths held at once; an end of time is looked for between blocks
+_BLOCK = 1 << 20  # lengths in memory at once; the time limit is checked between blocks
 _EDGE_TOLERANCE = 1e-9  # relative error that snapping may cause in any edge
 
 
 class Roads:
-    """A road network: nodes named by text, edges with lengths in km.
+    """A road network: nodes with text ids, and edges with lengths in km.
 
     >>> roads = Roads(["a", "b", "a"], ["b", "c", "c"], [1.0, 2.0, 4.0])
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Undirected lengths are cut down to a common grid, the finest on which every path's length is a double
-    (2^-46 km for a city: 0.01 nm), unless that would change an edge by more than 1e-9. Sums along paths
-    are then exact: they do not depend on the end one starts from nor on the order, and the pairs
-    between neighbouring records imply all others to the last bit. Cutting down errs to privacy; where it would change
-    too much, what rounding can have added to a sum is taken off it (`RoadMetric`).
+    Undirected lengths are rounded down to a common grid, the finest on which every path length is a double (2^-46 km
+    for a city: 0.01 nm), unless that would change an edge by more than a relative 1e-9. Sums along paths are then
+    exact: they depend neither on the direction nor on the order of the edges, and the pairs of neighbouring records
+    imply all others exactly. Rounding down errs on the side of privacy. If the grid is too coarse for an edge,
+    lengths stay as given, and :class:`RoadMetric` subtracts a bound of the rounding errors from each sum.
 
     Args:
-        tails, heads: (E,) node ids.
-        km: (E,) lengths, finite and at least 0. Of parallel edges the shortest counts.
-        directed: whether edges lead from tail to head only.
-        source: name of the file that faults are reported against.
-        short: whether roads may be longer than these lengths, each by less than one unit in the last place: decimals
-            that were rounded down.
-        written: (E,) doubles nearest to the decimals meant, and (E,) what these omit of them.
-        decimals: (E,) these decimals as texts.
+        tails, heads: (E,) ids of the nodes at the ends of the edges.
+        km: (E,) lengths, finite and at least 0. Of several edges between two nodes, the shortest counts.
+        directed: Whether edges lead from tail to head only.
+        source: Name of the file in error messages.
+        short: Whether the lengths are decimals that were rounded down, so that a road may be longer by less than one
+            unit in the last place.
+        written: (E,) doubles nearest to the declared decimals, and (E,) doubles nearest to the remaining differences.
+        decimals: (E,) the declared decimals as texts.
 
     Attributes:
-        nodes: ids, in the order in which they first occur in tails, then heads.
-        exact: whether sums along paths are exact.
-        stretch: by what factor, at most, paths of the lengths meant are longer than those cut down.
+        nodes: Ids, in the order of their first occurrence in tails, then heads.
+        exact: Whether sums of lengths along paths are exact.
+        stretch: Upper bound of the ratio between a path's declared length and its length after rounding down.
 
     Raises:
-        InputError: arrays of different lengths, no edge at all, or lengths that will not do, by row.
+        InputError: The arrays differ in length, there is no edge, or a length is negative or not finite (by row).
     """
 
     def __init__(
@@ -73,15 +73,26 @@ class Roads:
         written: tuple[Floats, Floats] | None = None,
         decimals: npt.NDArray[np.str_] | None = None,
     ) -> None:
+        """Check the lengths, number the nodes and build the graph.
+
+        Args:
+            tails, heads: (E,) ids of the nodes at the ends of the edges.
+            km: (E,) lengths.
+            directed: Whether edges lead from tail to head only.
+            source: Name of the file in error messages.
+            short, written, decimals: How the lengths were rounded from the declared decimals, see :class:`Roads`.
+        """
         lengths = np.asarray(km, dtype=np.float64).reshape(-1)
         if not len(tails) == len(heads) == len(lengths) or not len(lengths):
             actual = f"{len(tails)} tails, {len(heads)} heads and {len(lengths)} lengths"
             raise InputError([Fault(source, "", actual, "as many of each, at least one")])
+        # `no_doubles` marks integers that were rounded when they were converted to doubles.
         invalid_rows = np.flatnonzero(~(np.isfinite(lengths) & (lengths >= 0)) | no_doubles(np.asarray(km)).reshape(-1))
         faults = Faults()
         expectation = "a finite double of km, at least 0"
         faults.add_rows(source, "km", invalid_rows.tolist(), lambda row: float(lengths[row]), expectation)
         faults.check()
+        # Nodes are numbered in the order of their first occurrence, tails before heads.
         number: dict[str, int] = {}
         end_numbers = [number.setdefault(str(name), len(number)) for names in (tails, heads) for name in names]
         self.nodes = tuple(number)
@@ -90,7 +101,8 @@ class Roads:
         self._number = number
         end_array = np.array(end_numbers, dtype=np.int64).reshape(2, -1)
         self._ends = end_array
-        self._graph, self.exact, stretch = _graph(end_array.T, lengths, len(number), directed)
+        self._graph, self.exact, stretch = _build_graph(end_array.T, lengths, len(number), directed)
+        # Doubles below the declared decimals shorten a road by less than one unit in the last place.
         self.stretch = stretch * (1.0 + 2.0**-50) if short else stretch
         self._written, self._decimals = written, decimals
 
@@ -98,15 +110,16 @@ class Roads:
         return len(self.nodes)
 
     @property
-    def ends(self) -> Ints:
-        """(E, 2) numbers of the nodes at both ends of each edge."""
+    def edge_nodes(self) -> Ints:
+        """(E, 2) node numbers of both ends of each edge."""
         return self._ends.T
 
     @cached_property
-    def counted(self) -> tuple[Roads, Fraction] | None:
-        """These roads in whole numbers of a unit (in km), with exact sums; None where their lengths have no such unit.
+    def integer_roads(self) -> tuple[Roads, Fraction] | None:
+        """These roads with integer lengths, and the unit of the integers in km; None if there is no common unit.
 
-        Lengths meant differ from them by less than 2^-100 of themselves, which decimals of 30 digits do not.
+        Sums of the integers are exact. A declared length is known as a double and a remainder, so it may differ from
+        the integer by a relative 2^-100.
         """
         counts = None if self._written is None else _count_units(*self._written)
         if counts is None:
@@ -116,13 +129,14 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """Find undirected ways over the decimals meant, exactly; None where these are not known, or too long."""
+        """Shortest paths over the declared decimals, in exact arithmetic; None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
-        """Nodes and lengths of undirected roads, by the decimals meant; None where these are not known, or too long."""
+        """Both nodes and the declared length of each road; None if directed, or if decimals are unknown or too long."""
+        # Decimals that are too long become None and are omitted, so that the count below is too small.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         decimals = [length for length in lengths if length is not None]
         if self.directed or len(decimals) < self._ends.shape[1]:
@@ -131,15 +145,20 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Part of itself by which a way may be longer or shorter than the one meant."""
+        """Upper bound of the relative difference between a path length and the declared one."""
+        # A path has fewer edges than there are nodes, and each addition rounds by a relative 2^-53 at most.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
     def positions(self, ids: Sequence[Any] | npt.NDArray[Any], *, source: str = "records") -> Ints:
-        """Return node numbers of ids.
+        """Return (M,) the node numbers of ids.
+
+        Args:
+            ids: (M,) ids of nodes.
+            source: Name of the file of the ids in error messages.
 
         Raises:
-            InputError: ids that no edge names, one fault each, against `source`.
+            InputError: Some ids are not nodes of any edge. Each of them is one fault.
         """
         positions = [self._number.get(str(name), -1) for name in ids]
         unknown_ids = [str(name) for name, position in zip(ids, positions, strict=True) if position < 0]
@@ -150,20 +169,20 @@ class Roads:
     def lengths(
         self, starts: Ints, *, limit: float = math.inf, backwards: bool = False
     ) -> Iterator[tuple[slice, Floats]]:
-        """Yield shortest-path lengths from nodes to every node, by blocks of starts.
+        """Yield shortest-path lengths from nodes to every node, in blocks of starts.
 
         Args:
             starts: (S,) node numbers.
-            limit: longer paths are not looked for.
-            backwards: go against the edges: lengths from every node to the starts.
+            limit: Length in km beyond which the search stops.
+            backwards: Whether to follow edges backwards, which gives lengths from every node to the starts.
 
         Yields:
-            The block's part of `starts`, and (B, nodes) km, infinite without a path.
+            The slice of `starts`, and (B, nodes) km, infinite if there is no path within the limit.
 
         Raises:
-            StoppedError: the end of the time limit has come.
+            StoppedError: The time limit has passed.
         """
-        yield from _search_in_blocks(self._reversed if backwards and self.directed else self._graph, starts, limit)
+        yield from _search_in_blocks(self._reverse_graph if backwards and self.directed else self._graph, starts, limit)
 
     def travel(
         self,
@@ -173,21 +192,30 @@ class Roads:
         sources: str = "records",
         targets_source: str = "utility.targets",
     ) -> Floats:
-        """Return (N, T) km from each id to each target along the roads (one-way ones if directed).
+        """Return (N, T) km from each id to each target along the roads. One-way roads are used in their direction only.
 
         Args:
-            ids, targets: names of nodes.
-            sources, targets_source: what unknown ids are reported against.
+            ids, targets: Ids of nodes.
+            sources, targets_source: Names of the files of the ids and targets in error messages.
+
+        Returns:
+            (N, T) km; infinite if a target cannot be reached.
 
         Raises:
-            InputError: ids that are not nodes. Targets out of reach are infinite.
+            InputError: An id is not a node.
         """
         starts, stops = self.positions(ids, source=sources), self.positions(targets, source=targets_source)
         return self.table(starts, stops, from_ends=True)
 
     def table(self, starts: Ints, stops: Ints, *, from_ends: bool = False) -> Floats:
-        """Return (S, E) km from nodes to nodes, from the ends if asked; from the fewer where both give the same."""
+        """Return (S, E) shortest-path lengths in km from starts to stops; infinite if no path leads there.
+
+        Args:
+            starts, stops: (S,) and (E,) node numbers.
+            from_ends: Whether to search from the stops. Ignored if sums along paths are exact.
+        """
         result = np.empty((len(starts), len(stops)))
+        # Exact sums do not depend on the direction, so the side with fewer searches is taken. Rounded sums may.
         if (len(stops) < len(starts)) if self.exact else from_ends:
             for part, block in self.lengths(stops, backwards=True):
                 result[:, part] = block[:, starts].T
@@ -197,9 +225,14 @@ class Roads:
         return result
 
     def between_records(self, places: Ints, limit: float) -> tuple[Ints, Floats]:
-        """Return pairs i < j of places joined by a path through no third place, in order, and the least length of such.
+        """Return the pairs of places joined by a path without a third place, and the length of the shortest such path.
 
-        Roads between two places are such paths; others are looked for from places next to nodes that are none.
+        Args:
+            places: (N,) distinct node numbers.
+            limit: Longest path in km.
+
+        Returns:
+            (P, 2) pairs i < j of rows of ``places`` in lexicographic order, and (P,) km.
         """
         from scipy.sparse import csr_array
 
@@ -207,13 +240,16 @@ class Roads:
         if not branching.size:
             is_near = direct[1] <= limit
             return direct[0][is_near], direct[1][is_near]
+        # Each place gets a copy that has no exits, and every edge into the place leads to the copy: a path ends at the
+        # first place that it meets. Only places next to other nodes start a search; the rest have direct roads alone.
         size, graph = len(self) + len(places), self._graph
         end_of = np.arange(len(self))
-        end_of[places] = np.arange(len(self), size)  # a way into a place ends there
+        end_of[places] = np.arange(len(self), size)
         starts = np.concatenate([graph.indptr, np.full(len(places), graph.indptr[-1])])
         cut = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
         pairs, lengths = [direct[0]], [direct[1]]
         for part, block in _search_in_blocks(cut, places[branching], limit):
+            # The columns after the nodes are the copies: those that were reached are the other ends of paths.
             row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
             i = branching[part][row]
             later = j > i
@@ -225,9 +261,18 @@ class Roads:
         return end_of[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Roads between two places, as pairs i < j in order and lengths; and the places with a road to another node."""
+        """Return the roads that join two places directly, and the places with a road to another kind of node.
+
+        Args:
+            places: (N,) distinct node numbers.
+
+        Returns:
+            Pairs i < j of rows of ``places`` (P, 2) in lexicographic order with their lengths in km (P,), and the
+            sorted rows of the places next to other nodes.
+        """
         graph, number = self._graph, np.full(len(self), -1)
         number[places] = np.arange(len(places))
+        # The entries of the CSR matrix as edges between rows of `places`, -1 for nodes that are no places.
         tails, heads = number[np.repeat(np.arange(len(self)), np.diff(graph.indptr))], number[graph.indices]
         pairs = np.column_stack([tails, heads])
         selected = np.flatnonzero((tails >= 0) & (heads > tails))
@@ -235,15 +280,20 @@ class Roads:
         return (pairs[selected], graph.data[selected]), np.unique(tails[(tails >= 0) & (heads < 0)])
 
     @cached_property
-    def _reversed(self) -> Any:
+    def _reverse_graph(self) -> Any:
+        """Adjacency matrix with all edges reversed, for searches that end at their starts."""
         return self._graph.T.tocsr()
 
 
 def read_roads(edges: File, *, directed: bool) -> Roads:
-    """Return the roads of a CSV file with columns from, to, km.
+    """Read the roads of a CSV file with columns from, to and km.
+
+    Args:
+        edges: The file.
+        directed: Whether its roads lead from ``from`` to ``to`` only.
 
     Raises:
-        InputError: a file that will not do, by row and column.
+        InputError: The file has errors, named by row and column.
     """
     table = road_table(edges)
     return Roads(
@@ -259,14 +309,25 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
 
 
 def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | None:
-    """Lengths in whole numbers of the greatest power of ten that divides them all, where their sum stays below 2^50."""
+    """Express lengths as integer multiples of one power of ten.
+
+    Args:
+        km: (E,) doubles nearest to the declared lengths.
+        residuals: (E,) doubles nearest to the declared lengths minus ``km``.
+
+    Returns:
+        (E,) integers as doubles, and their unit in km: the largest power of ten, at most 1, that divides all lengths.
+        None if no such unit keeps the sum of all lengths below 2^50, which makes sums along paths exact.
+    """
     for digits in range(16):
         counts = np.rint(km * 10.0**digits)
         if not counts.sum() < 2.0**50:
             return None
+        # Some length is not a multiple of this power of ten: try the next smaller one.
         if (np.abs(km * 10.0**digits - counts) > 2.0**-51 * counts).any():
             continue
         unit = Fraction(1, 10**digits)
+        # The double alone cannot tell a decimal of this many digits from one with more. What it omits must agree too.
         remainders = [float(int(w) * unit - Fraction(x)) for w, x in zip(counts.tolist(), km.tolist(), strict=True)]
         if remainders == residuals.tolist():
             return counts, unit
@@ -274,7 +335,16 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
 
 
 def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[slice, Floats]]:
-    """Shortest paths in a sparse matrix, see :meth:`Roads.lengths`."""
+    """Yield shortest-path lengths from some nodes to all, in blocks that bound memory.
+
+    Args:
+        graph: (n, n) SciPy CSR matrix of edge lengths in km.
+        starts: (S,) node numbers.
+        limit: Length in km beyond which the search stops.
+
+    Yields:
+        The slice of ``starts``, and (B, n) km, infinite if there is no path within the limit.
+    """
     from scipy.sparse.csgraph import dijkstra
 
     for part in slices(len(starts), graph.shape[0], _BLOCK):
@@ -282,27 +352,52 @@ def _search_in_blocks(graph: Any, starts: Ints, limit: float) -> Iterator[tuple[
         yield part, dijkstra(graph, directed=True, indices=starts[part], limit=limit)
 
 
-def _graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
-    """Return the shortest of parallel edges as a sparse matrix, whether its path lengths are exact, and the stretch."""
+def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[Any, bool, float]:
+    """Build the graph of the roads, with undirected lengths rounded down to a grid on which sums are exact.
+
+    Args:
+        edges: (E, 2) node numbers.
+        lengths: (E,) km.
+        n: Number of nodes.
+        directed: Whether edges lead from the first node to the second only.
+
+    Returns:
+        The (n, n) CSR matrix of lengths, the shortest of several edges between two nodes; whether sums of its lengths
+        are exact; and the stretch, the largest ratio between a given length and the rounded one.
+    """
+    # Lengths of directed roads serve losses alone, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
-    grid = _grid(graph)
+    grid = _grid_unit(graph)
+    # If rounding to the grid could change the shortest edge by more than the tolerance, lengths stay as they are.
     positive = graph.data[graph.data > 0]
     if positive.size and not positive.min() * _EDGE_TOLERANCE >= grid:
         return graph, False, 1.0
     cut = np.floor(graph.data / grid) * grid
     stretch = float((graph.data[cut > 0] / cut[cut > 0]).max(initial=1.0))
     graph.data = cut
+    # The factor covers the rounding of the quotient; an unchanged network has a stretch of exactly 1.
     return graph, True, stretch if stretch == 1.0 else stretch * (1.0 + 2.0**-51)
 
 
-def _grid(graph: Any) -> float:
-    """Return the least power of two such that all path lengths, as its multiples, stay below 2^53 of them."""
+def _grid_unit(graph: Any) -> float:
+    """Return a power of two such that all shortest paths are shorter than 2^53 times it.
+
+    The lengths of paths are then doubles. It need not be the smallest such power, as path lengths are only bounded.
+
+    Args:
+        graph: (n, n) symmetric CSR matrix of edge lengths in km.
+    """
     from scipy.sparse.csgraph import connected_components, dijkstra
 
     labels = connected_components(graph, directed=False)[1]
+    # One node for each connected component. A single search from all of them at once gives each node its distance to
+    # the centre of its component.
     centres = np.unique(labels, return_index=True)[1]
     reach = dijkstra(graph, directed=True, indices=centres, min_only=True)
+    # By the triangle inequality two nodes of a component are at most twice as far apart as the farthest node is from
+    # its first one. The factor covers the rounding of these sums.
     longest = 2.0 * float(reach.max()) * (1.0 + 1e-6)
+    # longest < 2^e by frexp, so the unit is 2^(e - 53); 2^-1074 is the smallest positive double.
     return max(math.ldexp(1.0, math.frexp(longest)[1] - 53), 2.0**-1074)

@@ -1,4 +1,9 @@
-"""Pieces of street: paths between two priced nodes without a crossing between them, and the records on them."""
+"""Pieces of street, for lower bounds whose proofs have multipliers (prices) at only a few records.
+
+Records with multipliers are called priced. A piece is a path that joins two priced records and passes no crossing.
+Every other record lies strictly inside a piece. See :mod:`privopt_metric_dp.solvers.street_bound` and
+:mod:`privopt_metric_dp.proof.street_proof`.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +20,19 @@ from privopt_metric_dp.space.exactly import Ways
 __all__ = ["Inside", "crossings", "pieces_of"]
 
 Road = tuple[int, int, Fraction]
-"""Two nodes, and the length of a road between them that may be gone both ways."""
+"""Two nodes, and the length of an undirected road between them."""
 
 
 @frozen(eq=False)
 class Inside:
-    """Records strictly inside pieces of street, by row.
+    """The piece of street of each record that is not priced: a path between two priced records without a crossing.
 
     Attributes:
-        tail, head: (N,) numbers of the priced records at the ends of a record's piece; -1: the record is priced.
-        share: (N,) doubles nearest to how far along from tail to head it lies, of the whole, above 0 and below 1.
-        rest: (N,) doubles nearest to 1 less that.
-        chord: (N,) doubles nearest to what the loss at the record lacks of the chord between the losses at both ends:
-            the mean of the distances to them, weighted by shares.
+        tail, head: (N,) indices, among the priced records, of the two ends of a record's piece; -1 if priced.
+        share: (N,) distance of the record from tail, as a share of the piece's length, strictly between 0 and 1.
+        rest: (N,) 1 - share, rounded from the exact rational.
+        chord: (N,) rest times the distance to tail plus share times the distance to head. This interpolates the losses
+            of reporting tail and head at the record itself, where the true loss is 0.
     """
 
     tail: Ints
@@ -38,39 +43,50 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Return records (J,), in order, such that each is one of them or strictly inside a piece of street between two.
+    """Select the records to price (J,), in ascending order, such that pieces of street between them hold all others.
 
     Args:
-        roads: undirected.
-        size: number of nodes.
+        roads: Undirected roads.
+        size: Number of nodes.
         places: (N,) node of each record.
-        longest: pieces that are longer are cut, where records lie on them.
-
-    Raises:
-        CertificationError: a crossing that is not a record, or a round trip without one.
+        longest: Length in km above which a piece is divided, at the first record that is farther than this from its
+            start.
     """
     ways = Ways(roads, size)
     neighbours, unit = ways.after, ways.unit
-    row = {node: number for number, node in enumerate(places.tolist())}
-    priced = {node for node in row if len(neighbours[node]) != 2}
-    priced |= {node for node in row if min(neighbours[node].values(), default=1) == 0}
-    for node in row:  # round trips without a crossing
+    record_by_node = {node: number for number, node in enumerate(places.tolist())}
+    # Crossings and dead ends. A record at distance 0 from a neighbour cannot lie strictly inside a piece.
+    priced = {node for node in record_by_node if len(neighbours[node]) != 2}
+    priced |= {node for node in record_by_node if min(neighbours[node].values(), default=1) == 0}
+    # A street that closes without meeting a priced node has no ends yet: one of its records becomes one.
+    for node in record_by_node:
         if node not in priced and all(end is None for _, end in _walk_chains(neighbours, node, priced)):
             priced.add(node)
     for start in sorted(priced):
         for chain, _ in _walk_chains(neighbours, start, priced):
-            since = 0
+            since = 0  # distance from the start to the last record that was priced on this chain
             for node, steps in chain:
-                if node in row and steps - since > longest * unit:
+                if node in record_by_node and steps - since > longest * unit:
                     priced.add(node)
                     since = steps
-    return np.array(sorted(row[node] for node in priced), dtype=np.int64)
+    return np.array(sorted(record_by_node[node] for node in priced), dtype=np.int64)
 
 
 def _walk_chains(
     neighbours: list[dict[int, int]], start: int, priced: set[int]
 ) -> Iterator[tuple[list[tuple[int, int]], tuple[int, int] | None]]:
-    """Ways from a node: nodes inside with the steps up to each; the priced end with all steps, None without."""
+    """Follow each road from a node to the first priced node, crossing or dead end.
+
+    Args:
+        neighbours: Maps each neighbour of a node to the length of the road, in integer units; one mapping per node.
+        start: The node at which the roads begin.
+        priced: Nodes at which a chain ends.
+
+    Yields:
+        The interior nodes, each with its distance from the start in the unit of the lengths; and the priced node at the
+        end with its distance, or None if the chain ends elsewhere.
+    """
+    # Sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
         previous, current, steps, interior = start, branch, neighbours[start][branch], list[tuple[int, int]]()
         while current not in priced and current != start and len(neighbours[current]) == 2:
@@ -84,30 +100,34 @@ def _walk_chains(
 def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_priced: Floats | None = None) -> Inside:
     """Find the piece of street of each record that is not priced.
 
+    The multipliers of an output inside a piece follow from those of the priced records at its two ends.
+
     Args:
-        roads: undirected, all of the network; of parallel ones the shortest counts.
-        size: number of nodes.
+        roads: All roads of the undirected network. Of several roads between two nodes, the shortest counts.
+        size: Number of nodes.
         places: (N,) node of each record.
-        priced: (J,) records, in order.
-        to_priced: (N, J) distances; default: ``chord`` is 0.
+        priced: (J,) priced records, in order.
+        to_priced: (N, J) distances from records to priced records. If it is None, ``chord`` is 0.
 
     Raises:
-        CertificationError: a record that is neither priced nor strictly inside a piece between two priced ones.
+        CertificationError: A record is neither priced nor strictly inside a piece between two priced ones.
     """
     neighbours = Ways(roads, size).after
-    row = {node: number for number, node in enumerate(places.tolist())}
-    number = {int(places[record]): index for index, record in enumerate(priced.tolist())}
-    count, priced_nodes = len(places), set(number)
+    record_by_node = {node: number for number, node in enumerate(places.tolist())}
+    # The node of each priced record, with its index among the priced ones.
+    index_by_node = {int(places[record]): index for index, record in enumerate(priced.tolist())}
+    count, priced_nodes = len(places), set(index_by_node)
     tail, head = np.full(count, -1), np.full(count, -1)
     shares, rests, chord = np.zeros(count), np.zeros(count), np.zeros(count)
-    for start in number:
+    for start in index_by_node:
         for interior, end in _walk_chains(neighbours, start, priced_nodes):
             for node, steps in interior if end is not None else []:
-                assert end is not None  # as the line above has it
-                record = row.get(node, -1)
+                assert end is not None  # the loop is empty otherwise
+                record = record_by_node.get(node, -1)
+                # Each piece is met from both of its ends: the first one to be followed becomes the tail.
                 if record < 0 or tail[record] >= 0 or not 0 < steps < end[1]:
                     continue
-                tail[record], head[record] = number[start], number[end[0]]
+                tail[record], head[record] = index_by_node[start], index_by_node[end[0]]
                 shares[record] = float(Fraction(steps, end[1]))
                 rests[record] = float(Fraction(end[1] - steps, end[1]))
     free = np.ones(count, dtype=np.bool_)

@@ -1,4 +1,4 @@
-"""Points in well-known binary, as GeoParquet holds them, and of frames of geopandas."""
+"""Points in well-known binary (WKB), the format of GeoParquet, and in GeoPandas frames."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.declare.column_texts import TABLE
+from privopt.declare.frames import type_name
 from privopt.errors import Fault, InputError
 
 if TYPE_CHECKING:
@@ -22,29 +23,33 @@ else:
 __all__ = ["check_degrees", "check_geojson_degrees", "geometries_of", "points_in", "points_of"]
 
 _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", "<f8")])
-"""A point, little-endian, as nearly every program writes it."""
+"""A little-endian point, which is the form that nearly all programs write."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
-    """Return the points of a column.
+    """Return the points of a column of well-known binary.
 
     Args:
-        values: (B,) well-known binary, or null.
-        file: that faults are reported against.
+        values: (B,) values in well-known binary, or null.
+        file: Name of the file in error messages.
 
     Returns:
-        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 where the value is
-        something else.
+        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 if the value is
+        not a point, else 0.0.
+
+    Raises:
+        InputError: The column does not hold bytes.
     """
-    values = values.to_physical()  # an extension type says what the bytes mean
+    values = values.to_physical()  # removes an extension type, which only says what the bytes mean
     import polars as pl
 
     if values.dtype != pl.Binary:
-        actual = f"values of type {values.dtype}"
+        actual = f"values of type {type_name(values.dtype)}"
         raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
     flat, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
+    # NumPy decodes all values of the usual form, little-endian points, at once. Others are decoded one by one.
     has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
     parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
@@ -60,11 +65,14 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """(y, x) of a point in any form: of either order, with heights or a reference system."""
+    """Return (y, x) of a point in either byte order, or None for other values; heights and systems are ignored."""
+    # 1 byte for the byte order, 4 for the type and 16 for two doubles.
     if len(raw) < 21 or raw[0] > 1:
         return None
     order = "<" if raw[0] else ">"
     (code,) = struct.unpack_from(f"{order}I", raw, 1)
+    # EWKB sets a flag if a reference system of four bytes follows the type. Types with heights or measures have 1000 to
+    # 3000 added (ISO), or flags in the highest bits (EWKB).
     start = 9 if code & 0x20000000 else 5
     if (code & 0x0FFFFFFF) % 1000 != 1 or len(raw) < start + 16:
         return None
@@ -73,14 +81,25 @@ def _decode_point(raw: bytes) -> tuple[float, float] | None:
 
 
 def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return the points of a column of a table in memory, a GeoSeries or well-known binary, as :func:`points_of`."""
+    """Return the points of a column of a table in memory: a GeoSeries, or bytes in well-known binary.
+
+    Args:
+        column: The column. A GeoSeries is converted to longitudes and latitudes.
+
+    Returns:
+        (B, 2) y before x (latitude before longitude), NaN for a missing or empty point; and (B,) 1.0 if the value is
+        not a point, else 0.0.
+
+    Raises:
+        InputError: The column holds other values, or a GeoSeries without a reference system.
+    """
     native = column.to_native()
     if not hasattr(native, "geom_type"):
         import polars as pl
 
         values = native if isinstance(native, pl.Series) else pl.Series(column.name, column.to_list())
         return points_of(values, TABLE)
-    if native.crs is None:  # a GeoSeries: what geopandas knows of it is asked of itself
+    if native.crs is None:
         expectation = "a reference system (set_crs(4326) where they are longitudes and latitudes)"
         raise InputError(
             [Fault(TABLE, f"column {column.name}", "points without a reference system (crs)", expectation)]
@@ -94,15 +113,16 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
-    """Return the columns of geometries that GeoParquet's metadata name, and the columns with boxes around each of them.
+    """Return the geometry columns named in GeoParquet metadata, and the columns of the bounding boxes of each.
 
     Args:
-        geo: the metadata, or None where there are none.
+        geo: The metadata, or None if the file has no metadata.
 
     Raises:
-        ValueError: what is none.
+        ValueError: The text is not metadata of GeoParquet.
     """
     try:
+        # Metadata come from another program's file: any deviation from the format raises the same error.
         columns = {} if geo is None else json.loads(geo)["columns"]
         boxes_by_geometry = {}
         for name, column in columns.items():
@@ -114,12 +134,15 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
 
 
 def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
-    """Refuse geometries in another reference system than longitude and latitude, where metadata name one.
+    """Refuse geometries whose metadata name a reference system other than longitude and latitude.
 
     Args:
-        geo: GeoParquet's metadata, or None where the file has none.
-        column: of the geometries.
-        file: that faults are reported against.
+        geo: GeoParquet metadata, or None if the file has no metadata.
+        column: The column of the geometries.
+        file: Name of the file in error messages.
+
+    Raises:
+        InputError: The reference system is another one, or is unknown.
     """
     if geo is None:
         return
@@ -137,16 +160,17 @@ def check_degrees(geo: str | bytes | None, column: str, file: str) -> None:
 
 
 def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
-    """Refuse GeoJSON whose member ``crs`` names another reference system than longitude and latitude.
+    """Refuse GeoJSON whose member ``crs`` names a reference system other than longitude and latitude.
 
     Args:
         document: The GeoJSON object.
-        file: The name of its file, for faults.
+        file: Name of the file in error messages.
     """
     system = document.get("crs")
     if system is None:
         return
     name = system.get("properties", {}).get("name") if isinstance(system, Mapping) else None
+    # GeoJSON writers name one system in many ways: as a URN with or without a version, or as a URL.
     code = str(name).upper().removeprefix("URN:OGC:DEF:CRS:").replace("::", ":")
     if code not in ("EPSG:4326", "OGC:CRS84", "OGC:1.3:CRS84", "CRS84", "HTTP://WWW.OPENGIS.NET/DEF/CRS/OGC/1.3/CRS84"):
         wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
@@ -154,9 +178,16 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
 
 
 def _name_system(system: object) -> str:
+    """Return the name of a reference system, such as "EPSG:4326".
+
+    Args:
+        system: The member ``crs`` of GeoParquet metadata: a PROJJSON object, or an empty value if the file names no
+            system.
+    """
     if not isinstance(system, Mapping):
         return "an unknown system"
     identifier = system.get("id", {})
     if isinstance(identifier, Mapping) and identifier:
         return f"{identifier.get('authority')}:{identifier.get('code')}"
-    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"  # if omitted it means that
+    # GeoParquet: a column without ``crs`` is in OGC:CRS84.
+    return str(system.get("name", "an unnamed system")) if system else "OGC:CRS84"

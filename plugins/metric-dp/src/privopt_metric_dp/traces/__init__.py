@@ -1,1 +1,1 @@
-"""Repeated reports of one subject: prediction over traces, and attacks on many reports."""
+"""Repeated reports of one subject along a trace: the private test of the last report, and the drawing of reports."""

@@ -1,8 +1,8 @@
 """Draw reports along traces: repeat the last report while a private test accepts it, otherwise draw a fresh one.
 
-A subject's first report is fresh. Then segments follow: a noisy threshold is drawn once per segment, each further
-position is tested against it with fresh noise, and the first failing test ends the segment with a fresh report (sparse
-vector technique). All noise consists of integers from exact distributions.
+A subject's first report is fresh. Then segments follow. A noisy threshold is drawn once per segment, and each further
+position is tested against this threshold with fresh noise. The first failing test ends the segment with a fresh report
+(sparse vector technique). All noise consists of integers from exact distributions.
 """
 
 from __future__ import annotations
@@ -26,18 +26,22 @@ else:
 
 __all__ = ["Charge", "Limit", "State", "TraceReports", "Walker"]
 
-#: ``charge(subjects, epsilon)``: whether each may spend so much, which is then charged before anything is drawn.
+#: ``charge(subjects, epsilon)`` returns whether each subject may spend epsilon. If so, it is charged before any draw.
 Charge = Callable[[Sequence[int], Fraction], Sequence[bool]]
 
 MIN_PROBABILITY: Final = 1e-9
+"""Smallest probability of a test's outcome in attacks."""
 _WORDS = 1 << 19
-_FEW = 1 << 10  # far more than a row takes
-_NOBODY = -1
+"""Largest number of 64-bit random words that are drawn at once, 4 MB."""
+_FEW = 1 << 10
+"""Number of unused random words below which new ones are drawn; far more than a row takes."""
+_NONE = -1
+"""Number that means no output, or no threshold."""
 
 
 @define
 class State:
-    """The state of each subject's trace, from which a further batch of rows continues.
+    """The state of all subjects' traces, from which a further batch of rows continues.
 
     Attributes:
         last: (S,) output that was reported last, -1 before the first report.
@@ -54,20 +58,20 @@ class State:
     def enlarge(self, subjects: int) -> None:
         """Enlarge the arrays to ``subjects`` subjects."""
         added = max(0, subjects - len(self.last))
-        self.last = np.concatenate([self.last, np.full(added, _NOBODY)])
-        self.level = np.concatenate([self.level, np.full(added, _NOBODY)])
+        self.last = np.concatenate([self.last, np.full(added, _NONE)])
+        self.level = np.concatenate([self.level, np.full(added, _NONE)])
         self.paid = np.concatenate([self.paid, np.zeros(added, dtype=np.bool_)])
         self.spent = np.concatenate([self.spent, np.zeros(added, dtype=np.bool_)])
 
 
 @frozen(kw_only=True, eq=False)
 class TraceReports:
-    """Reports of some rows.
+    """The reports that were drawn for a batch of rows.
 
     Attributes:
         outputs: (B,) number of each row's report, -1 for none.
-        kept: (B,) whether it is the last one again.
-        spent: (B,) whether the subject's budget was spent before; then there is none, whatever the position.
+        kept: (B,) whether the report repeats the last one.
+        spent: (B,) whether the subject's budget was spent before. There is then no report, whatever the position.
     """
 
     outputs: Ints
@@ -76,14 +80,14 @@ class TraceReports:
 
 
 class Limit:
-    """Charges subjects in memory, up to a total for each; None for no limit."""
+    """Charges subjects in memory, up to a total for each subject; None for no limit."""
 
     def __init__(self, total: Fraction | None) -> None:
         self._total = total
         self.spent: dict[Hashable, Fraction] = {}
 
     def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
-        """Charge each subject, or refuse."""
+        """Charge each subject with epsilon unless its total would exceed the limit; return which were charged."""
         allowed = []
         for subject in subjects:
             new_total = self.spent.get(subject, Fraction(0)) + epsilon
@@ -95,12 +99,12 @@ class Limit:
 
 @frozen(kw_only=True, eq=False)
 class Walker:
-    """Draws the reports of traces, exactly as a release was certified.
+    """Draws the reports of traces, with exactly the certified probabilities.
 
     Attributes:
-        weights: (N, K) of fresh reports.
-        prediction: the test's numbers.
-        terms: what it costs.
+        weights: (N, K) weights of fresh reports.
+        prediction: The public numbers of the private test.
+        terms: The epsilons of fresh reports, thresholds and tests.
     """
 
     weights: Unsigned
@@ -117,37 +121,45 @@ class Walker:
         source: Source,
         steps: Ints | None = None,
     ) -> TraceReports:
-        """Return reports for rows in the order of time.
+        """Draw the reports of rows in the order of time.
 
-        What is charged, and when, follows from which rows there are and from earlier reports alone: a row without a
-        position is charged like any other, and what was charged stays for the next.
+        Charges and their times depend only on which rows exist and on earlier reports, never on a position: a row
+        without a position is charged like any other, and its charge remains for the next row.
 
         Args:
-            rows: (B,) record of each row, -1 where it has no position: it gets no report, and changes nothing. At
-                every point of a region the vertex that was drawn for it, which a fresh report comes from.
+            rows: (B,) record of each row; -1 if the row has no position, and therefore no report. With a region, the
+                vertex that was drawn for the position, from whose row a fresh report is drawn.
             subjects: (B,) number of each row's subject.
-            state: is changed.
-            charge: asked before a first report and before a segment's first test.
-            source: of random bytes.
-            steps: (B, K) from each row's own position to the outputs, which tests go by; None: from its record.
+            state: The state of the subjects, which is updated.
+            charge: Called before a first report and before the first test of a segment.
+            source: Source of random bytes.
+            steps: (B, K) distances from each row's own position to the outputs, which the tests use; None to use those
+                of its record.
         """
         table, places = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
         state.enlarge(count)
+        # Stable, so that the rows of a subject stay in the order of time.
         order = np.argsort(subjects, kind="stable").astype(np.int64)
         stops = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
+        # For each subject, the position in `order` of its next row, and that after its last one.
         positions = np.concatenate([np.zeros(1, dtype=np.int64), stops[:-1]])
-        outputs, is_kept = np.full(len(rows), _NOBODY, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
+        outputs, is_kept = np.full(len(rows), _NONE, dtype=np.int64), np.zeros(len(rows), dtype=np.bool_)
         cumulated = np.cumsum(self.weights, axis=1, dtype=np.uint64)
         numbers = self.prediction
+        # Numerator and denominator of both rates, for the compiled sampler.
         rates = np.array([numbers.threshold.as_integer_ratio(), numbers.test.as_integer_ratio()], np.uint64).ravel()
         words, used_words = np.empty(0, dtype=np.uint64), 0
+        # Each pass charges the subjects that need it, and then draws until every subject needs the next charge or has
+        # no row left.
         while True:
             self._charge_due(positions < stops, state, charge)
             if not ((positions < stops) & state.paid[:count]).any():
                 break
             if len(words) < _FEW or used_words == 0:
                 size = min(_WORDS, _FEW + 8 * int((stops - positions).sum()))
+                # Unused words are kept, and no word is used twice: a row that ran out of words is drawn again from its
+                # first word.
                 words = np.concatenate([words, np.frombuffer(source(8 * size), dtype="<u8")])
             used_words = _walk_subjects(
                 words,
@@ -165,14 +177,22 @@ class Walker:
                 is_kept,
             )
             words = words[used_words:]
+        # The rank of each row in the order. Rows of a refused subject from its next position on have no report.
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= positions[subjects])
         return TraceReports(outputs=outputs, kept=is_kept, spent=spent)
 
     def _charge_due(self, rows_left: Bools, state: State, charge: Charge) -> None:
-        """Charge subjects with rows left for their next report or segment, where they have not paid for it yet."""
+        """Charge subjects that have further rows for their next report or segment, unless it has been charged already.
+
+        Args:
+            rows_left: (S,) whether a subject has a row for which no report has been drawn yet.
+            state: The state of the subjects, whose ``paid`` and ``spent`` are updated.
+            charge: Returns whether each subject may spend an epsilon, and charges it.
+        """
         count = len(rows_left)
+        # A subject's first report costs one fresh report; each later charge covers a whole segment.
         for epsilon, is_first_report in ((self.terms.report, True), (self.terms.segment, False)):
             waiting = rows_left & ~state.paid[:count] & ~state.spent[:count]
             due = np.flatnonzero(waiting & ((state.last[:count] < 0) == is_first_report))
@@ -180,32 +200,67 @@ class Walker:
             state.paid[due[allowed]], state.spent[due[~allowed]] = True, True
 
     def nodes(self, count: int) -> tuple[Floats, Ints]:
-        """Return the threshold's noise in a few values, for attacks: (R,) probabilities and (R,) values, in steps."""
+        """Return probabilities and values, in steps, that approximate the noise of a threshold, for attacks.
+
+        Args:
+            count: R, the number of values.
+
+        Returns:
+            (R,) equal probabilities, and (R,) quantiles of the noise.
+        """
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count
+        # Quantiles of the exponential distribution at the middles of equal shares.
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
-        """Return (N, R) the probability that a test ends in renewal, by record and the threshold's noise."""
+        """Return the probability that a test ends in a fresh report, for attacks.
+
+        Args:
+            last: Output that was reported last.
+            noise: (R,) values of the threshold's noise, in steps.
+
+        Returns:
+            (N, R) probabilities by record and noise.
+        """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
+        # A distance at or above the noisy level always ends in a fresh report.
         renewed = np.exp(-float(self.prediction.test) * np.maximum(excess, 0))
-        # a few values of noise cannot rule anything out
+        # The noise is represented by a few values only, which must not make any outcome impossible.
         return np.asarray(np.clip(renewed, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY))
 
 
 @jit()
 def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
-    """Return an output by its cumulated weights, and the place of the next word."""
+    """Return an output drawn by cumulative weights (K,), and the position of the next word; -1 if no word was left."""
     if position >= words.size:
         return 0, -1
+    # Weights sum to 2^63, so the highest 63 bits of a word select an output exactly.
     return np.searchsorted(cumulated, words[position] >> np.uint64(1), side="right"), position + 1
 
 
 @jit()
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
-    """Draw one row: its output, the segment's level (-1: it ended in this fresh report), the place of the next word.
+    """Draw the report of one row: repeat the last one if the test accepts it, otherwise draw a fresh one.
 
-    Renewal has the probability exp(-rate (level - steps)), 1 below the level: noise from 0 upwards on either side.
+    The test fails with probability exp(-rate (level - steps)), or 1 if the distance is at least the noisy level. The
+    noise of the level and of the test is at least 0.
+
+    Args:
+        words: Random 64-bit words.
+        position: Number of the first unused word.
+        record: Record from whose row a fresh report is drawn.
+        step_row: Row of ``steps`` with the position's distances to the outputs.
+        last: Output that was reported last; -1 before the first report.
+        level: Noisy threshold of the segment in steps; -1 if none has been drawn.
+        steps: Distances to the outputs in steps.
+        cumulated: (N, K) cumulative weights of fresh reports.
+        good_level: Threshold without noise.
+        rates: Numerators and denominators of the threshold's rate and of the test's rate.
+
+    Returns:
+        The output, the level of the segment (-1 if it ended in this fresh report), and the position of the next word
+        (-1 if the words ran out; nothing is drawn then).
     """
     if last >= 0:
         if level < 0:
@@ -229,9 +284,20 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
 def _walk_subjects(  # type: ignore[no-untyped-def]
     words, rows, order, positions, stops, state, steps, places, cumulated, good_level, rates, outputs, kept_reports
 ):
-    """Go on with every subject up to its next charge, its end, or that of the words; the words used by whole rows.
+    """Draw the rows of every subject up to its next charge or its last row; return the number of words used.
 
-    A row in whose middle the words ran out starts again from its own first word.
+    If the words run out in a row, the row's words do not count as used, and the row is drawn again from its first word.
+
+    Args:
+        words: Random 64-bit words.
+        rows: (B,) record of each row, -1 for none.
+        order: (B,) the rows, subject by subject, in the order of time.
+        positions, stops: (S,) position in ``order`` of each subject's next row, which advances, and the end of its
+            rows.
+        state: (S,) last outputs, levels and whether the next report has been charged, which are updated.
+        steps, places: Distances to the outputs in steps, and (B,) the row of ``steps`` for each row.
+        cumulated, good_level, rates: As for `_draw_row`.
+        outputs, kept_reports: (B,) results.
     """
     last, level, paid = state
     word = 0
@@ -257,6 +323,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
                 kept_reports[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level
+                # A fresh report has used up the charge of its segment.
                 paid[subject] = after_level >= 0
             positions[subject] += 1
     return word

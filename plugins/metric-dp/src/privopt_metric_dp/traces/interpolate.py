@@ -1,10 +1,11 @@
 """Distances from any point of a region to every output, in whole steps, for tests of traces.
 
-A test looks at the position itself, never at the vertex that a fresh report is drawn from. A vertex is drawn again for
-each row, so the rate of kept reports would show at which of two near points a stay is.
+A test uses the position itself, never the vertex from which a fresh report is drawn. Vertices are drawn again for each
+row, so if tests used them, the rate of repeated reports would reveal which of two nearby points is the true position.
 
-Doubles give each distance within :data:`MOST_OFF` mm, and floor() to whole steps of :data:`STEP_MM` moves two distances
-apart by less than one. So two positions on a path of d mm differ by d / STEP_MM + SLACK steps at most.
+Floating-point distances have an error of at most :data:`MOST_OFF` mm, and rounding down to whole steps of
+:data:`STEP_MM` changes the difference of two distances by less than one step. So the steps of two positions on a path
+of d mm differ by at most d / STEP_MM + SLACK_STEPS.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from privopt_metric_dp.region.snap_to_region import SimplexMixture, read_positio
 __all__ = ["SLACK_STEPS", "STEP_MM", "Ways"]
 
 STEP_MM: Final = 1
-"""Length of a step."""
+"""Length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""Steps by which distances of two positions to an output may differ next to the way between them."""
+"""Number of steps by which the distances of two positions to an output may differ by more than the length of the path
+between the positions."""
 
 MOST_OFF: Final = 0.25
-"""Millimetres by which a sum of lengths in doubles may be off."""
+"""Largest error of a floating-point sum of lengths, in millimetres."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
@@ -38,9 +40,10 @@ class Ways:
     """Distances from points of a region to outputs.
 
     Attributes:
-        region: planes are measured straight, which is at most the length of any path inside; streets along them.
-        outputs: (K, 2) mm, on a plane; empty on streets.
-        table: (N, K) mm from vertices along streets; empty on a plane.
+        region: The region. On a plane, distances are straight lines, which are at most as long as any path inside the
+            region; on streets, they are path lengths.
+        outputs: (K, 2) positions in mm on a plane; empty on streets.
+        table: (N, K) path lengths in mm from vertices along streets; empty on a plane.
     """
 
     region: Region
@@ -49,9 +52,13 @@ class Ways:
 
     @classmethod
     def of(cls, data: MetricData) -> Ways:
-        """Return the ways of a problem whose guarantee holds at every point."""
+        """Return the distances of a problem whose guarantee holds at every point of a region.
+
+        Raises:
+            InputError: Outputs have no position on the plane, or path lengths are too long for the required precision.
+        """
         region = data.region
-        assert region is not None  # the caller has looked
+        assert region is not None  # checked by the caller
         if isinstance(region, Plane):
             space = data.outputs
             if space.coordinates is None or space.kind not in ("planar", "geographic"):
@@ -67,39 +74,48 @@ class Ways:
             raise InputError(
                 [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles give to a millimetre")]
             )
+        # Steps must be finite. An output that cannot be reached counts as far as the farthest one that can.
         return cls(region=region, table=np.where(is_finite, distances, max_distance))
 
     @cached_property
     def from_vertices(self) -> Floats:
-        """(N, K) steps from the vertices, before they are made whole."""
+        """(N, K) distances from the vertices in steps, not yet rounded down."""
         if isinstance(self.region, Plane):
             return self._straight_lines(self.region.vertices.astype(np.float64)) / STEP_MM
         return self.table / STEP_MM
 
     @property
     def of_vertices(self) -> Ints:
-        """(N, K) whole steps from the vertices."""
+        """(N, K) distances from the vertices in integer steps, rounded down."""
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Check whether steps (N, K) from the vertices, maybe another machine's, keep what :data:`SLACK_STEPS` says.
+        """Return whether stored steps (N, K), possibly from another machine, are covered by :data:`SLACK_STEPS`.
 
-        Within MOST_OFF of these, which are as near the truth: between 1 + 2 MOST_OFF below it and 2 MOST_OFF above.
+        Stored steps are compared with the distances computed here, up to MOST_OFF. These distances may be off by
+        MOST_OFF themselves, so the steps are between 1 + 2 MOST_OFF below and 2 MOST_OFF above the exact distances.
         """
         distances = self.from_vertices
         return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
 
     def of_points(self, points: SimplexMixture) -> Ints:
-        """Return (B, K) steps from points, given as what they are mixtures of."""
+        """Return the distances (B, K) in whole steps from points to the outputs.
+
+        Args:
+            points: (B,) points of the region, as mixtures of the vertices of their simplices.
+        """
         linear = points.linear
         if isinstance(self.region, Plane):
             places = (linear[:, :, None] * self.region.vertices[points.corners]).sum(axis=1)
             return np.floor(self._straight_lines(places) / STEP_MM).astype(np.int64)
         assert isinstance(self.region, Streets)
-        is_long = self.region.km[points.streets] * MM_PER_KM
-        endpoints = [self.table[points.corners[:, end]] + (is_long * linear[:, 1 - end])[:, None] for end in (0, 1)]
+        street_mm = self.region.km[points.streets] * MM_PER_KM
+        # A path leaves the street at one of its ends. The distance to an end is the street's length times the share of
+        # the other end.
+        endpoints = [self.table[points.corners[:, end]] + (street_mm * linear[:, 1 - end])[:, None] for end in (0, 1)]
         return np.floor(np.minimum(*endpoints) / STEP_MM).astype(np.int64)
 
     def _straight_lines(self, places: Floats) -> Floats:
-        errors = places[:, None, :] - self.outputs[None].astype(np.float64)
-        return np.hypot(errors[..., 0], errors[..., 1])
+        """Return the straight-line distances (B, K) in mm from places (B, 2) to the outputs."""
+        offsets = places[:, None, :] - self.outputs[None].astype(np.float64)
+        return np.hypot(offsets[..., 0], offsets[..., 1])

@@ -1,7 +1,9 @@
-"""The public numbers of the private test whether the last report is still good (mathematics T4, sparse vector).
+"""The public numbers of the private test of whether the last report is still good (sparse vector technique).
 
-Distances from records to outputs are integers, in steps of a grid. Rounding increases their differences between two
-records. The increase is measured on the steps themselves, and the noise is widened accordingly.
+docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
+
+Distances from records to outputs are integers, in steps of a grid. Rounding to the grid increases their differences
+between two records. The increase is measured on the steps themselves, and the noise is widened accordingly.
 """
 
 from __future__ import annotations
@@ -28,34 +30,36 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Steps of the grid in the closest pair's distance: epsilons lose less than a thousandth to the grid.
+"""Number of grid steps in the distance of the closest pair. The grid then costs less than a thousandth of the epsilons.
 
-Fewer where rates would come so near the sampler's smallest that rounding them down lost more than the grid does.
+There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid.
 """
 
 FARTHEST: Final = 1 << 50
-"""Steps that a distance counts for, at most; so cut, distances differ by no more than before."""
+"""Largest distance in steps. Reducing larger distances to it never increases the difference of two distances."""
 
 ULPS: Final = 2.0**-36
-"""By how much distances differ that two machines computed, relatively, at most."""
+"""Largest relative difference of a distance between two machines."""
 
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
-"""Length of a step where the guarantee holds at every point, km."""
+"""Length of a step in km, if the guarantee holds at every point of a region."""
 
 _BLOCK = 1 << 22
-_ROOM = 1.0 - 2.0**-40
+"""Largest number of entries in a block of differences."""
+_DOUBTFUL_SHARE = 1.0 - 2.0**-40
+"""Share of the allowed difference from which on differences are decided exactly; doubles decide smaller ones."""
 
 
 @frozen(kw_only=True)
 class Terms:
-    """What prediction costs, per unit of distance, and what it takes for good.
+    """The epsilons of prediction per unit of distance, and the distance within which a report is still good.
 
     Attributes:
-        report: epsilon of one fresh report (e_N).
-        threshold: epsilon of a segment's noisy threshold (e1).
-        test: epsilon of the noise of a test (e2).
-        good_within: distance from a place to the last report up to which that is good (l).
-        total: what a subject may spend in one table; None for no limit.
+        report: Epsilon of one fresh report (e_N in the paper).
+        threshold: Epsilon of the noisy threshold of a segment (e1).
+        test: Epsilon of the noise of a test (e2).
+        good_within: Distance from a place to the last report up to which that report is good (l).
+        total: Largest epsilon that a subject may spend in one table; None for no limit.
     """
 
     report: Fraction
@@ -66,23 +70,25 @@ class Terms:
 
     @property
     def segment(self) -> Fraction:
-        """Cost of a segment that ends in renewal, which is charged before its first test."""
+        """Epsilon of a segment that ends in a fresh report. It is charged before the first test of the segment."""
+        # Sparse vector technique: the tests of a segment cost 2 e2 together, however many there are.
         return self.threshold + 2 * self.test + self.report
 
 
 def _to_read_only(steps: Ints) -> Ints:
+    """Return the steps as a read-only array."""
     return read_only(steps)
 
 
 @frozen(kw_only=True, eq=False)
 class Prediction:
-    """The numbers that tests are drawn from.
+    """The public numbers from which the private tests of a trace are drawn.
 
     Attributes:
         steps: (N, K) distance from each record to each output, in steps.
-        level: good_within, in steps.
-        threshold: rate of the threshold's noise, per step: P(m) proportional to exp(-threshold m), m >= 0.
-        test: rate of each test's noise, per step.
+        level: ``good_within`` in steps, rounded down.
+        threshold: Rate of the threshold's noise per step: P(m) is proportional to exp(-threshold m) for m >= 0.
+        test: Rate of each test's noise per step.
     """
 
     steps: Ints = field(converter=_to_read_only)
@@ -92,7 +98,12 @@ class Prediction:
 
     @classmethod
     def of(cls, data: MetricData, terms: Terms) -> Self:
-        """Count distances in steps, and make the noise as wide as they ask for."""
+        """Round distances to steps, and choose the rates of the noise so that it covers their differences.
+
+        Args:
+            data: The problem's data.
+            terms: The epsilons of prediction, and the distance within which a report is still good.
+        """
         return (
             cls._on_grid(_choose_grid(data, terms), data, terms)
             if data.region is None
@@ -101,40 +112,62 @@ class Prediction:
 
     @classmethod
     def _everywhere(cls, data: MetricData, terms: Terms) -> Self:
-        """Return steps from a region's vertices; other points: :class:`privopt_metric_dp.traces.interpolate.Ways`."""
+        """Return the numbers for a problem with a region, with steps from the region's vertices.
+
+        Tests at other points use :class:`privopt_metric_dp.traces.interpolate.Ways`.
+
+        Args:
+            data: The data of a problem with a region.
+            terms: The epsilons.
+        """
         steps, level = Ways.of(data).of_vertices, int(terms.good_within / STEP_KM)
+        # A step has a fixed length here, so epsilon per step is epsilon per km times that length.
         rates = [_round_down(epsilon * STEP_KM) for epsilon in (terms.threshold, terms.test)]
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     @classmethod
     def _on_grid(cls, grid: float, data: MetricData, terms: Terms) -> Self:
+        """Return the numbers for a grid: distances in its steps, and noise rates that cover their differences.
+
+        Args:
+            grid: Length of a step, in the unit of distance.
+            data: The problem's data.
+            terms: The epsilons.
+        """
         pairs, distances = data.standing
         is_positive = distances > 0
         output_distances = data.to_outputs
         is_finite = np.isfinite(output_distances)
         max_distance = float(output_distances[is_finite].max(initial=0.0))
+        # An output out of reach counts as far as the farthest one in reach, because steps must be finite.
         steps = np.rint(np.minimum(np.where(is_finite, output_distances, max_distance) / grid, FARTHEST)).astype(
             np.int64
         )
+        # Records that are connected by pairs at distance 0 are at one place. All of them get the first one's steps.
         positions = components(len(steps), pairs[~is_positive])
-        steps = steps[np.unique(positions, return_index=True)[1][positions]]  # records at one place are as far from all
-        stretch = max(Fraction(1.0 / grid), _steepest(steps, pairs[is_positive], distances[is_positive]))
+        # Records at the same place must have equal rows of steps, as no noise hides a difference at distance 0.
+        steps = steps[np.unique(positions, return_index=True)[1][positions]]
+        # Rounding may increase the difference of two records. The noise is widened for the steepest pair.
+        stretch = max(Fraction(1.0 / grid), _max_steps_per_distance(steps, pairs[is_positive], distances[is_positive]))
         rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
         _check_rates(rates, level, data, terms)
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """List steps whose noise hides less than it should: a line for each of the first few pairs; exact.
+        """Return a line for each fault of these numbers, of which noise that is too narrow is the gravest.
 
-        For each pair that the certificate checks and every output, steps times rate must be at most epsilon times
-        distance; along paths that implies it for all required pairs. There is also a line for each number that the
-        problem does not give: another distance for good, or wider noise, would hide as much and report something else.
+        For each pair that the certificate checks and every output, the difference in steps times the rate must be at
+        most epsilon times the distance, decided exactly; along paths this implies the same for all required pairs. At
+        most eight such pairs are named. Each number that does not follow from the problem gets a line, too: another
+        ``good_within`` or wider noise would be as private, but is not what the problem declares.
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]
-        if data.region is not None:  # steps of points follow from their definition, rates from that of a step
+        if data.region is not None:
+            # Distances of all points of a region change by at most a step per millimetre (`interpolate`), so the rates
+            # alone decide. This requires that the steps are those of the definition, which is checked below.
             is_too_narrow = {
                 "threshold": self.threshold > terms.threshold * STEP_KM,
                 "test": self.test > terms.test * STEP_KM,
@@ -145,7 +178,7 @@ class Prediction:
                 if narrow
             ]
             others = {*self._differing_names(Prediction.of(data, terms))} - {"steps"}
-            others |= set[str]() if Ways.of(data).covers(self.steps) else {"steps"}  # on it rests what is promised
+            others |= set[str]() if Ways.of(data).covers(self.steps) else {"steps"}
             return [*lines, *self._describe_names(sorted(others))]
         pairs, distances = data.standing
         spread = _max_step_difference(self.steps, pairs)
@@ -154,7 +187,8 @@ class Prediction:
             ("threshold", self.threshold, terms.threshold),
             ("test", self.test, terms.test),
         ):
-            is_doubtful = spread * float(rate) > float(epsilon) * distances * _ROOM
+            # Doubles select the pairs near the limit or beyond it; rationals decide these.
+            is_doubtful = spread * float(rate) > float(epsilon) * distances * _DOUBTFUL_SHARE
             for row in np.flatnonzero(is_doubtful).tolist():
                 if int(spread[row]) * rate > epsilon * Fraction(float(distances[row])):
                     i, j = (data.records.ids[end] for end in pairs[row].tolist())
@@ -164,7 +198,8 @@ class Prediction:
         return [*lines[:8], *self._describe_differences(data, terms)]
 
     def _describe_differences(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each number that the problem does not give; distances may be another machine's."""
+        """Return a line for each number that does not follow from the problem, up to the rounding of other machines."""
+        # A grid is a power of two, so a distance at its edge may give another machine the next one.
         grids = dict.fromkeys(_choose_grid(data, terms, 1 + factor * ULPS) for factor in (0, -1, 1))
         return self._describe_names(
             min((self._differing_names(self._on_grid(grid, data, terms)) for grid in grids), key=len)
@@ -172,19 +207,22 @@ class Prediction:
 
     @staticmethod
     def _describe_names(names: list[str]) -> list[str]:
+        """Return a line for each of the named numbers, saying that it is not what the problem gives."""
         return [f"{ARTEFACT}: {name}: not what the problem gives" for name in names]
 
     def _differing_names(self, prediction: Prediction) -> list[str]:
+        """Return the names of the numbers that differ from another prediction's by more than a machine's rounding."""
         is_equal_by_name = {
             "level": prediction.level == self.level,
             "threshold": abs(prediction.threshold / self.threshold - 1) < ULPS,
             "test": abs(prediction.test / self.test - 1) < ULPS,
+            # A distance near the middle of two steps may be rounded to either.
             "steps": bool((np.abs(prediction.steps - self.steps) <= 1 + ULPS * prediction.steps).all()),
         }
         return [name for name, is_equal in is_equal_by_name.items() if not is_equal]
 
     def write(self, folder: Path) -> None:
-        """Write prediction.npz."""
+        """Write prediction.npz: the steps, the level and the rates."""
         rates = [[rate.numerator, rate.denominator] for rate in (self.threshold, self.test)]
         np.savez(
             folder / ARTEFACT, steps=self.steps, level=np.array([self.level]), rates=np.array(rates, dtype=np.int64)
@@ -192,12 +230,17 @@ class Prediction:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read prediction.npz."""
+        """Read prediction.npz.
+
+        Raises:
+            InputError: The file is missing or malformed, or has numbers out of range.
+        """
         form = {"steps": (np.int64, ("N", None)), "level": (np.int64, (1,)), "rates": (np.int64, (2, 2))}
         arrays = read_arrays(folder / ARTEFACT, form)
         steps, level, rates = (arrays[name] for name in form)
         if steps.min(initial=0) < 0 or steps.max(initial=0) > FARTHEST or not 0 <= level[0] <= FARTHEST:
             raise InputError([Fault(ARTEFACT, "steps, level", "numbers out of range", f"0 to {FARTHEST:,}")])
+        # Numerators and denominators: the sampler takes rates between 0 and 1 with terms up to `LARGEST_TERM`.
         if (rates < 1).any() or (rates > LARGEST_TERM).any() or (rates[:, 0] >= rates[:, 1]).any():
             raise InputError([Fault(ARTEFACT, "rates", str(rates.tolist()), "two rates above 0 and below 1")])
         threshold_rate, test_rate = (Fraction(*rate) for rate in rates.tolist())
@@ -205,7 +248,16 @@ class Prediction:
 
 
 def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Terms) -> None:
-    """Refuse noise that 64 bits do not hold."""
+    """Check that the rates and the level are within the range of the sampler's 64-bit numbers.
+
+    Args:
+        rates: Rates of the threshold's and the test's noise per step.
+        level: ``good_within`` in steps.
+        data, terms: The problem's data and epsilons, for the message.
+
+    Raises:
+        InputError: A rate or the level is out of range.
+    """
     if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
         return
     distances = data.standing[1]
@@ -216,16 +268,24 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
 
 
 def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
-    """Return the grid, a power of two, for a closest pair ``stretch`` times as far apart."""
+    """Return the length of a grid's step: a power of two, in the unit of distance.
+
+    Args:
+        data: The problem's data.
+        terms: The epsilons.
+        stretch: Factor of the smallest distance of two records, near 1. `failures` varies it to find the grids that
+            other machines may choose.
+    """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
     min_rate = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
+    # Fewer steps if a rate per step, epsilon times its length, would be too small for the sampler's fractions.
     steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * min_rate)))
     return float(2.0 ** np.floor(np.log2(min_rate / steps)))
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """(P,) greatest difference in steps between the two records of each pair, over the outputs."""
+    """Return (P,) the largest difference in steps between the two records of each pair, over the outputs."""
     max_difference = np.zeros(len(pairs), dtype=np.int64)
     size = max(1, _BLOCK // max(1, steps.shape[1]))
     for start in range(0, len(pairs), size):
@@ -234,11 +294,16 @@ def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
     return max_difference
 
 
-def _steepest(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
-    """Return steps per unit of distance, at most; rounded up."""
+def _max_steps_per_distance(steps: Ints, pairs: Ints, distances: Floats) -> Fraction:
+    """Return the largest difference in steps per unit of distance over all pairs, rounded up.
+
+    Args:
+        steps: (N, K) distances to the outputs in steps.
+        pairs, distances: (P, 2) pairs and their distances (P,), all above 0.
+    """
     return Fraction(float((_max_step_difference(steps, pairs) / distances).max(initial=0.0)) * (1.0 + 2.0**-50))
 
 
 def _round_down(rate: Fraction) -> Fraction:
-    """Return a rate, rounded down to the sampler's terms."""
+    """Return a rate rounded down to a fraction that the sampler accepts. A smaller rate means wider noise."""
     return Fraction(rate.numerator * LARGEST_TERM // rate.denominator, LARGEST_TERM)
