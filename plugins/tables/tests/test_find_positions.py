@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 import struct
+import tomllib
+from importlib.resources import files
 
 import narwhals as nw
 import numpy as np
 import polars as pl
 import pytest
 
-from privopt_tables.column_names import like_places, like_positions
+from privopt_tables.column_names import select_place_names, select_position_names
 from privopt_tables.find_positions import RowSecrets, find_position_columns
 from privopt_tables.position_codes import to_mercator, to_utm
 
@@ -28,21 +30,21 @@ def geohash(lat, lon, length):
         is_upper = values[step % 2] >= middle
         box[1 - is_upper] = middle
         bits += str(int(is_upper))
-    return "".join(BASE32[int(bits[at : at + 5], 2)] for at in range(0, len(bits), 5))
+    return "".join(BASE32[int(bits[start : start + 5], 2)] for start in range(0, len(bits), 5))
 
 
 def plus_code(lat, lon):
-    code, up, across, size = "", lat + 90, lon + 180, 20.0
+    code, northing, across, size = "", lat + 90, lon + 180, 20.0
     for _ in range(5):
-        code += PLUS[int(up // size)] + PLUS[int(across // size)]
-        up, across, size = up % size, across % size, size / 20
+        code += PLUS[int(northing // size)] + PLUS[int(across // size)]
+        northing, across, size = northing % size, across % size, size / 20
     return f"{code[:8]}+{code[8:]}"
 
 
 def tile(lat, lon, zoom):
     across = (lon + 180) / 360
-    up = (1 - math.asinh(math.tan(math.radians(lat))) / math.pi) / 2
-    return int(across * 2**zoom), int(up * 2**zoom)
+    row_fraction = (1 - math.asinh(math.tan(math.radians(lat))) / math.pi) / 2
+    return int(across * 2**zoom), int(row_fraction * 2**zoom)
 
 
 def quadkey(lat, lon, zoom):
@@ -51,19 +53,19 @@ def quadkey(lat, lon, zoom):
 
 
 def maidenhead(lat, lon):
-    up, across = lat + 90, lon + 180
-    field = chr(65 + int(across // 20)) + chr(65 + int(up // 10))
-    square = f"{int(across % 20 // 2)}{int(up % 10)}"
-    sub = chr(97 + int(across % 2 * 12)) + chr(97 + int(up % 1 * 24))
-    return f"{field}{square}{sub}{int(across % 2 * 120 % 10)}{int(up % 1 * 240 % 10)}"
+    northing, across = lat + 90, lon + 180
+    field = chr(65 + int(across // 20)) + chr(65 + int(northing // 10))
+    square = f"{int(across % 20 // 2)}{int(northing % 10)}"
+    sub = chr(97 + int(across % 2 * 12)) + chr(97 + int(northing % 1 * 24))
+    return f"{field}{square}{sub}{int(across % 2 * 120 % 10)}{int(northing % 1 * 240 % 10)}"
 
 
 def polyline(points, precision):
-    text, before = "", [0, 0]
+    text, previous = "", [0, 0]
     for point in points:
         for axis in (0, 1):
             number = round(point[axis] * 10**precision)
-            step, before[axis] = number - before[axis], number
+            step, previous[axis] = number - previous[axis], number
             value = step << 1 if step >= 0 else ~(step << 1)
             while value >= 32:
                 text += chr((value & 31 | 32) + 63)
@@ -179,28 +181,28 @@ def test_finds_each_form(form):
         assert "b" in find(rng, positions, [ENCODINGS[form](lat, lon) for lat, lon in positions.tolist()]), count
 
 
-def test_finds_secrets_planted_at_random_and_no_innocent_column():
+def test_finds_planted_secrets_only():
     rng = np.random.default_rng(62)
-    planted = dropped = 0
+    planted_count = dropped = 0
     for _ in range(CASES):
         positions = random_positions(rng, int(rng.integers(10, 60)))
         encode = ENCODINGS[list(ENCODINGS)[int(rng.integers(len(ENCODINGS)))]]
         names = find(rng, positions, [encode(lat, lon) for lat, lon in positions.tolist()])
-        planted += "b" in names
+        planted_count += "b" in names
         dropped += "a" in names
     for _ in range(CASES):
         positions = random_positions(rng, int(rng.integers(1, 60)))
         dropped += len(find(rng, positions, innocent(rng, len(positions))))
-    assert planted >= 0.99 * CASES
+    assert planted_count >= 0.99 * CASES
     assert dropped <= 0.01 * 2 * CASES
 
 
-def test_a_constant_place_states_nothing_of_a_row():
+def test_constant_place_reveals_nothing():
     positions = np.array([[45.0, 7.0]] * 3 + [[45.1, 7.1]] * 30)
     assert "b" not in find(np.random.default_rng(0), positions, ["45.0, 7.0"] * 33)
 
 
-def test_finds_the_row_s_record_in_sentences_and_as_a_number():
+def test_finds_records_in_sentences_and_numbers():
     ids = [str(number) for number in (132, 7, 45, 61, 8, 99)]
     frame = nw.from_native(pl.DataFrame({"a": [f"zone {name}, late" for name in ids], "b": list(map(float, ids))}))
     secret = RowSecrets(positions=None, is_geographic=True, texts=(ids,), text_chance=0.01)
@@ -263,5 +265,27 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", [*NAMES, *map(str.upper, ("mgrs", "rue", "geo_point_2d"))])
-def test_knows_the_names_of_real_tables(name):
-    assert like_positions([name]) or like_places([name])
+def test_knows_names_of_real_tables(name):
+    assert select_position_names([name]) or select_place_names([name])
+
+
+@pytest.mark.parametrize("name", ["出発地緯度", "Широта", "долгота_конца", "μήκος", "długość", "위도", "Breitengrad"])
+def test_knows_coordinates_in_other_languages(name):
+    assert select_position_names([name]) == [name]
+
+
+@pytest.mark.parametrize("name", ["住所", "ulica", "адрес", "straße"])
+def test_knows_places_in_other_languages(name):
+    assert select_place_names([name]) == [name]
+
+
+def test_every_word_of_the_table_is_used():
+    """Each word, written as its language writes it, makes a column leaky by itself or beside an axis."""
+    table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
+    assert select_position_names(table["degrees"] + table["whole"]) == table["degrees"] + table["whole"]
+    assert [
+        name for name in table["places"] if not select_place_names([name]) and not select_position_names([name])
+    ] == []
+    assert select_position_names([f"x_{word}" for word in table["beside"]]) == [f"x_{word}" for word in table["beside"]]
+    for pair in table["whole_pairs"]:
+        assert select_position_names(["_".join(pair)])

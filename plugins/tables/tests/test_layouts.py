@@ -4,7 +4,7 @@ import json
 
 import polars as pl
 import pytest
-from helpers.charging import said
+from helpers.charging import run_command
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,8 +27,8 @@ def geojson_of(crs=None):
         {"type": "Feature", "properties": {"id": f"s{n}"}, "geometry": {"type": "Point", "coordinates": [lon, lat]}}
         for n, (lat, lon) in enumerate(PLACES)
     ]
-    named = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
-    return json.dumps({"type": "FeatureCollection", **named, "features": features})
+    crs_part = {} if crs is None else {"crs": {"type": "name", "properties": {"name": crs}}}
+    return json.dumps({"type": "FeatureCollection", **crs_part, "features": features})
 
 
 GPX = (
@@ -40,6 +40,49 @@ GAZETTEER = csv_of(
     "USPS\tGEOID\tINTPTLAT\tINTPTLONG" + " " * 30, lambda n, lat, lon: f"AL\t010{n:02d}\t{lat}\t {lon}" + " " * 20
 )
 TRACK = csv_of("TRIP_ID,CALL_TYPE,POLYLINE", lambda n, lat, lon: f'{n},B,"[[{lon},{lat}],[{lon + 0.01},{lat}]]"')
+
+TIMELINES = {
+    "android": {
+        "semanticSegments": [
+            {
+                "startTime": "2026-05-01T09:00:00.000+02:00",
+                "timelinePath": [
+                    {"point": f"{lat}°, {lon}°", "time": f"2026-05-01T09:{n:02d}:00.000+02:00"}
+                    for n, (lat, lon) in enumerate(PLACES[:9])
+                ],
+            },
+            {
+                "startTime": "2026-05-01T10:00:00.000+02:00",
+                "visit": {"topCandidate": {"placeLocation": {"latLng": f"{PLACES[9][0]}°, {PLACES[9][1]}°"}}},
+            },
+            {
+                "startTime": "2026-05-01T11:00:00.000+02:00",
+                "activity": {
+                    name: {"latLng": f"{lat}°, {lon}°"}
+                    for name, (lat, lon) in zip(("start", "end"), PLACES[10:], strict=True)
+                },
+            },
+        ]
+    },
+    "ios": [
+        {"startTime": "2026-05-01T09:00:00Z", "visit": {"topCandidate": {"placeLocation": f"geo:{lat},{lon}"}}}
+        for lat, lon in PLACES[:10]
+    ]
+    + [
+        {
+            "startTime": "2026-05-01T11:00:00Z",
+            "activity": {
+                name: f"geo:{lat},{lon}" for name, (lat, lon) in zip(("start", "end"), PLACES[10:], strict=True)
+            },
+        }
+    ],
+    "records": {
+        "locations": [
+            {"latitudeE7": round(lat * 1e7), "longitudeE7": round(lon * 1e7), "timestamp": f"2026-05-01T09:{n:02d}:00Z"}
+            for n, (lat, lon) in enumerate(PLACES)
+        ]
+    },
+}
 
 LAYOUTS = {
     "citi-bike-old": (
@@ -82,19 +125,25 @@ LAYOUTS = {
 }
 
 
+LAYOUTS |= {
+    f"timeline-{name}": ("t.json", json.dumps(document), ["--lat", "lat", "--lon", "lon"])
+    for name, document in TIMELINES.items()
+}
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_table_of_each_layout_goes_from_init_to_report(layout, tmp_path):
+def test_each_layout_works_from_init_to_report(layout, tmp_path):
     name, contents, columns = LAYOUTS[layout]
     table = tmp_path / name
     table.write_text(contents)
-    problem, out, safe = tmp_path / "p.toml", tmp_path / "out", tmp_path / "safe.csv"
+    problem, output_folder, safe = tmp_path / "p.toml", tmp_path / "out", tmp_path / "safe.csv"
     for command in (
         ("init", "exponential", "--points", table, "--within", "3", "--out", problem),
-        ("solve", "exponential", problem, "--out", out, "--quiet"),
-        ("apply", out, table, *columns, "--out", safe, "--quiet"),
-        ("report", out),
+        ("solve", "exponential", problem, "--out", output_folder, "--quiet"),
+        ("apply", output_folder, table, *columns, "--out", safe, "--quiet"),
+        ("report", output_folder),
     ):
-        code, _, err = said(*command)
+        code, _, err = run_command(*command)
         assert code == 0, err
     rows = pl.read_csv(safe, infer_schema=False)
     assert rows.height == len(PLACES)
@@ -102,20 +151,20 @@ def test_a_table_of_each_layout_goes_from_init_to_report(layout, tmp_path):
     assert not {*columns} & {*rows.columns}
 
 
-def test_init_takes_the_columns_that_are_named(tmp_path):
+def test_init_uses_named_columns(tmp_path):
     table, problem = tmp_path / "t.csv", tmp_path / "p.toml"
     table.write_text(csv_of("spot,breite,laenge", lambda n, lat, lon: f"s{n},{lat},{lon}"))
     init = ["init", "exponential", "--points", table, "--lon", "laenge"]
-    code, _, err = said(*init, "--lat", "breite", "--id", "spot", "--out", problem)
+    code, _, err = run_command(*init, "--lat", "breite", "--id", "spot", "--out", problem)
     assert code == 0, err
     assert '"breite"' in problem.read_text()
-    code, _, err = said(*init, "--lat", "nord", "--out", tmp_path / "q.toml")
+    code, _, err = run_command(*init, "--lat", "nord", "--out", tmp_path / "q.toml")
     assert code == 2
     assert "column nord" in err
 
 
 @pytest.mark.parametrize("crs", ["EPSG:25832", "urn:ogc:def:crs:EPSG::3857", "x"])
-def test_geojson_in_another_reference_system_is_refused(crs, tmp_path):
+def test_refuses_geojson_in_other_systems(crs, tmp_path):
     (tmp_path / "p.geojson").write_text(geojson_of(crs))
     with pytest.raises(InputError, match="crs"):
         convert_table(tmp_path / "p.geojson", ColumnChoice())
@@ -124,7 +173,7 @@ def test_geojson_in_another_reference_system_is_refused(crs, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["init", "apply", "solve"])
-def test_no_message_shows_the_first_row_of_a_table_without_header(command, tmp_path, town):
+def test_messages_never_show_the_first_row(command, tmp_path, town):
     table = tmp_path / "t.csv"
     table.write_text("anna7,45.1234,7.5678\nbert8,45.2,7.6\n")
     text = '[records]\npoints = "t.csv"\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 1\n'
@@ -134,7 +183,7 @@ def test_no_message_shows_the_first_row_of_a_table_without_header(command, tmp_p
         "apply": ("apply", town, table, "--x", "x", "--y", "y", "--out", tmp_path / "o.csv"),
         "solve": ("solve", "exponential", tmp_path / "p.toml", "--out", tmp_path / "o"),
     }
-    code, _, err = said(*options[command])
+    code, _, err = run_command(*options[command])
     assert code == 2
     assert "header" in err
     assert "anna7" not in err
@@ -159,13 +208,13 @@ FORMS = [
 
 
 @given(LATITUDES, LONGITUDES, st.sampled_from(FORMS))
-def test_reads_the_position_of_a_cell_in_each_form(lat, lon, form):
+def test_reads_a_position_in_each_form(lat, lon, form):
     lat, lon = lat / 10, lon / 10
-    found = read_position(form.format(lat=lat, lon=lon))
-    assert found == (float(f"{lat:.5f}"), float(f"{lon:.5f}"))
+    position = read_position(form.format(lat=lat, lon=lon))
+    assert position == (float(f"{lat:.5f}"), float(f"{lon:.5f}"))
 
 
 @given(st.text(max_size=20))
-def test_takes_no_text_for_a_position_that_is_outside_degrees(text):
-    found = read_position(text)
-    assert found is None or text.strip() == "[]" or (abs(found[0]) <= 90 and -180 <= found[1] <= 360)
+def test_ignores_text_outside_degrees(text):
+    position = read_position(text)
+    assert position is None or text.strip() == "[]" or (abs(position[0]) <= 90 and -180 <= position[1] <= 360)

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import polars as pl
 import pytest
-from helpers.charging import charged, said
+from helpers.charging import read_charges, run_command
 from scipy.stats import chisquare
 
 import privopt as po
@@ -34,60 +34,63 @@ def line(tmp_path_factory):
     sys.path.remove(str(folder / "src"))
 
 
-def test_reports_are_as_likely_as_the_channel_says(line, tmp_path):
-    opened = open_verified(line)
-    channel = opened.release.channel()
+def test_reports_follow_the_channel(line, tmp_path):
+    release_folder = open_verified(line)
+    channel = release_folder.release.channel()
     ids = np.resize([channel.inputs[0], channel.inputs[1], "nowhere", None], 12_000).tolist()
     pl.DataFrame({"n": range(12_000), "place": ids}).write_csv(tmp_path / "t.csv")
-    done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"))
-    assert done.to_json() == {"rows": 12_000, "reported": 6_000, "refused": {"unknown id": 6_000}}
-    out = pl.read_csv(tmp_path / "o.csv", schema_overrides={"report": pl.String})
-    assert out.columns == ["n", "report"]
-    assert out["n"].to_list() == list(range(12_000))
+    summary = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"))
+    assert summary.to_json() == {"rows": 12_000, "reported": 6_000, "refused": {"unknown id": 6_000}}
+    output = pl.read_csv(tmp_path / "o.csv", schema_overrides={"report": pl.String})
+    assert output.columns == ["n", "report"]
+    assert output["n"].to_list() == list(range(12_000))
     for row in (0, 1):
-        counts = Counter(out["report"][row::4].to_list())
-        found = np.array([counts[name] for name in channel.outputs])
-        likely = channel.probabilities[row] * found.sum()
-        some = likely > 5
-        drawn, expected = found[some], likely[some]
-        if not some.all():
-            drawn, expected = np.append(drawn, found[~some].sum()), np.append(expected, likely[~some].sum())
-        assert chisquare(drawn, expected).pvalue > 1e-6
-    assert out["report"][2::4].is_null().all()
+        counts = Counter(output["report"][row::4].to_list())
+        report_counts = np.array([counts[name] for name in channel.outputs])
+        likely = channel.probabilities[row] * report_counts.sum()
+        is_likely = likely > 5
+        observed, expected = report_counts[is_likely], likely[is_likely]
+        if not is_likely.all():
+            observed, expected = (
+                np.append(observed, report_counts[~is_likely].sum()),
+                np.append(expected, likely[~is_likely].sum()),
+            )
+        assert chisquare(observed, expected).pvalue > 1e-6
+    assert output["report"][2::4].is_null().all()
 
 
-def test_each_row_is_charged_before_it_is_drawn(line, tmp_path):
+def test_each_row_is_charged_before_drawing(line, tmp_path):
     pl.DataFrame({"who": ["anna"] * 5 + ["bert"], "place": ["0", "1", "x", "1", "0", "0"]}).write_csv(
         tmp_path / "t.csv"
     )
     epsilon = open_verified(line).result.guarantee.epsilon
-    said("budget", tmp_path / "book", "--set", str(3 * epsilon))
-    asked = ApplyOptions(charge=Charge(ledger=tmp_path / "book", subject="who"))
-    done = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), asked)
-    assert done.refused == {"unknown id": 1, "budget spent": 2}
-    assert Counter(name for name, _ in charged(tmp_path / "book")) == {"anna": 3, "bert": 1}
+    run_command("budget", tmp_path / "book", "--set", str(3 * epsilon))
+    apply_options = ApplyOptions(charge=Charge(ledger=tmp_path / "book", subject="who"))
+    summary = apply(line, tmp_path / "t.csv", tmp_path / "o.csv", Secret.of(id="place"), apply_options)
+    assert summary.refused == {"unknown id": 1, "budget spent": 2}
+    assert Counter(name for name, _ in read_charges(tmp_path / "book")) == {"anna": 3, "bert": 1}
 
 
-def test_the_release_in_python_protects_tables(line):
+def test_protects_tables_in_python(line):
     release, frame = po.open(line), pl.DataFrame({"n": range(50), "place": ["0", "1"] * 25})
-    made = release.apply(frame, id="place")
-    assert made.columns == ["n", "report"]
-    assert set(made["report"]) <= set(release.opened.release.records)
-    for more, words in (({"x": "n", "y": "place"}, "must be id"), ({"id": "place", "seed": 1}, "has no matrix")):
+    result = release.apply(frame, id="place")
+    assert result.columns == ["n", "report"]
+    assert set(result["report"]) <= set(release.opened.release.records)
+    for options, words in (({"x": "n", "y": "place"}, "must be id"), ({"id": "place", "seed": 1}, "has no matrix")):
         with pytest.raises(UsageError, match=words):
-            release.apply(frame, **more)
+            release.apply(frame, **options)
 
 
-def test_in_memory_and_what_takes_a_matrix(line, tmp_path):
-    opened = open_verified(line)
-    made, _ = apply_in_memory(opened, {"place": ["0"] * 2_500}, {"id": "place"}, ApplyOptions())
-    assert len(made["report"]) == 2_500
-    for more in ({"seed": 1}, {"max_snap": 1.0}):
-        with pytest.raises(UsageError, match="this release draws for itself, and has no matrix"):
-            apply_in_memory(opened, {"place": ["0"]}, {"id": "place"}, ApplyOptions(**more))
-    with pytest.raises(UsageError, match="must be id, got a position: this release draws for its records"):
-        apply_in_memory(opened, {"x": [0.0], "y": [0.0]}, {"x": "x", "y": "y"}, ApplyOptions())
+def test_in_memory_and_where_a_matrix_is_needed(line, tmp_path):
+    release_folder = open_verified(line)
+    result, _ = apply_in_memory(release_folder, {"place": ["0"] * 2_500}, {"id": "place"}, ApplyOptions())
+    assert len(result["report"]) == 2_500
+    for options in ({"seed": 1}, {"max_snap": 1.0}):
+        with pytest.raises(UsageError, match="draws for itself"):
+            apply_in_memory(release_folder, {"place": ["0"]}, {"id": "place"}, ApplyOptions(**options))
+    with pytest.raises(UsageError, match="got a position"):
+        apply_in_memory(release_folder, {"x": [0.0], "y": [0.0]}, {"x": "x", "y": "y"}, ApplyOptions())
     table = {"s": ["0", "1"], "e": ["1", "x"]}
-    made, _ = apply_in_memory(opened, table, {}, ApplyOptions(positions={"start": ["s"], "end": ["e"]}))
-    assert list(made) == ["start_report", "end_report"]
-    assert [report is None for name in made for report in made[name]] == [False, True] * 2
+    result, _ = apply_in_memory(release_folder, table, {}, ApplyOptions(positions={"start": ["s"], "end": ["e"]}))
+    assert list(result) == ["start_report", "end_report"]
+    assert [report is None for name in result for report in result[name]] == [False, True] * 2

@@ -1,1 +1,1 @@
-"""Tables protected by metric DP: files, frames, sentences, traces, DuckDB, Polars, Spark and Dask."""
+"""Protect tables with metric DP: files, data frames, sentences and traces, also in DuckDB, Polars, Spark and Dask."""

@@ -1,6 +1,6 @@
-"""Apply a release to a table: from a file into a file, as a batch that can be repeated, or in memory.
+"""Apply a release to a table, from file to file (optionally as a repeatable batch) or in memory.
 
-Both ways use :func:`.apply_parts.apply_parts`; here are the checks of files and the conversions of tables in memory.
+Both use :func:`.apply_parts.apply_parts`. This module checks files and converts tables in memory.
 """
 
 from __future__ import annotations
@@ -12,19 +12,21 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import narwhals as nw
 import numpy as np
+from attrs import evolve
 
 from privopt.declare.column_texts import REPORT
 from privopt.declare.table_files import ending_of
 from privopt.errors import UsageError, number_of
-from privopt.files.new_folder import new_file
+from privopt.files.new_folder import check_files, new_file
 from privopt.files.release_folder import SUMS, sha256
-from privopt.files.targets import check_files
 from privopt.interfaces import Progress
-from privopt.interfaces.claims import SEEDED
+from privopt.interfaces.result import SEEDED
 from privopt.ledger.batches import Batch
+from privopt.ledger.charge import check_apart
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.apply_parts import ApplySummary, apply_parts, combine_secret
+from privopt_tables.clear_columns import describe_clear_ids, describe_hashes
 from privopt_tables.options import ApplyOptions, describe_limits, format_counts
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import GeoSource, Secret
@@ -49,23 +51,24 @@ def apply(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Write a table with a report in each row, in place of the columns that hold the secret.
+    """Write a copy of a table in which reports replace the columns that hold the secret.
 
     Args:
-        folder: The release; it is verified before it is used.
-        table: A file of CSV or Parquet.
-        out: The file to write, CSV or Parquet by its own ending. It is written completely or not at all.
-        secret: The columns that hold the secret, of all positions.
+        folder: Folder of the release, which is verified before it is used.
+        table: The table, a CSV or Parquet file.
+        out: The file to write, CSV or Parquet by its ending. It is written completely or not at all.
+        secret: The columns that hold the secret, for all positions.
         options: How the release is applied; None for no options.
         force: Whether ``out`` may be replaced.
-        progress: Called with the number of rows that are done.
-        announce: Called with what a row costs its subject, before anything is charged.
+        progress: Called with the state of the work, such as the number of rows protected so far.
+        announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
 
     Raises:
-        DoesNotHoldError: The release, or the ledger, does not hold.
-        InputError: A table, or a ledger, that cannot be used.
-        UsageError: A release without a matrix, positions that its records do not have, or no row with a report.
-        StoppedError: Interrupted, or ``out`` cannot be written; nothing was written.
+        DoesNotHoldError: The release or the ledger fails verification.
+        InputError: The table or the ledger cannot be used.
+        UsageError: The release has no matrix, its records do not have the given kind of position, or no row got a
+            report.
+        StoppedError: The run was interrupted, or ``out`` cannot be written. Nothing was written.
     """
     options, ending = options or ApplyOptions(), ending_of(out, "--out")
     if options.batch is not None and options.charge is None:
@@ -73,22 +76,29 @@ def apply(
     with ExitStack() as stack:
         batch = None
         if options.batch is not None and options.charge is not None:
-            batch = stack.enter_context(Batch(ledger=options.charge.path, name=options.batch, target=out).opened())
+            batch = stack.enter_context(Batch(ledger=options.charge.path, name=options.batch, target=out).open_folder())
+            # Only a finished batch has counts.
             if (counts := batch.counts) is not None:
                 if batch.record.get("source") != _describe_source(folder, table):
                     expected = "of the table and release that it was finished with"
                     raise UsageError(
                         f"batch {batch.name} must be {expected}, got another or one that was written since"
                     )
+                # The output of a finished batch is not written again: its key is gone, so other reports would be drawn.
                 note = f"batch {options.batch} is finished: {out} is as it was written, and nothing was charged again"
                 return ApplySummary(**counts, notes=(note,), warnings=())
+            # From here on the batch is new, or it was interrupted and is continued.
             batch.check_open()
+            # An interrupted run of this batch may have written the file under its name already; it may be replaced.
             force = force or batch.left_target
         check_files({"--out": out}, force=force, read=[table], folders=[folder])
         if options.charge is not None:
+            # A ledger inside of the release or under the table's name could be published or overwritten.
             options.charge.check_apart(folder, table, out)
+        if options.hash_key is not None:
+            check_apart("--hash-key", options.hash_key, folder, table, out)
         source = GeoSource.of_file(table)
-        if secret.geometry:
+        if secret.is_geometry:
             secret.check(list(source.columns), source.name)
         summary = apply_parts(
             open_verified(folder),
@@ -109,9 +119,10 @@ def apply(
 
 
 def _describe_source(folder: Path, table: Path) -> str:
-    """Describe what a finished batch was made of: the release, and the name, size and time of the table's file.
+    """Describe the inputs of a finished batch: the release, and the name, size and time of the table's file.
 
-    A digest of the table would let anyone who reads it try candidates for a row's secret.
+    A repeated command must have the same description. It has no digest of the table, because anyone who reads a digest
+    could test guesses of a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -121,40 +132,55 @@ def _describe_source(folder: Path, table: Path) -> str:
 def _open_target(
     out: Path, ending: str, force: bool, progress: Progress | None, batch: Batch | None
 ) -> Iterator[Callable[[nw.DataFrame[Any]], object]]:
-    """Open a file that appears completely or not at all, and yield a function that writes parts into it."""
+    """Yield a function that writes the parts of a table to a file. The file appears completely or not at all.
+
+    Args:
+        out: The file to write.
+        ending: Ending of the file's name, which determines the format.
+        force: Whether an existing file may be replaced.
+        progress: Called when the file is assembled.
+        batch: The batch, which records that the file is about to get its final name; None without a batch.
+    """
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
         yield lambda frame: writer.write(frame.to_native())
         if progress is not None:
             progress("writing", 0, None, None)
+        # A Parquet file is put together only now, which may take a while.
         writer.finish()
         if batch is not None:
+            # From here on a repeated run may find the file under its name although the batch is not finished.
             batch.begin_writing(path)
 
 
 def apply_in_memory(
     opened: OpenedFolder, table: T, columns: Mapping[str, str | None], options: ApplyOptions
 ) -> tuple[T, list[str]]:
-    """Put reports in place of the secret's columns of a table in memory.
+    """Replace the secret columns of an in-memory table with reports.
 
     Args:
         opened: The release.
-        table: A table of any library that :mod:`narwhals` knows, or an array of ids or positions.
-        columns: Columns of the secret, by what they hold: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
+        table: A table of any library that :mod:`narwhals` supports, or an array of ids or positions.
+        columns: Columns of the secret by content: ``id``, ``lat``, ``lon``, ``x``, ``y``, ``geometry``.
         options: How the release is applied.
 
     Returns:
-        The same kind of table, and sentences that its user must know.
+        A table of the same kind, and notes to show to its user.
 
     Raises:
-        UsageError, InputError: As of :meth:`.released_matrix.ReleasedRows.apply`.
+        UsageError: The columns or options do not fit the release, or no row got a report.
+        InputError: The columns or the ledger cannot be used.
     """
     if isinstance(table, np.ndarray):
         reports, notes = _apply_to_array(opened, table, options)
         return cast("T", reports), notes
+    if options.hash_key is not None:
+        check_apart("hash_key", options.hash_key, opened.folder)
     source = GeoSource.of_memory(table)
+    # A GeoDataFrame's own geometry is the secret if no column is named.
     if source.active is not None and options.text is None and not any(columns.values()):
         columns = {"geometry": source.active}
+    # The parts of the protected table, in order.
     frames: list[nw.DataFrame[Any]] = []
     secret = combine_secret(columns, options.positions, options.text)
     summary = apply_parts(opened, source, secret, options, nullcontext(frames.append))
@@ -167,23 +193,40 @@ def apply_in_memory(
     notes += [] if summary.sequence is None else [summary.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
     notes += [f"this table: {SEEDED}"] if options.seed is not None else []
+    # A caller who names the column of subjects in code knows that it is there; other ids are found by their names.
+    notes += describe_hashes([name for name in options.hashed if name in frame.columns])
+    notes += describe_clear_ids(frame.columns, evolve(options, charge=None, subject=None))
     notes += summary.warnings
     if isinstance(table, Mapping):
+        # A dict of columns comes back as a dict of lists.
         return cast("T", frame.to_dict(as_series=False)), notes
     native = _remove_metadata(frame.to_native())
+    # A GeoDataFrame comes back as one, whose geometry is the places of the reports.
     if source.active is not None and isinstance(summary.protector, PositionProtector):
         native = _restore_geometry(table, native, source.active, summary.protector)
     return native, notes
 
 
 def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOptions) -> tuple[NDArray[Any], list[str]]:
-    """Return reports for an array: their ids (B,) for ids (B,), or their places (B, 2) for positions (B, 2)."""
+    """Return reports for an array: ids (B,) for ids (B,), or positions (B, 2) for positions (B, 2).
+
+    Args:
+        opened: The release.
+        array: The ids or positions.
+        options: How the release is applied. Options that name columns of a table are refused.
+
+    Returns:
+        The reports, and notes to show to the user.
+    """
     if options.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
     if options.text is not None or options.prefix is not None or options.positions:
         raise UsageError("text, prefix and positions must be omitted with an array: they name columns of a table")
+    if options.drop or options.hashed:
+        raise UsageError("drop and hash must be omitted with an array: they name columns of a table")
     release, problem = matrix_of(opened)
     if array.ndim == 1:
+        # An array is handled as a table with one column, or two.
         ids, notes = apply_in_memory(opened, {"id": array.tolist()}, {"id": "id"}, options)
         return np.array(ids[REPORT], dtype=object), notes
     if array.ndim != 2 or array.shape[1] != 2:
@@ -191,35 +234,50 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     axes = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {axis: array[:, index].tolist() for index, axis in enumerate(axes)}
     reports, notes = apply_in_memory(opened, table, dict(zip(axes, axes, strict=True)), options)
+    # Positions of reports were asked for, but outputs are known by their ids alone.
     if f"{REPORT}_{axes[0]}" not in reports:
         raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
     return np.array([reports[f"{REPORT}_{axis}"] for axis in axes], dtype=np.float64).T, notes
 
 
 def _remove_metadata(table: T) -> T:
-    """Return a table without metadata, which may describe omitted columns, down to the box around all positions."""
+    """Return the table without its metadata.
+
+    Metadata may describe dropped columns. GeoParquet's, for example, contain the bounding box of all positions.
+    """
     native: Any = table
     if nw.dependencies.is_pyarrow_table(native):
         schema = native.schema.remove_metadata()
+        # Each field may have metadata, too.
         for index, column in enumerate(schema):
             schema = schema.set(index, column.remove_metadata())
         return cast("T", type(native).from_arrays(native.columns, schema=schema))
     if nw.dependencies.is_pandas_dataframe(native):
+        # pandas copies attrs from the table that the frame was made from.
         native.attrs = {}
     return table
 
 
 def _restore_geometry(table: object, frame: T, column: str, protector: PositionProtector) -> T:
-    """Return a GeoDataFrame whose geometry is the places of the reports."""
+    """Return a GeoDataFrame whose geometries are the positions of the reports.
+
+    Args:
+        table: The GeoDataFrame that was protected.
+        frame: The protected table, with columns of coordinates.
+        column: Name of the geometry column.
+        protector: Knows the columns of coordinates, and whether they are in degrees.
+    """
     if protector.outputs is None:
         return frame
     original, native = cast("Any", table), cast("Any", frame)
-    first, second = (
+    first_coordinates, second_coordinates = (
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
         for name in protector.coordinate_columns(protector.report_columns[0])
     )
+    # Degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the code of WGS 84.
     degrees = protector.outputs.kind == "geographic"
-    across, up = (second, first) if degrees else (first, second)
-    points = type(original[column]).from_xy(across, up, index=native.index, crs=4326 if degrees else None)
-    points[np.isnan(across)] = None
+    x, y = (second_coordinates, first_coordinates) if degrees else (first_coordinates, second_coordinates)
+    points = type(original[column]).from_xy(x, y, index=native.index, crs=4326 if degrees else None)
+    # Rows without a report have no place.
+    points[np.isnan(x)] = None
     return cast("T", type(original)(native.assign(**{column: points}), geometry=column))

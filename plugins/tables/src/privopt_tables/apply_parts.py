@@ -1,7 +1,7 @@
-"""Apply a release to a table part by part, from a file (:mod:`.apply`) or in memory.
+"""Apply a release to a table part by part, for tables in files and in memory (:mod:`.apply`).
 
-The order is what privacy and a ledger's owner rest on: the whole table is read before anybody is charged, and every row
-is charged, durably, before anything is drawn for it.
+Privacy, and the owner of a ledger, rely on the order of steps: the whole table is read before anybody is charged, and
+every row is charged, durably, before its report is drawn.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import narwhals as nw
-import numpy as np
 from attrs import asdict, evolve, field, frozen
 
-from privopt.declare.column_texts import naming
+from privopt.declare.column_texts import naming, texts_of
+from privopt.declare.name_forms import normal_form
 from privopt.errors import DoesNotHoldError, UsageError, cut
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress, Release
@@ -24,12 +24,20 @@ from privopt.interfaces.cost import Cost
 from privopt.ledger.batches import Batch, Coins, Digest
 from privopt.ledger.cost_of_report import cost_of
 from privopt.run.verify import OpenedFolder
-from privopt_metric_dp.matrix.release import MatrixRelease, matrix_of
+from privopt_metric_dp.matrix.release import MatrixRelease, PositionRelease, matrix_of
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_tables.charge_rows import RowCharger
-from privopt_tables.column_names import is_of_report, like_places, like_positions
-from privopt_tables.find_positions import MIN_DROPPED_SHARE, find_position_columns
+from privopt_tables.clear_columns import (
+    ColumnHashes,
+    check_column_options,
+    describe_clear_ids,
+    describe_hashes,
+    read_column_key,
+)
+from privopt_tables.column_names import is_of_report, select_place_names, select_position_names
+from privopt_tables.find_positions import MIN_DROPPED_SHARE, ColumnSearch
 from privopt_tables.options import ApplyOptions
+from privopt_tables.rows.anywhere import AnywhereProtector
 from privopt_tables.rows.by_id import IdProtector
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.rows.by_word import WordProtector
@@ -39,8 +47,7 @@ from privopt_tables.trace_rows import check_subject
 
 __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 
-SEARCHED_ROWS: Final = 5_000
-"""Number of rows of a table's first part in which columns that state the secret are looked for."""
+P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
 """Number of rows drawn at once by a release that draws for itself: it may be slow, and progress is told in between."""
@@ -48,17 +55,17 @@ STEP_ROWS: Final = 1_000
 
 @frozen(kw_only=True)
 class ApplySummary:
-    """What ``apply`` did.
+    """The outcome of ``apply``.
 
     Attributes:
         rows: Number of rows of the table.
         refused: Number of rows without a report, by reason.
-        notes: Sentences that the publisher of the table must know.
-        warnings: Sentences on what the owner must look at before publishing the table.
-        protector: What drew the reports; None if a finished batch needed none.
-        sequence: What holds of all reports of a subject, if stored reports are repeated.
-        counts: Numbers of words, if sentences were protected.
-        dropped: Columns that were dropped because their values state the secret.
+        notes: Notes that the publisher of the table must know.
+        warnings: Warnings that the owner must consider before publishing the table.
+        protector: The protector that drew the reports; None for a batch that was finished before.
+        sequence: A sentence on the guarantee for all reports of a subject, if stored reports are repeated.
+        counts: Counts of words by kind, if sentences were protected.
+        dropped: Columns that were dropped because their values reveal the secret.
     """
 
     rows: int
@@ -76,7 +83,7 @@ class ApplySummary:
         return self.rows - sum(self.refused.values())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the object that ``privopt apply --json`` prints."""
+        """Return the JSON object that ``privopt apply --json`` prints."""
         optional: dict[str, Any] = {} if self.sequence is None else {"sequence": self.sequence}
         if self.dropped:
             optional["dropped"] = list(self.dropped)
@@ -84,7 +91,12 @@ class ApplySummary:
 
 
 def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Cost:
-    """Return what each row is charged: the cost of a report, once for each position.
+    """Return the charge for a row: the cost of a report times the number of positions.
+
+    Args:
+        opened: The release.
+        options: How the release is applied.
+        purpose: The purpose of the charge in words, which the ledger records.
 
     Raises:
         UsageError: The release cannot be charged.
@@ -105,64 +117,81 @@ def apply_parts(
     progress: Progress | None = None,
     announce: Callable[[str], object] | None = None,
 ) -> ApplySummary:
-    """Protect a table of any source.
+    """Protect a table from any source, and return a summary.
 
     Args:
         opened: The release.
-        source: The table; it is read twice if there is a ledger.
+        source: The table, which is read twice, or three times with a ledger.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        target: Its block yields a function that takes the parts with their reports. If the table has no report at all,
-            the block ends with an error.
-        purpose: The purpose of charges, in words.
-        dashes: Dashes before the names of options in messages.
-        batch: The batch, which can be repeated after a kill; None for none.
-        progress: Called with the number of rows that are done.
-        announce: Called with what a row costs its subject, before anything is charged.
+        target: A context manager that yields a function to write the protected parts. If no row of the table got a
+            report, its block ends with an error.
+        purpose: The purpose of the charges in words.
+        dashes: Prefix of option names in messages, such as ``--``.
+        batch: The batch, with which an interrupted run can be continued; None without a batch.
+        progress: Called with the state of the work, such as the number of rows protected so far.
+        announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
 
     Raises:
-        DoesNotHoldError: The ledger or the batch does not hold, or the table changed while it was read.
-        InputError: A table, or a ledger, that cannot be used.
-        UsageError: Options that exclude one another, or no row with a report.
+        DoesNotHoldError: The ledger or the batch fails verification, or the table changed while it was read.
+        InputError: The table or the ledger cannot be used.
+        UsageError: Options exclude one another, or no row got a report.
     """
+    # Only a matrix can report traces.
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
-    secret, charger = source.whole(secret), None
+    check_column_options(options, list(source.columns), secret.columns, dashes)
+    secret, charger = source.complete_secret(evolve(secret, unwanted=options.drop)), None
     if options.charge is not None:
         cost = cost_of_row(opened, options, purpose)
-        charger = RowCharger(to=options.charge, cost=cost, time=options.time, forms=options.forms)
+        charger = RowCharger(charge=options.charge, cost=cost, time=options.time, forms=options.forms)
+    # The checksum of the folder's checksums identifies the release.
     sums = sha256(opened.folder / SUMS)
     coins = None if batch is None else batch.coins(sums)
     protector = _make_protector(opened, secret, options, charger, coins)
     protector.check(list(source.columns), source.name)
-    protector = _drop_leaks(protector, source, options)
+    protector = _drop_leaks(protector, source, options, progress)
     with ExitStack() as stack:
         digest = second_digest = None
+        # A key file is read, or made, before anybody is charged.
+        key = None if not options.hashed or options.hash_key is None else read_column_key(options.hash_key)
         if charger is not None:
-            stack.enter_context(charger.opened(progress))
-            if options.time is not None and walker is None and not charger.by_calendar:
-                cure = f"privopt budget {charger.to.path} --set AMOUNT --per day makes one"
+            stack.enter_context(charger.open_ledger(progress))
+            if options.time is not None and walker is None and not charger.has_calendar:
+                cure = f"privopt budget {charger.charge.path} --set AMOUNT --per day makes one"
                 raise UsageError(f"apply: {dashes}time must be omitted: the ledger has no limit by calendar; {cure}")
             if batch is not None:
                 digest = _digest_of_options(batch, sums, options, source)
+                # The table is read twice; the second digest shows whether it was the same table.
                 second_digest = evolve(digest)
+            # A broken row ends the run here, before anybody is charged.
             if not _read_through(source, charger, protector, digest, progress):
                 raise protector.no_report_error(source.place)
+            # The price is announced before the first charge, while the user can still interrupt.
             if announce is not None and protector.price is not None:
                 announce(protector.price)
             if batch is not None and digest is not None:
                 _begin_batch(batch, charger, digest)
+        if options.hashed:
+            if key is None:
+                assert charger is not None  # check_column_options has refused hashes without any key
+                key = charger.column_key()
+            protector.column_hashes.append(ColumnHashes(columns=options.hashed, key=key))
         write = stack.enter_context(target)
         parts = _iter_parts(source, protector, at_once=options.time is not None and walker is not None)
         rows = _protect_parts(parts, source, protector, write, second_digest, progress)
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
             # A repeated batch draws for the rows of its digest. For other rows it would draw a second report.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
+        remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
+        # Hashed columns that state the secret were dropped.
+        hashed_names = [name for name in options.hashed if name in remaining_names]
+        id_notes = (*describe_hashes(hashed_names, dashes), *describe_clear_ids(remaining_names, options, dashes))
         summary = ApplySummary(
             rows=rows,
             refused=dict(protector.refusals),
-            notes=protector.notes(opened.result.guarantee),
-            warnings=protector.warnings([*source.columns, *source.index]),
+            notes=(*protector.notes(opened.result.guarantee), *id_notes),
+            warnings=(*protector.warnings([*source.columns, *source.index]), *_describe_unreadable(source)),
             protector=protector,
             sequence=protector.sequence if protector.is_sticky else None,
             counts=protector.counts,
@@ -173,6 +202,14 @@ def apply_parts(
     return summary
 
 
+def _describe_unreadable(source: GeoSource) -> tuple[str, ...]:
+    """Return a note on columns that the protected table lacks because their type cannot be read, if there are any."""
+    if not source.unreadable:
+        return ()
+    names = ", ".join(source.unreadable)
+    return (f"columns of a type that cannot be read are left out of the protected table: {names}",)
+
+
 def _protect_parts(
     parts: Iterator[nw.DataFrame[Any]],
     source: GeoSource,
@@ -181,76 +218,129 @@ def _protect_parts(
     digest: Digest | None,
     progress: Progress | None,
 ) -> int:
-    """Draw and write the reports of each part; return the number of rows.
+    """Draw and write the reports of each part of a table, and return the number of rows.
 
     Args:
-        parts: The table.
-        source: The table's source, for messages.
-        protector: Draws the reports.
-        write: Takes each part with its reports.
-        digest: Is changed to that of the rows as they are drawn for; None without a batch.
-        progress: Called with the number of rows that are done.
+        parts: The parts of the table, in order.
+        source: The source of the table, whose name is added to errors.
+        protector: The protector, which draws the reports.
+        write: Writes a part with its reports.
+        digest: A second digest, to which the rows are added as they are read here. The caller compares it with the
+            digest of the first reading. None without a batch.
+        progress: Called after each part with a text that states the number of protected rows.
     """
     rows, start = 0, time.perf_counter()
     for frame in parts:
         with naming(source.name):
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
+            # ``rows`` is the number of the first row of this part.
             reported_frame = protector.protect(frame, rows)
         write(reported_frame)
         rows += len(frame)
         if progress is not None:
+            # The clock may not have advanced since the start.
             rate = rows / max(time.perf_counter() - start, 1e-9)
             progress(f"{rows:,} rows protected, {rate:,.0f} a second", 0, None, None)
     return rows
 
 
 def _begin_batch(batch: Batch, charger: RowCharger, digest: Digest) -> None:
-    """Bind a batch to its table, or hold it to the table that it was bound to.
+    """Bind a new batch to its table, or check that a continued batch still has the same table.
+
+    Args:
+        batch: The batch.
+        charger: The charger of the batch, which reads the charges of earlier runs.
+        digest: The digest of release, options and rows.
 
     Raises:
-        DoesNotHoldError: The batch was charged, and its record is gone.
-        UsageError: The batch began with another table, release or options.
+        DoesNotHoldError: The batch has charges, but its record is missing.
+        UsageError: The batch was begun with another table, release or options.
     """
     charger.begin(batch)
     # Without its record the batch could be continued with another table, whose reports nobody paid for.
-    if charger.paid and not batch.record:
+    if charger.earlier_charges and not batch.record:
         raise DoesNotHoldError(f"{batch.folder}: changed: {batch.name} was charged, and its record is gone")
     batch.begin(digest)
 
 
-def _drop_leaks(protector: RowProtector, source: GeoSource, options: ApplyOptions) -> RowProtector:
-    """Return a protector that drops the columns whose values state the secret, by a sample of the table's first part.
+def _drop_leaks(
+    protector: RowProtector, source: GeoSource, options: ApplyOptions, progress: Progress | None
+) -> RowProtector:
+    """Return a protector that drops the columns whose values reveal the secret in some part of the table.
 
-    A column that is named like a position of its own, such as a trip's other end, is dropped if most of the sample's
-    rows state the secret in it; otherwise it is named alone: round trips state it too.
+    All parts are searched before anything is charged or written, because a column may reveal the secret only in the
+    last rows.
+
+    Args:
+        protector: The protector to start from.
+        source: The table.
+        options: How the release is applied. ``keep`` names columns that are never dropped.
+        progress: Called after each part.
     """
+    # A misspelt name would drop the column that its owner wants to keep.
     for name in options.keep:
         if name not in source.columns:
             raise UsageError(f"keep must name columns of the table, got {cut(name)}")
-    frame = next(source.batches(), None)
-    if frame is None or not len(frame):
-        return protector
-    secret, names = protector.secret, list(source.columns)
-    charge_columns = () if options.charge is None else (options.charge.subject,)
-    needed = {*secret.columns, *secret.also, *secret.geometries, options.subject_column, options.time, *charge_columns}
-    searched = [
+    search: ColumnSearch | None = None
+    for frame in source.batches():
+        with naming(source.name):
+            for name in options.hashed:
+                # Refuses types that have no text, which would otherwise be found after the charges.
+                texts_of(frame[name][:0])
+            if search is None:
+                # Columns are the same in all parts, so the first part tells which to search.
+                search = ColumnSearch(columns_to_search(protector, frame, options))
+            search.add_part(frame, protector.row_secrets(frame))
+            protector.look_at_secrets(frame)
+        if progress is not None:
+            progress("searching other columns for the secret", 0, None, None)
+    return protector if search is None else drop_columns(protector, search, list(source.columns), options)
+
+
+def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options: ApplyOptions) -> list[str]:
+    """Return the columns of a table that remain in it and therefore must not reveal the secret.
+
+    Args:
+        protector: Knows the columns of the secret.
+        frame: A part of the table.
+        options: How the release is applied.
+    """
+    secret, names = protector.secret, frame.columns
+    subject = None if options.charge is None else options.charge.subject
+    # These columns are dropped or needed anyway, so that they need not be searched.
+    needed = {*secret.columns, *secret.omitted, *secret.geometries, options.subject_column, options.time, subject}
+    return [
         name
         for name in names
-        if name not in needed and not is_of_report(name, names) and not is_box(frame[name])  # refused by Secret.without
+        # Columns of an earlier apply's reports are not searched. Boxes are refused by Secret.without.
+        if name not in needed and not is_of_report(name, names) and not is_box(frame[name])
     ]
-    positions_in_names = {*like_positions(names), *like_places(names)}
-    if len(frame) > SEARCHED_ROWS:
-        frame = frame[np.unique(np.linspace(0, len(frame) - 1, SEARCHED_ROWS).astype(np.int64)).tolist()]
-    with naming(source.name):
-        leaks = tuple(find_position_columns(frame, protector.row_secrets(frame), searched))
+
+
+def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
+    """Return a protector that drops the columns found by a search.
+
+    A column that is named like another position, such as the other end of a trip, is dropped only if it states the
+    secret in most rows, because round trips make it state the secret in some. Otherwise the column stays, with a
+    warning.
+
+    Args:
+        protector: The protector to start from.
+        search: The search, after all parts of the table.
+        names: The columns of the table.
+        options: How the release is applied. ``keep`` names columns that are never dropped.
+    """
+    leaks = tuple(search.columns())
+    # Columns whose names say that they hold positions or places.
+    positions_in_names = {*select_position_names(names), *select_place_names(names)}
     dropped = tuple(
         leak.name
         for leak in leaks
         if leak.name not in options.keep
         and (leak.name not in positions_in_names or leak.rows >= MIN_DROPPED_SHARE * leak.sampled)
     )
-    return evolve(protector, secret=evolve(secret, also=(*secret.also, *dropped)), leaks=leaks)
+    return evolve(protector, secret=evolve(protector.secret, also=(*protector.secret.also, *dropped)), leaks=leaks)
 
 
 def _read_through(
@@ -260,9 +350,9 @@ def _read_through(
 
     Args:
         source: The table.
-        charger: Reads subjects and periods.
-        protector: Adds rows to the digest.
-        digest: The digest of a batch, changed in place; None without a batch.
+        charger: Reads subjects and periods, and notes the first rows that have none.
+        protector: The protector, which adds rows to the digest.
+        digest: The digest of a batch, which is changed in place; None without a batch.
         progress: Called after each part.
 
     Returns:
@@ -271,7 +361,9 @@ def _read_through(
     rows = 0
     for frame in source.batches():
         with naming(source.name):
-            charger.look(frame, rows)
+            # Reading the batches finds broken rows. The charger notes the first rows without a subject or a time, for
+            # warnings, and refuses times of another form; it charges nothing.
+            charger.note_skipped_rows(frame, rows)
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
         rows += len(frame)
@@ -281,33 +373,51 @@ def _read_through(
 
 
 def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: GeoSource) -> Digest:
-    """Return the digest of a batch before its first row: release, columns and options."""
+    """Return the digest of a batch's release, columns and options, to which rows are added later.
+
+    Args:
+        batch: The batch.
+        sums: SHA-256 digest of the release's file of checksums.
+        options: How the release is applied.
+        source: The table.
+    """
     digest = Digest(batch.key())
-    values = asdict(evolve(options, charge=None, subject=options.subject_column))
+    # A key file may be moved between two runs; the key itself binds nothing that was paid for.
+    values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     digest.add(b"options", json.dumps([sums, source.columns, values], sort_keys=True).encode())
     return digest
 
 
 def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) -> Iterator[nw.DataFrame[Any]]:
-    """Iterate over the parts of a table: small ones for a release that draws for itself, or the table at once."""
+    """Iterate over the parts of a table, in sizes that suit the protector.
+
+    Args:
+        source: The table.
+        protector: The protector. One that draws for ids gets small parts, because it may be slow.
+        at_once: Whether the whole table is one part.
+    """
     batches = source.batches()
     if isinstance(protector, IdProtector):
         return (
-            frame[start : start + STEP_ROWS] for frame in batches for start in range(0, max(1, len(frame)), STEP_ROWS)
+            # At least one part, so that a table without rows keeps its columns.
+            frame[start : start + STEP_ROWS]
+            for frame in batches
+            for start in range(0, max(1, len(frame)), STEP_ROWS)
         )
     if not at_once:
         return batches
     frames = list(batches)
+    # The rows of a subject are ordered by time over the whole table.
     return iter(frames if len(frames) == 1 else [nw.concat(frames)])
 
 
 def _make_protector(
     opened: OpenedFolder, secret: Secret, options: ApplyOptions, charger: RowCharger | None, coins: Coins | None
 ) -> RowProtector:
-    """Make the protector for a release: by position or by word for a matrix, by id for a release that draws for itself.
+    """Make the protector for a release: by position or word for a matrix, otherwise by whatever the release draws for.
 
     Raises:
-        UsageError: The release draws nothing, or has no matrix although the options need one.
+        UsageError: The release cannot draw reports, or has no matrix although the options need one.
     """
     release, problem = opened.release, opened.problem
     if isinstance(release, MatrixRelease) and isinstance(problem, MetricInstance):
@@ -315,25 +425,29 @@ def _make_protector(
             return WordProtector.of(release, secret, options, charger, coins)
         return PositionProtector.of(release, problem.data, secret, options, charger, coins)
     if type(release).sample is Release.sample or options.text is not None:
+        # Raises the error for a release without a matrix.
         matrix_of(opened)
+    if isinstance(release, PositionRelease) and (options.positions or secret.kind != "id"):
+        return AnywhereProtector.of(release, secret, options, charger)
     return IdProtector.of(release, secret, options, charger)
 
 
 def combine_secret(
     columns: Mapping[str, str | None], positions: Mapping[str, Sequence[str]], text: str | None = None, dashes: str = ""
 ) -> Secret:
-    """Return the columns that hold the secret: those of one position, of several positions, or of sentences.
+    """Return the columns that hold the secret: those of one position, of several positions or of sentences.
 
     Args:
-        columns: Columns of one position, by what they hold; None for those that are not given.
-        positions: Columns of each of several positions, by name.
+        columns: Columns of one position by content; None for each that is not given.
+        positions: Columns of several positions, by name of the position.
         text: The column of sentences.
-        dashes: Dashes before the names of options in messages.
+        dashes: Prefix of option names in messages, such as ``--``.
 
     Raises:
-        UsageError: No choice, or more than one of them.
+        UsageError: None of the three is given, or more than one.
     """
     if text is not None:
+        # An empty mapping means that no positions are given.
         choices = {**columns, "position": positions or None}
         if names := [name for name, choice in choices.items() if choice is not None]:
             raise UsageError(f"{dashes}{names[0]} must be omitted with {dashes}text: sentences are the secret")
@@ -342,4 +456,5 @@ def combine_secret(
         return Secret.of(**columns)
     if names := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{names[0]} must be omitted with positions: they name the columns of the secret")
-    return Secret(kind="id", columns=tuple(column for pair in positions.values() for column in pair))
+    # The kind has no effect: with several positions each has a secret of its own. These columns are dropped together.
+    return Secret(kind="id", columns=tuple(normal_form(column) for pair in positions.values() for column in pair))

@@ -1,7 +1,8 @@
-"""Charge rows to their subjects before anything secret is read; kept reports are charged once.
+"""Charge rows to their subjects before anything secret is read. A stored report is charged only once.
 
-Which rows are charged depends on the subjects alone (mathematics T2). If reports are kept (T3), it also depends on the
-visits of a subject that share a place, and on nothing else: rows without a position share a place of their own.
+The choice of rows to charge depends on the subjects alone (T2 in ADR 15). If reports are stored ("sticky"), the choice
+also depends on which visits of a subject share a place, and on nothing else. Rows without a position share an
+additional place.
 """
 
 from __future__ import annotations
@@ -31,281 +32,366 @@ from privopt.ledger.periods import Calendar, periods_of
 from privopt_tables.nearest_record import REASONS
 from privopt_tables.row_forms import RowForms
 
-__all__ = ["Drawn", "Places", "RowCharger", "check_no_calendar"]
+__all__ = ["RowCharger", "RowOutputs", "RowPlaces", "check_no_calendar"]
 
 
-Drawn = tuple[Ints, Ints]
-"""(B, P) outputs of the P positions of each row, -1 for none; and (B,) why not, as a place in :data:`REASONS`, else
--1."""
+RowOutputs = tuple[Ints, Ints]
+"""(B, P) output numbers of the P positions of each row, -1 for none; and (B,) the reason why there is none, as an index
+into :data:`REASONS`, else -1."""
 
-Places = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
-"""(B,) place of each row; (B,) why it has none, else -1; and further places whose kept report is given too, by row."""
+RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
+"""(B,) place of each row; (B,) reason why it has none, else -1; and for each row the further places whose stored report
+is repeated too, or None if there are no such places."""
 
-_SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
+_BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
 
 @define(kw_only=True, eq=False)
 class RowCharger:
-    """Charges rows of tables, while its ledger is open.
+    """Charges the rows of a table to their subjects while the ledger is open.
 
     Attributes:
-        to: the ledger, and the column that says whom each row is about.
-        cost: of each row.
-        time: column of when each row was, which a ledger whose limit is by the calendar charges it to.
-        forms: of subjects and times.
-        charged: rows that were charged so far.
-        forms: of subjects and times.
-        first_nobody: number of the first row without a subject; None if there is none, or none was read yet.
-        first_no_time: the same of rows without a usable time.
-        paid: of a batch, what earlier runs have charged to each account and no row was found for yet, in their order;
-            None without a batch.
+        charge: The ledger to charge, and the column of subjects.
+        cost: The cost of one row.
+        time: Column with the time of each row, which determines the period if the ledger has a calendar limit.
+        earlier_charges: Amounts that earlier runs of a batch charged to each account, in order, and that are not
+            matched with a row yet; None without a batch.
+        forms: The formats of subjects and times.
+        charged_count: Number of rows charged so far.
+        first_without_subject: Number of the first row without a subject, None until such a row is read.
+        first_without_time: Number of the first row without a usable time, None until such a row is read.
     """
 
-    to: Charge
+    charge: Charge
     cost: Cost
     time: str | None = None
-    paid: Mapping[AccountKey, deque[Fraction]] | None = None
+    earlier_charges: Mapping[AccountKey, deque[Fraction]] | None = None
     forms: RowForms = field(factory=RowForms)
-    charged: int = 0
-    first_nobody: int | None = None
-    first_no_time: int | None = None
+    charged_count: int = 0
+    first_without_subject: int | None = None
+    first_without_time: int | None = None
     _ledger: Ledger = field(init=False)
-    _files: ExitStack = field(init=False)
-    _kept: KeptReports | None = field(default=None, init=False)
+    _stack: ExitStack = field(init=False)
+    _stored_reports: KeptReports | None = field(default=None, init=False)
     _calendar: Calendar | None = field(init=False)
-    _refused: dict[AccountKey, int] = field(factory=dict, init=False)
+    _refused_counts: dict[AccountKey, int] = field(factory=dict, init=False)
 
     @contextmanager
-    def opened(self, progress: Progress | None = None) -> Iterator[Self]:
-        """Open the ledger, and with the first row the kept reports next to it if they are asked for."""
-        with ExitStack() as self._files:
-            self._ledger = self._files.enter_context(self.to.opened(progress))
+    def open_ledger(self, progress: Progress | None = None) -> Iterator[Self]:
+        """Open the ledger for a ``with`` block. The file of stored reports, if used, is opened at the first row.
+
+        Raises:
+            UsageError: The ledger has a calendar limit, and there is no column of times.
+            InputError, DoesNotHoldError: The ledger cannot be used.
+        """
+        with ExitStack() as self._stack:
+            self._ledger = self._stack.enter_context(self.charge.open_ledger(progress))
+            # A limit by the calendar counts by periods, such as days; others count in all or by hours.
             self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
-                raise UsageError(f"apply: --time COLUMN must be given: {self.to.path} counts by {self._calendar}")
+                raise UsageError(f"apply: --time COLUMN must be given: {self.charge.path} counts by {self._calendar}")
             yield self
 
     @property
     def _limit(self) -> Limit | None:
-        """The limit of the unit that rows are charged in, whatever others the ledger has."""
+        """The ledger's limit in the unit in which rows are charged; limits in other units do not matter."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
     def subject(self) -> str:
-        """The column that says whom each row is about."""
-        return self.to.subject or ""
+        """The column that names the subject of each row."""
+        return self.charge.subject or ""
 
-    def begin(self, batch: Batch) -> None:
-        """Charge for a batch from now on; what earlier runs of it have charged is known from the ledger.
+    def column_key(self) -> bytes:
+        """Return the key under which columns are hashed, derived from the open ledger's key.
 
         Raises:
-            UsageError: the ledger holds charges of a batch of this name whose key is gone.
+            UsageError: The ledger has no key.
+        """
+        return self._ledger.column_key()
+
+    def begin(self, batch: Batch) -> None:
+        """Charge for a batch from now on, and read the charges of its earlier runs from the ledger.
+
+        Raises:
+            UsageError: The ledger has charges of a batch of this name whose key is missing.
         """
         purpose = batch.purpose(self._ledger.purposes())
         self.cost = evolve(self.cost, purpose=purpose)
-        self.paid = {account: deque(charges) for account, charges in self._ledger.charges_for(purpose).items()}
+        charges_by_account = self._ledger.charges_for(purpose)
+        self.earlier_charges = {account: deque(charges) for account, charges in charges_by_account.items()}
 
     def subjects(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Return whom each row is about, each name in its one form; None for no one."""
+        """Return the normalised name of each row's subject, or None for a row without a subject."""
         return list(self.forms.subjects(frame[self.subject]).to_list())
 
     @property
-    def by_calendar(self) -> bool:
+    def has_calendar(self) -> bool:
         """Whether rows are charged to periods of the calendar."""
         return self._calendar is not None
 
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Return the period that each row is charged to; None for a row without a usable time, or without a calendar.
+        """Return the period to which each row is charged; None for a row without a usable time, or without a calendar.
 
         Raises:
-            InputError: a column of numbers.
+            InputError: The column of times contains numbers.
         """
         if self._calendar is None or self.time is None:
             return [None] * len(frame)
         return periods_of(self.forms.times(frame[self.time]), self._calendar)
 
-    def look(self, frame: nw.DataFrame[Any], first: int) -> None:
-        """Read subjects and times of rows without charging them, and note the first rows that have none.
+    def note_skipped_rows(self, frame: nw.DataFrame[Any], first: int) -> None:
+        """Read the subjects and times of rows without charging anybody, and note the first rows that have none.
 
         Args:
             frame: Rows of the table.
-            first: Number of the first of them in the whole table.
+            first: Number of the frame's first row in the whole table.
+
+        Raises:
+            InputError: The column of times contains numbers.
         """
         names, periods = self.subjects(frame), self.periods(frame)
-        if self.first_nobody is None and None in names:
-            self.first_nobody = first + names.index(None)
-        if self.first_no_time is None and self.by_calendar and None in periods:
-            self.first_no_time = first + periods.index(None)
+        if self.first_without_subject is None and None in names:
+            self.first_without_subject = first + names.index(None)
+        if self.first_without_time is None and self.has_calendar and None in periods:
+            self.first_without_time = first + periods.index(None)
 
     @property
     def skipped_rows(self) -> tuple[str, ...]:
-        """Say which rows were the first without a subject and without a usable time, and what was expected."""
-        notes = []
-        if self.first_nobody is not None:
-            words = "a name (NULL, NA, None and the like name nobody; --null-names takes them for names)"
-            notes.append(f"row {self.first_nobody + 2:,}, column {cut(self.subject)}: expected {words}")
-        if self.first_no_time is not None:
+        """Notes on the first rows without a subject and without a usable time, each with the expected form."""
+        # Row numbers count from 0 and the header is row 1, so the first row of data is row 2.
+        sentences = []
+        if self.first_without_subject is not None:
+            expectation = "a name (NULL, NA, None and the like name nobody; --null-names takes them for names)"
+            row = f"row {self.first_without_subject + 2:,}, column {cut(self.subject)}"
+            sentences.append(f"{row}: expected {expectation}")
+        if self.first_without_time is not None:
             form = "an ISO 8601 time (--time-format names another form, such as DD/MM/YYYY HH:MM or unix)"
             if self.forms.time_format is not None:
                 form = f"a time of the form {cut(self.forms.time_format)}"
-            notes.append(f"row {self.first_no_time + 2:,}, column {cut(self.time or '')}: expected {form}")
-        return tuple(notes)
+            sentences.append(f"row {self.first_without_time + 2:,}, column {cut(self.time or '')}: expected {form}")
+        return tuple(sentences)
 
-    def reports(
+    def draw_reports(
         self,
         frame: nw.DataFrame[Any],
-        draw: Callable[[Ints], Drawn],
-        places: Callable[[Ints], Places],
-        positions: int,
-    ) -> Drawn:
-        """Charge the rows of a table, durably, and then draw for those that the limit allows.
+        draw: Callable[[Ints], RowOutputs],
+        find_places: Callable[[Ints], RowPlaces],
+        position_count: int,
+    ) -> RowOutputs:
+        """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
 
         Args:
-            frame: the table.
-            positions: that each row has.
-            draw: draws the reports of some rows, by their numbers in the table.
-            places: the places of some rows and those nearby, fixed functions of their positions, and why they have
-                none, else -1.
+            frame: Rows of the table.
+            draw: Draws the reports of rows, given their numbers in ``frame``.
+            find_places: Finds the places of rows, given their numbers. A place must be a fixed function of the row's
+                position.
+            position_count: Number of positions of each row.
+
+        Returns:
+            The reports, and the reasons why rows have none.
         """
-        if not self.to.sticky:
-            granted, reason = self.granted(frame)
-            outputs = np.full((len(frame), positions), -1, dtype=np.int64)
-            rows = np.flatnonzero(granted)
+        if not self.charge.sticky:
+            is_granted, reason = self.charge_table(frame)
+            outputs = np.full((len(frame), position_count), -1, dtype=np.int64)
+            rows = np.flatnonzero(is_granted)
+            # Drawn only after the charge, which is durable by now.
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
-        if self._kept is None:
-            self._kept = self._files.enter_context(KeptReports(self._ledger))
+        if self._stored_reports is None:
+            # Opened with the first rows, and closed with the ledger.
+            self._stored_reports = self._stack.enter_context(KeptReports(self._ledger))
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
-        some, whose, when, reason = self._named(frame)
-        for period in sorted({*when}, key=str):  # a place is charged to the period of its first visit
-            part = np.flatnonzero(np.array(when, dtype=np.str_) == str(period)).tolist()
-            rows = some[part]
-            outputs[rows], reason[rows] = self._again(
-                self._kept, rows, [whose[number] for number in part], period, draw, places
+        chargeable_rows, subjects, periods, reason = self._chargeable_rows(frame)
+        # A place is charged to the period of its first visit, so periods are processed in order. None, without a
+        # calendar, is the only period then.
+        for period in sorted({*periods}, key=str):
+            numbers = np.flatnonzero(np.array(periods, dtype=np.str_) == str(period)).tolist()
+            rows = chargeable_rows[numbers]
+            outputs[rows], reason[rows] = self._repeat_stored_reports(
+                self._stored_reports, rows, [subjects[number] for number in numbers], period, draw, find_places
             )
         return outputs, reason
 
-    def _named(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
-        """Return rows with a subject (and a period, with a calendar), whom and when, and why other rows are omitted."""
-        names, periods = self.subjects(frame), self.periods(frame)
-        named = np.array([name is not None for name in names], dtype=bool)
-        timed = np.array([period is not None or not self.by_calendar for period in periods], dtype=bool)
-        reason = np.where(named, np.where(timed, -1, _NO_TIME), _NOBODY)
-        some = np.flatnonzero(reason < 0)
-        return some, [names[row] or "" for row in some.tolist()], [periods[row] for row in some.tolist()], reason
-
-    def granted(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
-        """Charge the rows of a table, durably; those alone that are granted may be drawn for.
-
-        Args:
-            frame: the table.
-            times: (B,) by how much each row's cost is multiplied, 0 for a row without a draw; None for once.
+    def _chargeable_rows(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
+        """Find the rows that have a subject, and a period if there is a calendar.
 
         Returns:
-            (B,) whether each row is granted; and (B,) why not, as a place in :data:`REASONS`, else -1.
+            The numbers of these rows, their subjects and their periods, and for all rows (B,) the reason why the row
+            cannot be charged, or -1.
         """
-        some, whose, when, reason = self._named(frame)
-        counts = None if times is None else times[some].tolist()
-        allowed = self.charge if self.paid is None else partial(self._pay, self.paid)
-        granted = np.zeros(len(frame), dtype=bool)
-        granted[some] = allowed(whose, self.cost, when, counts)
-        reason[some[~granted[some]]] = _SPENT
-        return granted, reason
+        names, periods = self.subjects(frame), self.periods(frame)
+        has_subject = np.array([name is not None for name in names], dtype=bool)
+        # Without a calendar no row needs a period.
+        has_period = np.array([period is not None or not self.has_calendar for period in periods], dtype=bool)
+        reason = np.where(has_subject, np.where(has_period, -1, _NO_TIME), _NO_SUBJECT)
+        rows = np.flatnonzero(reason < 0)
+        return rows, [names[row] or "" for row in rows.tolist()], [periods[row] for row in rows.tolist()], reason
 
-    def charge(
-        self, whose: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
+    def charge_table(self, frame: nw.DataFrame[Any], times: Ints | None = None) -> tuple[Bools, Ints]:
+        """Charge the rows of a table durably. Reports may be drawn only for rows that are granted.
+
+        Args:
+            frame: Rows of the table.
+            times: (B,) factor of each row's cost, 0 for a row without a draw. None means 1 for all rows.
+
+        Returns:
+            (B,) whether each row is granted, and (B,) the reason why not, as an index into :data:`REASONS`, or -1.
+        """
+        rows, subjects, periods, reason = self._chargeable_rows(frame)
+        counts = None if times is None else times[rows].tolist()
+        earlier_charges = self.earlier_charges
+        charge = self.charge_subjects if earlier_charges is None else partial(self._charge_unpaid, earlier_charges)
+        is_granted = np.zeros(len(frame), dtype=bool)
+        is_granted[rows] = charge(subjects, self.cost, periods, counts)
+        reason[rows[~is_granted[rows]]] = _BUDGET_SPENT
+        return is_granted, reason
+
+    def charge_subjects(
+        self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge a row to each subject, in a period each where there is a calendar; whether the limit allows it."""
-        closed = None if self.paid is None else self._refused
-        granted = self._ledger.charge_each(whose, cost, periods, times, closed)
-        self.charged += sum(granted)
-        return granted
+        """Charge a row to each subject durably, and return whether the limit allows each row.
 
-    def _pay(
+        Args:
+            subjects: The subject of each row.
+            cost: The cost of one row.
+            periods: The period of each row; None without a calendar.
+            times: Factor of each row's cost. None means 1 for all rows.
+        """
+        # In a batch an account stays closed for rows that cost as much as a refused one, so that a repeated run can
+        # tell which rows were charged; see _charge_unpaid.
+        closed_accounts = None if self.earlier_charges is None else self._refused_counts
+        is_granted = self._ledger.charge_each(subjects, cost, periods, times, closed_accounts)
+        self.charged_count += sum(is_granted)
+        return is_granted
+
+    def _charge_unpaid(
         self,
-        paid: Mapping[AccountKey, deque[Fraction]],
-        whose: Sequence[str],
+        earlier_charges: Mapping[AccountKey, deque[Fraction]],
+        subjects: Sequence[str],
         cost: Cost,
         periods: Sequence[str | None],
         times: Sequence[int] | None = None,
     ) -> list[bool]:
-        """Charge the rows of a batch that no earlier run has charged.
+        """Charge the rows of a batch that no earlier run has charged, and return whether each row is granted.
 
-        Rows of an account are charged in order, and none that costs as much as one that was refused before it. So the
-        first row that costs what the first charge does is the row that was charged, and so on; rows between them were
-        refused, and still are.
+        The rows of an account are charged in order, and after a refusal every row that costs at least as much is
+        refused too. So the first row whose cost equals the first earlier charge is the row of that charge, and so on.
+        The rows in between were refused before and are refused again.
+
+        Args:
+            earlier_charges: The amounts that earlier runs charged to each account, in order. Amounts are removed when
+                they are matched.
+            subjects: The subject of each row.
+            cost: The cost of one row.
+            periods: The period of each row; None without a calendar.
+            times: Factor of each row's cost. None means 1 for all rows.
         """
-        called = {name: self._ledger.name_of(name) for name in dict.fromkeys(whose)}
+        ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
         unit = self.cost.account
-        accounts = [AccountKey(called[name], unit, period or "") for name, period in zip(whose, periods, strict=True)]
-        granted = [False] * len(whose)
+        accounts = [
+            AccountKey(ledger_names[name], unit, period or "") for name, period in zip(subjects, periods, strict=True)
+        ]
+        is_granted = [False] * len(subjects)
         due: list[int] = []
         for number, account in enumerate(accounts):
-            count, charges = 1 if times is None else times[number], paid.get(account)
+            count, charges = 1 if times is None else times[number], earlier_charges.get(account)
+            # A row without a draw, such as a sentence without known words, costs nothing.
             if not count:
-                granted[number] = True
+                is_granted[number] = True
+            # Earlier runs did not come as far as this row.
             elif not charges:
                 due.append(number)
             elif charges[0] == count * cost.amount[0]:
                 charges.popleft()
-                granted[number] = True
+                is_granted[number] = True
             else:
-                self._refused[account] = min(count, self._refused.get(account, count))
-        allowed = self.charge(
-            [whose[number] for number in due],
+                # The row was refused in the earlier run: remember the smallest refused count, which closes the account
+                # for rows of as many.
+                self._refused_counts[account] = min(count, self._refused_counts.get(account, count))
+        was_charged = self.charge_subjects(
+            [subjects[number] for number in due],
             cost,
             [periods[number] for number in due],
             None if times is None else [times[number] for number in due],
         )
-        for number, good in zip(due, allowed, strict=True):
-            granted[number] = good
-        return granted
+        for number, is_charged in zip(due, was_charged, strict=True):
+            is_granted[number] = is_charged
+        return is_granted
 
-    def _again(
+    def _repeat_stored_reports(
         self,
-        sticky: KeptReports,
+        stored_reports: KeptReports,
         rows: Ints,
-        whose: list[str],
+        subjects: list[str],
         period: str | None,
-        draw: Callable[[Ints], Drawn],
-        places: Callable[[Ints], Places],
-    ) -> Drawn:
-        numbers, reason, nearby = places(rows)
-        at = ["" if why >= 0 else str(place) for place, why in zip(numbers.tolist(), reason.tolist(), strict=True)]
-        called = {name: self._ledger.name_of(name) for name in set(whose)}
-        visits = [(called[name], place) for name, place in zip(whose, at, strict=True)]
-        near = None if nearby is None else [[str(place) for place in of] for of in nearby]
-        with sticky.visits(self.cost.mechanism, visits, near) as kept:
-            first = np.array(kept.first, dtype=np.int64)
-            visitors = [whose[number] for number in kept.first]
-            booked = self._ledger.booked(visitors, self.cost, [period] * len(visitors))
-            granted = first[np.array([mark is not None for mark in booked], dtype=bool)]
-            self.charged += len(granted)
-            drawn, _ = draw(rows[granted])
-            marks = [mark for mark in booked if mark is not None]
-            for number, output, mark in zip(granted.tolist(), drawn[:, 0].tolist(), marks, strict=True):
-                kept.keep(number, output, mark)
-            found = [kept.report(number) for number in range(len(whose))]
-        spent = np.array([output is None for output in found], dtype=bool)
-        outputs = np.array([-1 if output is None else output for output in found], dtype=np.int64)
-        return outputs[:, None], np.where(spent, _SPENT, reason)
+        draw: Callable[[Ints], RowOutputs],
+        find_places: Callable[[Ints], RowPlaces],
+    ) -> RowOutputs:
+        """Repeat the stored report of each row's place. First visits to a place are charged and get a new report.
+
+        Args:
+            stored_reports: The file of stored reports.
+            rows: (B,) Numbers of the rows.
+            subjects: The subject of each of these rows.
+            period: The period to which first visits are charged; None without a calendar.
+            draw: Draws the reports of rows, given their numbers.
+            find_places: Finds the places of rows, given their numbers. A place must be a fixed function of the row's
+                position.
+
+        Returns:
+            The reports of these rows, and the reasons why some have none.
+        """
+        numbers, reason, nearby = find_places(rows)
+        # Rows without a place share one that has no name, and are charged for it like any other row.
+        place_names = [
+            "" if row_reason >= 0 else str(place_number)
+            for place_number, row_reason in zip(numbers.tolist(), reason.tolist(), strict=True)
+        ]
+        ledger_names = {name: self._ledger.name_of(name) for name in set(subjects)}
+        visits = [(ledger_names[name], place_number) for name, place_number in zip(subjects, place_names, strict=True)]
+        nearby_names = None if nearby is None else [[str(place_number) for place_number in places] for places in nearby]
+        with stored_reports.visits(self.cost.mechanism, visits, nearby_names) as reports:
+            # Visits to places of which the subject has no stored report yet; further visits repeat its report.
+            first_visits = np.array(reports.first, dtype=np.int64)
+            visitors = [subjects[number] for number in reports.first]
+            # A mark identifies the entry of the charge in the ledger; None if the limit refuses it.
+            marks = self._ledger.charge_rows(visitors, self.cost, [period] * len(visitors))
+            charged_visits = first_visits[np.array([mark is not None for mark in marks], dtype=bool)]
+            self.charged_count += len(charged_visits)
+            # The charges are durable by now. After a kill their reports are lost and charged again, never given free.
+            drawn_outputs, _ = draw(rows[charged_visits])
+            entries = [mark for mark in marks if mark is not None]
+            for number, output, mark in zip(
+                charged_visits.tolist(), drawn_outputs[:, 0].tolist(), entries, strict=True
+            ):
+                reports.keep(number, output, mark)
+            row_reports = [reports.report(number) for number in range(len(subjects))]
+        is_refused = np.array([output is None for output in row_reports], dtype=bool)
+        outputs = np.array([-1 if output is None else output for output in row_reports], dtype=np.int64)
+        return outputs[:, None], np.where(is_refused, _BUDGET_SPENT, reason)
 
     def price(self, counted: str, cost: Cost | None = None) -> str:
-        """Say what ``counted`` costs its subject, and how many the limit is enough for; ``cost`` is that of a row."""
-        return price_text(self.to.path, cost or self.cost, self._limit, counted)
+        """Return a sentence on the cost of one ``counted`` to its subject, and on how many the limit allows.
+
+        Args:
+            counted: The noun for what is charged, such as "row".
+            cost: The cost of one such unit; by default that of a row.
+        """
+        return price_text(self.charge.path, cost or self.cost, self._limit, counted)
 
     @property
     def sequence(self) -> str:
-        """What holds of all reports of a subject, and what does not, in words."""
-        if self.to.within is not None:
+        """A sentence on the guarantee for all reports of a subject, and on its limits."""
+        if self.charge.within is not None:
             return f"{SEQUENCE}; {WITHIN}{window_text(self._limit)}"
-        if self.to.sticky:
+        if self.charge.sticky:
             return f"{SEQUENCE}{window_text(self._limit)}"
         return sequence_of(self.cost, self._limit, "row with a subject")
 
     @property
     def sequence_of_words(self) -> str:
-        """The same of rows whose cost is multiplied by their known words, which charges and refusals then show."""
+        """A sentence on the guarantee for all words of a subject, for rows that are charged by known words."""
         return (
             f"what holds of all words of a subject: as much as of one, at {unit_price(self.cost)} times their number; "
             "each row with a subject is charged for its known words, so charges and refusals show how many it has"
@@ -314,16 +400,16 @@ class RowCharger:
 
 
 def check_no_calendar(ledger: Ledger, account: str) -> None:
-    """Refuse a ledger whose limit is by the calendar, where rows have no time.
+    """Refuse a ledger with a calendar limit, because the rows have no time.
 
     Args:
-        ledger: that is to be charged.
-        account: the unit that it is charged in.
+        ledger: The ledger that is to be charged.
+        account: The unit in which it is charged.
 
     Raises:
-        UsageError: it has such a limit.
+        UsageError: The ledger has a calendar limit.
     """
     limit = ledger.limit_of(account)
     if limit is not None and limit.calendar is not None:
-        found = f"one that counts by {limit.calendar}"
-        raise UsageError(f"{ledger.path} must have a limit in all or by hours, got {found}: use apply --time")
+        actual = f"one that counts by {limit.calendar}"
+        raise UsageError(f"{ledger.path} must have a limit in all or by hours, got {actual}: use apply --time")

@@ -1,179 +1,235 @@
-"""Recognise columns by name: coordinates, places; and by what their values reveal of the secret."""
+"""Recognise columns that reveal where somebody was, by their names, fields and copies of the secret's values.
+
+Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
+:mod:`.find_positions` finds columns whose values state the secret in another form.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
 from typing import Any, Final
 
 import narwhals as nw
 from attrs import define, field
 
-__all__ = ["LeakyColumns", "is_of_report", "like_places", "like_positions"]
-
-_DEGREES: Final = frozenset(
-    {"lat", "lats", "latitude", "lon", "lng", "lons", "longitude", "latlon", "latlng", "lonlat", "latitud", "longitud"}
-    | {"latitudine", "longitudine", "breitengrad", "laengengrad", "langengrad", "breddegrad", "lengdegrad", "szerokosc"}
-    | {"dlugosc", "breedtegraad", "lengtegraad", "enlem", "boylam", "inptlat", "intptlat", "intptlong"}
-)
-_WHOLE: Final = frozenset(
-    {"geometry", "geom", "wkt", "wkb", "geohash", "coordinates", "coords", "position", "gps", "easting", "northing"}
-    | {"w3w", "mgrs", "utm", "quadkey", "maidenhead", "locator", "olc", "pluscode", "pluscodes", "geopoint", "shape"}
-    | {"polyline", "linestring", "trajectory", "track", "route", "xcoord", "ycoord", "wgs84", "gridref", "osgb"}
-    | {"what3words", "geojson", "gpx", "coordonnees", "coordenadas", "koordinaten", "koordinate", "coordinata"}
-    | {"coordinaten", "coordenada", "point", "multipoint", "multipolygon", "tile"}
-    | {"bbox", "minx", "miny", "maxx", "maxy", "xmin", "ymin", "xmax", "ymax"}
-)
-_AXES: Final = frozenset({"x", "y", "long"})
-_BESIDE: Final = frozenset(
-    {"km", "m", "start", "end", "stop", "pickup", "dropoff", "pick", "drop", "up", "off", "from", "to", "origin"}
-) | frozenset(
-    {"min", "max", "dest", "destination", "home", "work", "coord", "coordinate", "pos", "point", "utm", "1", "2"}
-)
-_PLACES: Final = frozenset(
-    {"station", "stations", "stop", "address", "addr", "street", "road", "postcode", "postal", "plz", "zip", "zipcode"}
-    | {"zone", "place", "places", "location", "locations", "loc", "city", "town", "village", "suburb", "neighbourhood"}
-    | {"neighborhood", "borough", "district", "ward", "block", "tract", "area", "region", "county", "fips", "geoid"}
-    | {"venue", "site", "dock", "depot", "terminal", "hub", "airport", "building", "shop", "store", "school", "lsoa"}
-    | {"origin", "destination", "dest", "intersection", "home", "workplace", "osm", "node", "edge", "ip", "precinct"}
-    | {"elevation", "altitude", "locality", "municipality", "parish", "canton", "department", "province", "hamlet"}
-    | {"adresse", "strasse", "stadt", "ort", "ortsteil", "gemeinde", "bezirk", "kreis", "stadtteil", "kanton"}
-    | {"rue", "commune", "ville", "arrondissement", "quartier", "departement", "comune", "indirizzo", "citta", "via"}
-    | {"quartiere", "provincia", "calle", "ciudad", "municipio", "barrio", "direccion", "endereco", "rua", "cidade"}
-    | {"bairro", "straat", "gemeente", "woonplaats", "ulica", "miasto", "gmina", "gata", "kommun", "kommune"}
-)
-_PAIRS: Final = ({"post", "code"}, {"plus", "code"}, {"h", "3"}, {"s", "2"}, {"timeline", "path"})
-_WHOLE_PAIRS: Final = ({"geo", "point"}, {"geo", "shape"}, {"x", "wgs"}, {"y", "wgs"}, {"w", "3"}, {"what", "words"})
-_JOINED: Final = re.compile(r"(?:station|stop|street|place|location|zone)(?:id|name|nr|no|code)s?")
-_NO_PLACES: Final = frozenset(
-    {"time", "timezone", "date", "day", "hour", "minute", "seconds", "timestamp", "email", "mail", "count", "km"}
-)
-_ENDS: Final = frozenset({"from", "to", "id", "name", "code"})
-_REPORT: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
-_MARK: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
+__all__ = ["LeakyColumns", "is_of_report", "select_person_names", "select_place_names", "select_position_names"]
 
 
-def like_positions(names: Sequence[str]) -> list[str]:
-    """Return a table's columns that are named like coordinates, those of reports omitted.
+def _strip_accents(text: str) -> str:
+    """Remove accents from a text, and replace the German sharp s with ``ss``."""
+    decomposed = unicodedata.normalize("NFKD", text.replace("ß", "ss"))
+    return "".join(sign for sign in decomposed if not unicodedata.combining(sign))
 
-    >>> like_positions(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
+
+def _read_word_table() -> dict[str, Any]:
+    """Read the lists of words in column_words.toml, and remove the accents.
+
+    Returns:
+        A set of words for each list, or a tuple of two-word sets for a list of pairs.
+    """
+    table = tomllib.loads(files("privopt_tables").joinpath("column_words.toml").read_text("utf-8"))
+    return {
+        key: tuple(frozenset(map(_strip_accents, pair)) for pair in entries)
+        if key.endswith("_pairs")
+        else frozenset(_strip_accents(word).lower() for word in entries)
+        for key, entries in table.items()
+    }
+
+
+_WORDS: Final = _read_word_table()
+_FIRST_UNSPACED: Final = "\u1100"
+"""The first character of Hangul Jamo: words that begin here or later are in scripts written without spaces, or in
+Hangul, whose syllables NFKD splits into Jamo."""
+_UNSPACED_WORDS: Final = frozenset(
+    word for key in ("degrees", "whole", "places") for word in _WORDS[key] if word[0] >= _FIRST_UNSPACED
+)
+# Compounds without a capital or a sign between their words, such as ``stopid`` or ``zonecodes``.
+_COMPOUND_PLACE: Final = re.compile(r"(?:station|stop|street|place|location|zone)(?:id|name|nr|no|code)s?")
+_COMPOUND_PERSON: Final = re.compile(
+    r"(?:account|client|customer|device|driver|member|passenger|patient|person|rider|subscriber|user)"
+    r"(?:id|no|nr|name|key|code|hash|uid|uuid|guid)s?"
+)
+# Names of columns that an earlier run of apply added: a report with its coordinates, and marks of the whole table. The
+# groups hold the name of the report's own column, or the prefix that the mark shares with it.
+_REPORT_COLUMN: Final = re.compile(r"(?P<report>(?:.*_)?report)(?:_(?:lat|lon|x|y))?", re.DOTALL)
+_MARK_COLUMN: Final = re.compile(r"(?P<prefix>(?:.*_)?)(?:sticky|seeded|kept|first)", re.DOTALL)
+
+
+def select_position_names(names: Sequence[str]) -> list[str]:
+    """Return the columns that are named like coordinates, except those of reports.
+
+    >>> select_position_names(["trip", "end_lat", "endLng", "x", "dropoff_y", "platform", "report", "report_lat"])
     ['end_lat', 'endLng', 'x', 'dropoff_y']
     """
-    return [name for name in names if _like_position(_words(name)) and not is_of_report(name, names)]
+    return [name for name in names if _names_position(_split_words(name)) and not is_of_report(name, names)]
 
 
-def like_places(names: Sequence[str]) -> list[str]:
-    """Return columns that are named like a place without being coordinates: a station, a zone, a trip's other end.
+def select_place_names(names: Sequence[str]) -> list[str]:
+    """Return the columns that are named like a place but not like a coordinate, such as a station or a zone.
 
-    >>> like_places(["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"])
+    >>> names = ["start_station_name", "PULocationID", "zipcode", "to", "stop_time", "platform", "stop_report"]
+    >>> select_place_names(names)
     ['start_station_name', 'PULocationID', 'zipcode', 'to']
     """
-    found = []
+    place_names = []
     for name in names:
-        words = _words(name)
-        told = bool(words & _PLACES) or any(map(_JOINED.fullmatch, words)) or any(pair <= words for pair in _PAIRS)
-        told = (told and not words & _NO_PLACES) or bool(words & {"from", "to"} and words <= _ENDS)
-        if told and not _like_position(words) and not is_of_report(name, names):
-            found.append(name)
-    return found
+        words = _split_words(name)
+        names_place = (
+            bool(words & _WORDS["places"])
+            or any(map(_COMPOUND_PLACE.fullmatch, words))
+            or any(pair <= words for pair in _WORDS["place_pairs"])
+        )
+        # `from` and `to` alone name the ends of a trip, but in `to_date` they do not: every other word must be one of
+        # an end.
+        is_end = bool(words & {"from", "to"}) and words <= _WORDS["ends"]
+        is_place = is_end or (names_place and not words & _WORDS["no_places"])
+        if is_place and not _names_position(words) and not is_of_report(name, names):
+            place_names.append(name)
+    return place_names
 
 
-def _words(name: str) -> frozenset[str]:
-    """Return a column's name in words: ``PULocationID`` is pu, location, id."""
-    plain = "".join(
-        sign for sign in unicodedata.normalize("NFKD", name.replace("ß", "ss")) if not unicodedata.combining(sign)
-    )
-    apart = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", plain)
-    return frozenset(re.findall(r"[a-z]+|[0-9]+", apart.lower()))
+def select_person_names(names: Sequence[str]) -> list[str]:
+    """Return the columns that are named like the id of a person, a device or a household.
+
+    >>> select_person_names(["rider_id", "userId", "riderid", "passenger_count", "user type", "trip", "e_mail"])
+    ['rider_id', 'userId', 'riderid', 'e_mail']
+    """
+    person_names = []
+    for name in names:
+        words = _split_words(name)
+        names_person = bool(words & _WORDS["persons"]) or any(map(_COMPOUND_PERSON.fullmatch, words))
+        if names_person and not words & _WORDS["no_persons"] and not is_of_report(name, names):
+            person_names.append(name)
+    return person_names
 
 
-def _like_position(words: frozenset[str]) -> bool:
-    if _DEGREES & words or _WHOLE & words or any(pair <= words for pair in _WHOLE_PAIRS):
+def _split_words(name: str) -> frozenset[str]:
+    """Split a column's name into lower-case words: ``PULocationID`` becomes pu, location, id."""
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
+    # Nothing separates these words from their neighbours, so they are searched for anywhere in the name.
+    unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
+    return frozenset(re.findall(r"[^\W\d_]+|[0-9]+", separated)) | unspaced_words
+
+
+def _names_position(words: frozenset[str]) -> bool:
+    """Return whether the words of a column's name indicate a coordinate or a position."""
+    if _WORDS["degrees"] & words or _WORDS["whole"] & words or any(pair <= words for pair in _WORDS["whole_pairs"]):
         return True
-    return bool(_AXES & words) and words <= _AXES | _BESIDE
+    # x, y and long mean many things. They are coordinates only if all other words of the name may stand beside them,
+    # such as in `dropoff_y`.
+    return bool(_WORDS["axes"] & words) and words <= _WORDS["axes"] | _WORDS["beside"]
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Check whether a column says where an earlier report lies, or marks it, and the report is in the table too."""
-    report, mark = _REPORT.fullmatch(name), _MARK.fullmatch(name)
+    """Return whether a column belongs to a report in the same table, as its coordinates or a mark.
+
+    Only names are considered: ``report_lat`` belongs to a report if there is also a column ``report``.
+
+    Args:
+        name: The column's name.
+        names: The names of all columns of the table.
+    """
+    report, mark = _REPORT_COLUMN.fullmatch(name), _MARK_COLUMN.fullmatch(name)
     return (report is not None and report["report"] in names) or (
         mark is not None and f"{mark['prefix']}report" in names
     )
 
 
 _NESTED: Final = (nw.List, nw.Array)
+"""Types of columns whose cells are lists."""
 
 
 @define
 class LeakyColumns:
-    """What the values and types of a table's columns reveal, examined part by part.
+    """Finds columns that stay in a table and reveal the secret, from the values and types of the table's parts.
 
     Attributes:
-        positions: fields of structures that are named like coordinates, as ``column.field``.
-        places: those that are named like places.
+        positions: Fields of structures that are named like coordinates, as ``column.field``.
+        places: Fields of structures that are named like places, as ``column.field``.
     """
 
     positions: list[str] = field(factory=list)
     places: list[str] = field(factory=list)
-    _same: dict[str, set[Any]] | None = None
-    """Columns that are equal to one of the secret's in all rows so far, with values of theirs: two are enough."""
+    _copies: dict[str, set[Any]] | None = None
+    """Columns that equal one of the secret's in all rows so far, each with up to two of its different values. None
+    before the first part."""
 
-    def look(self, left: nw.DataFrame[Any], secret: nw.DataFrame[Any]) -> None:
-        """Look at some rows.
+    def examine_part(self, public_frame: nw.DataFrame[Any], secret_frame: nw.DataFrame[Any]) -> None:
+        """Examine one part of a table.
 
         Args:
-            left: their columns that stay.
-            secret: those that do not.
+            public_frame: The columns that stay in the table.
+            secret_frame: The columns that hold the secret, with the same rows.
         """
-        if self._same is None:
-            for name in left.columns:
-                fields = {path: path.rpartition(".")[2] for path in _fields(left[name], name)}
-                self.positions += [path for path, last in fields.items() if like_positions([last])]
-                self.places += [path for path, last in fields.items() if like_places([last])]
-            self._same = {name: set() for name in left.columns if _plain(left[name])}
-        plain = [secret[name] for name in secret.columns if _plain(secret[name])]
-        for name, seen in list(self._same.items()):
-            if any(_equal(left[name], other) for other in plain):
-                if len(seen) < 2:
-                    seen.update(left[name].unique().head(2).to_list())
+        # Names and types are the same in every part, so they are examined in the first one only.
+        if self._copies is None:
+            for name in public_frame.columns:
+                last_names = {path: path.rpartition(".")[2] for path in _field_paths(public_frame[name], name)}
+                self.positions += [path for path, last_name in last_names.items() if select_position_names([last_name])]
+                self.places += [path for path, last_name in last_names.items() if select_place_names([last_name])]
+            self._copies = {name: set() for name in public_frame.columns if _is_comparable(public_frame[name])}
+        secret_columns = [secret_frame[name] for name in secret_frame.columns if _is_comparable(secret_frame[name])]
+        for name, distinct_values in list(self._copies.items()):
+            if any(_has_equal_values(public_frame[name], secret_column) for secret_column in secret_columns):
+                # Two different values prove that the column is not constant; more would only take memory.
+                if len(distinct_values) < 2:
+                    distinct_values.update(public_frame[name].unique().head(2).to_list())
             else:
-                del self._same[name]
+                # One row that differs is enough: such a column is not a copy, whatever later parts hold.
+                del self._copies[name]
 
     @property
-    def same(self) -> list[str]:
-        """Columns that are a copy of the secret; not where all rows are alike, which any column may be."""
-        return [name for name, seen in (self._same or {}).items() if len(seen) > 1]
+    def copies(self) -> list[str]:
+        """The columns that are copies of a column of the secret.
+
+        Constant columns are not included, because two columns may be constant by chance.
+        """
+        return [name for name, values in (self._copies or {}).items() if len(values) > 1]
 
 
-def _fields(column: nw.Series[Any], name: str) -> Iterator[str]:
-    """Paths of the fields of a structure, and of those in it; in pandas they are dicts."""
+def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
+    """Yield the paths of all fields in a column of structures, also nested ones, as ``column.field``.
+
+    Columns of Python objects (pandas) have no types. The keys of their first dict count as fields, but not those of
+    nested dicts.
+
+    Args:
+        column: The column.
+        name: Name of the column.
+    """
     if column.dtype == nw.Object:
         first = next((value for value in column if isinstance(value, Mapping)), {})
-        yield from (f"{name}.{own}" for own in first)
+        yield from (f"{name}.{key}" for key in first)
         return
     waiting = [(name, column.dtype)]
     while waiting:
         path, dtype = waiting.pop()
         if isinstance(dtype, _NESTED):
             inner = dtype.inner
+            # narwhals gives a type without parameters as its class and any other as an instance; only instances are
+            # examined.
             waiting.append((path, inner() if isinstance(inner, type) else inner))
         elif isinstance(dtype, nw.Struct):
-            for own in dtype.fields:
-                below = own.dtype() if isinstance(own.dtype, type) else own.dtype
-                yield f"{path}.{own.name}"
-                waiting.append((f"{path}.{own.name}", below))
+            for inner_field in dtype.fields:
+                inner_dtype = inner_field.dtype() if isinstance(inner_field.dtype, type) else inner_field.dtype
+                yield f"{path}.{inner_field.name}"
+                waiting.append((f"{path}.{inner_field.name}", inner_dtype))
 
 
-def _plain(column: nw.Series[Any]) -> bool:
-    """Check whether values can be compared one by one: numbers, text, bytes."""
+def _is_comparable(column: nw.Series[Any]) -> bool:
+    """Return whether the values of a column can be compared one by one, as numbers, text or bytes."""
     if column.dtype == nw.Object:
         first = next((value for value in column if value is not None), None)
         return isinstance(first, (str, bytes))
     return column.dtype.is_numeric() or isinstance(column.dtype, (nw.String, nw.Binary))
 
 
-def _equal(one: nw.Series[Any], other: nw.Series[Any]) -> bool:
-    if one.dtype != other.dtype and not (one.dtype.is_numeric() and other.dtype.is_numeric()):
+def _has_equal_values(left: nw.Series[Any], right: nw.Series[Any]) -> bool:
+    """Return whether two columns are equal in every row. Missing values are equal, and number types may differ."""
+    if left.dtype != right.dtype and not (left.dtype.is_numeric() and right.dtype.is_numeric()):
         return False
-    return bool(((one == other).fill_null(False) | (one.is_null() & other.is_null())).all())
+    return bool(((left == right).fill_null(False) | (left.is_null() & right.is_null())).all())

@@ -1,4 +1,7 @@
-"""The command ``privopt apply``."""
+"""The command ``privopt apply``: its options, and the checks that concern only options.
+
+The work is done by :mod:`.apply`, which is imported only when the command runs, so that other commands start fast.
+"""
 
 from __future__ import annotations
 
@@ -8,38 +11,54 @@ from typing import Literal
 
 import click
 
+from privopt.command.completion import FOLDER
 from privopt.command.exit_codes import (
     HASH_SUBJECTS,
     PATH,
     QUIET,
     SEED,
-    guarded,
+    handle_errors,
     positive,
     utf8,
     warn_of_no_privacy,
 )
-from privopt.command.terminal import complain, say_json
+from privopt.command.terminal import complain, remark, say_json
 from privopt.errors import UsageError, number_of
 
 __all__ = ["apply"]
 
 
-def positions_of(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> dict[str, list[str]]:
-    """Read NAME=COL,COL of each position."""
-    found: dict[str, list[str]] = {}
-    for text in values:
-        name, equals, columns = (utf8(context, parameter, text) or "").partition("=")
-        names = [column.strip() for column in columns.split(",")]
-        if not (name.strip() and equals and all(names) and len(names) <= 2):
-            raise click.BadParameter(f"{text!r} must be NAME=COLUMN,COLUMN, or NAME=COLUMN for ids")
-        if name.strip() in found:
+def parse_positions(
+    context: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, list[str]]:
+    """Parse options of the form NAME=COL,COL into a mapping from position names to columns.
+
+    Args:
+        context, parameter: The option, as click passes it to a callback.
+        values: The values that the user gave.
+
+    Raises:
+        click.BadParameter: An option has another form, or two options have the same name.
+    """
+    columns_by_name: dict[str, list[str]] = {}
+    for value in values:
+        name, equals_sign, columns = (utf8(context, parameter, value) or "").partition("=")
+        column_names = [column.strip() for column in columns.split(",")]
+        if not (name.strip() and equals_sign and all(column_names) and len(column_names) <= 2):
+            raise click.BadParameter(f"{value!r} must be NAME=COLUMN,COLUMN, or NAME=COLUMN for ids")
+        if name.strip() in columns_by_name:
             raise click.BadParameter(f"{name.strip()} must name one position, got it twice")
-        found[name.strip()] = names
-    return found
+        columns_by_name[name.strip()] = column_names
+    return columns_by_name
+
+
+def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the values of a repeatable option, each checked by :func:`utf8`."""
+    return tuple(utf8(context, parameter, value) or "" for value in values)
 
 
 @click.command()
-@click.argument("folder", metavar="DIR", type=PATH)
+@click.argument("folder", metavar="DIR", type=FOLDER)
 @click.argument("table", metavar="TABLE", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="TABLE2", help=".csv or .parquet.")
 @click.option("--id", "id_", metavar="COLUMN", callback=utf8, help="The secret: ids of records.")
@@ -140,7 +159,7 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     "positions",
     metavar="NAME=COL,COL",
     multiple=True,
-    callback=positions_of,
+    callback=parse_positions,
     help="One of several positions of each row, instead of --lat and --lon, --x and --y, or --id (NAME=COL): added "
     "columns are NAME_report, ...; a row gets all its reports or none, and is charged for all.",
 )
@@ -148,13 +167,29 @@ def positions_of(context: click.Context, parameter: click.Parameter, values: tup
     "--keep",
     metavar="COLUMN",
     multiple=True,
-    callback=lambda context, parameter, values: tuple(utf8(context, parameter, name) for name in values),
+    callback=utf8_each,
     help="Keep a column whose values state the row's own position or record. Such columns are dropped by default.",
+)
+@click.option("--drop", metavar="COLUMN", multiple=True, callback=utf8_each, help="Leave this column out of TABLE2.")
+@click.option(
+    "--hash",
+    "hashed",
+    metavar="COLUMN",
+    multiple=True,
+    callback=utf8_each,
+    help="Replace this column's ids by keyed hashes: rows of one id stay together, and only who has the key can tell "
+    "whose they are.",
+)
+@click.option(
+    "--hash-key",
+    type=PATH,
+    metavar="KEYFILE",
+    help="The key of --hash, made where there is none. Default: one derived from the key of --hash-subjects.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Counts of rows, reports and refusals on standard output.")
 @QUIET
 @click.option("--force", is_flag=True, help="Replace TABLE2.")
-@guarded
+@handle_errors
 def apply(
     folder: Path,
     table: Path,
@@ -176,6 +211,9 @@ def apply(
     prefix: str | None,
     positions: dict[str, list[str]],
     keep: tuple[str, ...],
+    drop: tuple[str, ...],
+    hashed: tuple[str, ...],
+    hash_key: Path | None,
     as_json: bool,
     quiet: bool,
     force: bool,
@@ -187,24 +225,28 @@ def apply(
     without a matrix that can draw take --id.
     """
     from privopt.command.terminal import progress_display
-    from privopt.interfaces.claims import SEEDED
+    from privopt.interfaces.result import SEEDED
     from privopt.ledger.charge import Charge
     from privopt_tables.apply import apply as run
     from privopt_tables.apply_parts import combine_secret
     from privopt_tables.options import ApplyOptions, format_counts
     from privopt_tables.row_forms import RowForms
 
+    # An option without effect is refused, because its user expects one.
     if unknown is not None and text is None:
         raise UsageError("--unknown must be given with --text COLUMN: it is about words of sentences")
+    # ``columns`` has --lat, --lon, --x, --y and --geometry.
     secret = combine_secret({"id": id_, **columns}, positions, text, dashes="--")
     if within is not None and not sticky:
         raise UsageError("--sticky-within must be given with --sticky: it repeats kept reports")
-    charge = None  # --subject alone says whose traces they are: nothing is charged
+    # --subject without any of these names the subjects of traces, and nothing is charged.
+    charge = None
     if ledger is not None or sticky or key is not None or batch is not None:
         because = "reports are charged to subjects in a ledger"
         charge = Charge.of_options(
             "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
         )
+    # Checked here too, because the message of ApplyOptions names no options of the command.
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:
@@ -223,10 +265,13 @@ def apply(
         text=text,
         unknown=unknown or "drop",
         keep=keep,
+        drop=drop,
+        hashed=hashed,
+        hash_key=hash_key,
         forms=RowForms(time_format, null_names),
     )
     with progress_display(quiet=quiet) as progress:
-        done = run(
+        summary = run(
             folder,
             table,
             out,
@@ -234,19 +279,22 @@ def apply(
             options,
             force=force,
             progress=progress,
-            announce=lambda line: complain(f"note: {line}"),
+            announce=lambda line: remark(f"note: {line}"),
         )
+    # After the table is written: warnings on the release, then on the table.
     warn_of_no_privacy(folder)
-    for line in done.warnings:
-        complain(f"warning: {out}: {line}")
-    for line in done.notes:
-        complain(f"note: {line}")
+    for line in summary.warnings:
+        remark(f"warning: {out}: {line}")
+    for line in summary.notes:
+        remark(f"note: {line}")
     if seed is not None:
-        complain(f"warning: {out}: {SEEDED}")
-    if done.refused:
-        left = done.rows - done.reported
-        complain(f"{table}: {left:,} of {number_of(done.rows, 'row')} without a report: {format_counts(done.refused)}")
+        remark(f"warning: {out}: {SEEDED}")
+    if summary.refused:
+        missing = summary.rows - summary.reported
+        rows = f"{missing:,} of {number_of(summary.rows, 'row')}"
+        remark(f"{table}: {rows} without a report: {format_counts(summary.refused)}")
     if as_json:
-        say_json(json.dumps(done.to_json(), indent=2))
+        say_json(json.dumps(summary.to_json(), indent=2))
     if not quiet:
-        complain(f"{out}: {number_of(done.reported, 'report')} in {number_of(done.rows, 'row')}")
+        # On standard error, because standard output is for --json.
+        complain(f"{out}: {number_of(summary.reported, 'report')} in {number_of(summary.rows, 'row')}")

@@ -1,12 +1,14 @@
-"""Tables in other layouts: GeoJSON, GPX, fields between tabs, and positions in one column of text.
+"""Read other table formats: GeoJSON, GPX, Google Timeline, tab-separated fields, and positions in a text column.
 
-All become a table with columns of text, as CSV has them. No message quotes what may be a secret.
+Each becomes a table with columns of text, like a table read from CSV. No message quotes a cell, because cells may be
+secret.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
@@ -19,102 +21,181 @@ from privopt.declare.frames import PARQUET, strip_names, text_of
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError
 from privopt_metric_dp.space.wkb import check_geojson_degrees
-from privopt_tables.position_texts import read_positions
+from privopt_tables.position_texts import read_position, read_positions
 
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
 
 MIN_POSITION_SHARE: Final = 0.9
-"""Part of a column's cells that must state a position, so that ``init`` takes the column for positions."""
+"""Share of a column's cells that must state a position, so that ``init`` takes the column for positions."""
+
+_TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
+_TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
+_TIMELINE_POSITIONS: Final = ("point", "latLng", "LatLng", "placeLocation", "start", "end")
+"""Columns of the resulting table, and keys of times and positions as text in the exports of Android and of iOS."""
 
 _GPX_POINTS: Final = ("wpt", "rtept", "trkpt")
 
 
 def read_foreign_table(path: Path) -> pl.DataFrame | None:
-    """Return a GeoJSON, GPX or tab-separated file as a table of text with columns lat and lon; None for other files.
+    """Read GeoJSON, GPX, Google Timeline or tab-separated fields as a table of text.
+
+    Args:
+        path: The file. Its first characters determine the format.
+
+    Returns:
+        The table, or None for a file of another kind, such as CSV or Parquet.
 
     Raises:
-        InputError: A file of these kinds that cannot be read, or in another reference system than WGS 84.
+        InputError: The file is of one of these kinds but cannot be read, or its reference system is not WGS 84.
     """
-    file = File.read(path, str(path), wanted="a table")
+    file = File.read(path, str(path), expectation="a table")
     if file.contents.startswith(PARQUET):
         return None
+    # The first character tells the format, whatever the file's ending is; some programs write a byte order mark first.
     head = file.contents.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if head in (b"{", b"["):
         return _read_geojson(file, path.name)
     if head == b"<":
         return _read_gpx(file, path.name)
     header = io.BytesIO(file.contents).readline()
-    return _read_tabs(file, path.name) if b"\t" in header and b"," not in header else None
+    # A header with a comma is CSV, in which a tab may be part of a name.
+    return _read_tab_separated(file, path.name) if b"\t" in header and b"," not in header else None
 
 
 def _read_geojson(file: File, name: str) -> pl.DataFrame:
-    """Return the properties of features as text, and their points."""
-    wanted = "GeoJSON: a FeatureCollection of points in longitude and latitude"
+    """Read a GeoJSON FeatureCollection of points (RFC 7946), or an export of Google Timeline.
+
+    Properties become columns of text, and the points become columns lat and lon.
+
+    Args:
+        file: The file.
+        name: Name of the file, for faults.
+
+    Raises:
+        InputError: The file is of neither kind, or has features that are not points.
+    """
+    expectation = "GeoJSON: a FeatureCollection of points in longitude and latitude; or an export of Google Timeline"
     try:
         document = json.loads(text_of(file))
+        # A FeatureCollection may have properties that look like a timeline, so "features" takes precedence.
+        if (visits := list(_iter_timeline(document))) and "features" not in document:
+            return pl.DataFrame(visits, schema=dict.fromkeys(_TIMELINE_COLUMNS, pl.String))
+        # Nothing about the document is checked first: what has another form fails in one of these lines.
         features = document["features"]
         check_geojson_degrees(document, name)
-        rows = [_feature_row(feature) for feature in features]
+        rows = [_read_feature(feature) for feature in features]
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise InputError([Fault(name, "", "JSON of another form", wanted)]) from None
+        raise InputError([Fault(name, "", "JSON of another form", expectation)]) from None
     if not rows:
-        raise InputError([Fault(name, "", "no features", wanted)])
+        raise InputError([Fault(name, "", "no features", expectation)])
     for number, row in enumerate(rows):
         if row is None:
-            raise InputError([Fault(name, f"features[{number}]", "a geometry that is no point", wanted)])
+            raise InputError([Fault(name, f"features[{number}]", "a geometry that is no point", expectation)])
+    # Features may have different properties: the table has all of them, in the order of their first use.
     columns = dict.fromkeys(column for row in rows if row is not None for column in row)
     return pl.DataFrame({column: [None if row is None else row.get(column) for row in rows] for column in columns})
 
 
-def _feature_row(feature: Any) -> dict[str, str | None] | None:
-    """Return the cells of a feature; None if its geometry is no point. A feature without a geometry has no position."""
+def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
+    """Yield the positions in an export of Google Timeline, in any of its formats, each with its time.
+
+    Args:
+        part: A part of the document.
+        kind: The key under which the part is stored.
+        time: The time stated by an enclosing part, if any.
+    """
+    if isinstance(part, list):
+        for element in part:
+            yield from _iter_timeline(element, kind, time)
+    elif isinstance(part, Mapping):
+        time = next((str(part[key]) for key in _TIMELINE_TIMES if isinstance(part.get(key), str)), time)
+        # Older exports write degrees times 1e7 as whole numbers, newer ones text.
+        if isinstance(part.get("latitudeE7"), int) and isinstance(part.get("longitudeE7"), int):
+            lat, lon = (repr(part[key] / 1e7) for key in ("latitudeE7", "longitudeE7"))
+            yield dict(zip(_TIMELINE_COLUMNS, (kind, time, lat, lon), strict=True))
+        for key, value in part.items():
+            yield from _iter_timeline(value, str(key), time)
+    elif isinstance(part, str) and kind in _TIMELINE_POSITIONS and (position := read_position(part)) is not None:
+        yield dict(zip(_TIMELINE_COLUMNS, (kind, time, *map(repr, position)), strict=True))
+
+
+def _read_feature(feature: Any) -> dict[str, str | None] | None:
+    """Return the cells of a GeoJSON feature by column, or None if its geometry is not a point.
+
+    A feature without a geometry has empty coordinates.
+    """
     geometry = feature["geometry"]
     if geometry is not None and geometry["type"] != "Point":
         return None
     properties = feature["properties"] or {}
+    # RFC 7946 has the id outside of the properties. A property of that name has precedence.
     cells = {"id": feature["id"]} if "id" in feature and "id" not in properties else {}
+    # Properties with these names would clash with the columns of the point.
     cells |= {key: value for key, value in properties.items() if key not in ("lat", "lon")}
-    texts = {str(key): _cell_text(value) for key, value in cells.items()}
+    texts = {str(key): _to_cell(value) for key, value in cells.items()}
+    # GeoJSON has longitude before latitude, and perhaps an altitude.
     lon, lat = (None, None) if geometry is None else geometry["coordinates"][:2]
     return texts | {"lat": None if lat is None else repr(float(lat)), "lon": None if lon is None else repr(float(lon))}
 
 
-def _cell_text(value: Any) -> str | None:
+def _to_cell(value: Any) -> str | None:
+    """Convert a JSON value to a cell: text unchanged, other values as JSON, and None for null or empty text."""
     if value is None or isinstance(value, str):
         return value or None
     return json.dumps(value)
 
 
 def _read_gpx(file: File, name: str) -> pl.DataFrame:
-    """Return waypoints, route points and track points of a GPX file, with their names and times."""
-    wanted = "GPX with waypoints or tracks"
+    """Read the waypoints, route points and track points of a GPX file, with their names and times.
+
+    Args:
+        file: The file.
+        name: Name of the file, for faults.
+
+    Raises:
+        InputError: The file is not GPX, or has no points.
+    """
+    expectation = "GPX with waypoints or tracks"
     raw = text_of(file)
-    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:  # entities may grow without end, and GPX needs none
-        raise InputError([Fault(name, "", "XML with declarations of its own", wanted)])
+    # Entities can expand without end ("billion laughs"), and GPX needs none.
+    if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:
+        raise InputError([Fault(name, "", "XML with declarations of its own", expectation)])
     try:
         root = ElementTree.fromstring(raw)
     except ElementTree.ParseError:
-        raise InputError([Fault(name, "", "XML that cannot be read", wanted)]) from None
+        raise InputError([Fault(name, "", "XML that cannot be read", expectation)]) from None
     rows = []
     for point in root.iter():
-        if _local(point.tag) in _GPX_POINTS:
-            cells = {_local(child.tag): (child.text or "").strip() or None for child in point if not len(child)}
+        if _local_name(point.tag) in _GPX_POINTS:
+            # Elements with children, such as extensions, have no text that could be a cell.
+            cells = {_local_name(child.tag): (child.text or "").strip() or None for child in point if not len(child)}
             rows.append(cells | {"lat": point.get("lat"), "lon": point.get("lon")})
     if not rows:
-        raise InputError([Fault(name, "", "XML without points", wanted)])
+        raise InputError([Fault(name, "", "XML without points", expectation)])
+    # Points may have different elements: the table has all of them.
     columns = dict.fromkeys(column for row in rows for column in row)
     return pl.DataFrame({column: pl.Series([row.get(column) for row in rows], dtype=pl.String) for column in columns})
 
 
-def _local(tag: object) -> str:
+def _local_name(tag: object) -> str:
+    """Return the name of an XML element without its namespace."""
     return str(tag).rpartition("}")[2]
 
 
-def _read_tabs(file: File, name: str) -> pl.DataFrame:
-    """Return a table whose fields have tabs between them, without blanks around names and cells."""
+def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
+    """Read a table of tab-separated fields, and strip blanks around names and cells.
+
+    Args:
+        file: The file.
+        name: Name of the file, for faults.
+
+    Raises:
+        InputError: Rows have different lengths.
+    """
     try:
+        # All columns stay text, and quotes are ordinary characters.
         frame = pl.read_csv(text_of(file), separator="\t", infer_schema=False, quote_char=None)
     except pl.exceptions.PolarsError:
         raise InputError(
@@ -122,31 +203,53 @@ def _read_tabs(file: File, name: str) -> pl.DataFrame:
         ) from None
     frame.columns = list(strip_names(frame.columns))
     cell = pl.all().str.strip_chars()
+    # Empty cells become null.
     return frame.select(pl.when(cell != "").then(cell).name.keep())
 
 
 def find_position_column(frame: pl.DataFrame) -> str | None:
-    """Return the first column of text nearly all of whose cells state a position; None if there is no such column."""
+    """Return the first column of text in which nearly all cells state a position, or None if there is none.
+
+    Only the first 1,000 rows are read.
+    """
     for name in frame.columns:
-        if frame[name].dtype == pl.String:
+        if frame[name].dtype == pl.String and _may_be_positions(frame[name].head(1_000)):
             texts = texts_of(nw.from_native(frame[name].head(1_000), series_only=True))
-            filled = texts.drop_nulls()
-            if len(filled) and float(read_positions(filled)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
+            filled_cells = texts.drop_nulls()
+            # The second result is 1 for a cell that states no position.
+            if len(filled_cells) and float(read_positions(filled_cells)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
                 return str(name)
     return None
 
 
+def _may_be_positions(cells: pl.Series) -> bool:
+    """Return whether any of about ten evenly spaced cells states a position.
+
+    This is a quick filter, because reading all cells of many columns would take too long.
+    """
+    filled = [cell for cell in cells.to_list() if cell and cell.strip()]
+    return any(read_position(cell) is not None for cell in filled[:: max(1, len(filled) // 10)])
+
+
 def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame:
-    """Return a table with columns lat and lon in place of a column of positions.
+    """Return the table with columns lat and lon in place of a column of positions.
+
+    Args:
+        frame: The table.
+        column: The column of positions, as text.
+        file: Name of the table, for faults.
 
     Raises:
-        InputError: Cells that state no position, by row.
+        InputError: Some cells state no position. The error names the rows of at most five of them.
     """
-    positions, wrong = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
-    rows = [row for row, is_wrong in enumerate(wrong.tolist()) if is_wrong]
+    positions, fault = read_positions(texts_of(nw.from_native(frame[column], series_only=True)))
+    rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]
     if rows:
-        wanted = '"lat, lon", geo:lat,lon, POINT (lon lat), or a list of [lon, lat]'
-        raise InputError([Fault(file, f"row {row + 2:,}, column {column}", "no position", wanted) for row in rows[:5]])
+        expectation = '"lat, lon", geo:lat,lon, POINT (lon lat), or a list of [lon, lat]'
+        raise InputError(
+            [Fault(file, f"row {row + 2:,}, column {column}", "no position", expectation) for row in rows[:5]]
+        )
     numbers = {name: pl.Series(name, positions[:, axis]).fill_nan(None) for axis, name in enumerate(("lat", "lon"))}
-    rest = frame.drop(column, *(name for name in frame.columns if name in numbers))
-    return rest.with_columns(*numbers.values())
+    # Columns that are called lat or lon already would clash.
+    other_columns = frame.drop(column, *(name for name in frame.columns if name in numbers))
+    return other_columns.with_columns(*numbers.values())

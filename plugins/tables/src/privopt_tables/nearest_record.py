@@ -1,8 +1,9 @@
-"""Find the matrix row for a table's value: a record by its id, or the nearest one to a position.
+"""Find the matrix row for a cell of a table: the row of the record with that id, or nearest to that position.
 
-Where the release holds at every point, a position's row is drawn among those of the vertices around it
-(:mod:`privopt_metric_dp.region.snap_to_region`). On the globe the tree holds points of the unit sphere, for chords are
-ordered as great circles are: nothing is special at the poles or where longitude jumps.
+If the guarantee of the release covers every point of a region, the row of a position is drawn among the rows of the
+surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. On the
+globe the tree has points of the unit sphere, scaled to km. Chords have the same order as great-circle distances, so
+neither the poles nor the antimeridian is a special case.
 """
 
 from __future__ import annotations
@@ -16,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import narwhals as nw
 import numpy as np
-import polars as pl
 from attrs import define, evolve, field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
-from privopt.declare.column_texts import texts_of
+from privopt.declare.column_texts import number_ids, texts_of
 from privopt.errors import UsageError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
 from privopt.numbers.sampling import RowStreams, Source
@@ -33,7 +33,7 @@ from privopt_tables.secret_columns import DECIMAL_COMMA, Secret, positions_of
 if TYPE_CHECKING:
     from scipy.spatial import cKDTree
 
-__all__ = ["REASONS", "Snap", "Strays", "on_earth"]
+__all__ = ["MALFORMED", "REASONS", "Snap", "Strays", "to_degrees", "unusable_reasons"]
 
 REASONS: Final = (
     "unknown id",
@@ -48,90 +48,104 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""Why a row has no report. No row of its own: its nearest record, or a vertex around it, has none in the release. A
-budget, subjects and times come with a ledger (:mod:`privopt_tables.charge_rows`), the last two with text. A
-row that has a report: -1."""
+"""Reasons why a row has no report; arrays of reasons hold indices into them, and -1 for a row with a report.
 
-_UNKNOWN, _EMPTY, _IMPOSSIBLE, _FAR, _ALONE = range(5)
+"No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. A
+budget, subjects and times come with a ledger (:mod:`.charge_rows`); the two reasons on text and words, with sentences.
+"""
+
+_UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
+
+MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
+"""Reasons that show an error in a cell; the owner is told the first row of each."""
 
 
 @define(kw_only=True)
 class Strays:
-    """Positions that are farther from every record than records are from one another: an owner's errors, likely.
+    """Counts "stray" positions, which are farther from every record than records are from one another: probably errors.
 
     Attributes:
-        reach: km between the corners of a box around all records, and at least 1: public, as the records are.
-        seen: positions that were looked at.
-        rows: those that are farther away.
-        farthest: of them, km.
+        reach: Length in km of the diagonal of the records' bounding box, at least 1. It is as public as the records.
+        position_count: Number of positions counted so far.
+        stray_count: Number of positions that are farther than ``reach`` from every record.
+        max_distance: Largest distance so far of a position from its nearest record, in km.
     """
 
     reach: float
-    seen: int = 0
-    rows: int = 0
-    farthest: float = 0.0
+    position_count: int = 0
+    stray_count: int = 0
+    max_distance: float = 0.0
 
-    def see(self, away: Floats) -> None:
-        """Count positions by how far they are from the nearest record, km."""
-        self.seen += len(away)
-        self.rows += int((away > self.reach).sum())
-        self.farthest = max(self.farthest, float(away.max(initial=0.0)))
+    def count_positions(self, distances: Floats) -> None:
+        """Count positions, given their distances (B,) in km from the nearest record."""
+        self.position_count += len(distances)
+        self.stray_count += int((distances > self.reach).sum())
+        self.max_distance = max(self.max_distance, float(distances.max(initial=0.0)))
 
     @property
-    def note(self) -> tuple[str, ...]:
-        """What their owner should know, as a sentence; nothing where there are none."""
-        if not self.rows:
+    def notes(self) -> tuple[str, ...]:
+        """Return a note for the owner of the positions, if there are strays."""
+        if not self.stray_count:
             return ()
-        most = "MOST OF THE TABLE IS OUTSIDE THE MAP: " if 2 * self.rows > self.seen else ""
+        is_majority = 2 * self.stray_count > self.position_count
+        heading = "MOST OF THE TABLE IS OUTSIDE THE MAP: " if is_majority else ""
+        positions = number_of(self.position_count, "position")
         return (
-            f"{most}{self.rows:,} of {number_of(self.seen, 'position')} more than {self.reach:.4g} km from every "
-            f"record, farther than the records reach (the farthest {self.farthest:,.0f} km). Each was reported as what "
-            "is nearest, which says nothing of where it is. Is this a release of another place, are columns swapped, "
-            "or positions missing? (--max-snap KM leaves such rows without a report; only the table's owner sees this)",
+            f"{heading}{self.stray_count:,} of {positions} more than {self.reach:.4g} km from every "
+            f"record, farther than the records reach (the farthest {self.max_distance:,.0f} km). Each was reported as "
+            "what is nearest, which says nothing of where it is. Is this a release of another place, are columns "
+            "swapped, or positions missing? (--max-snap KM leaves such rows without a report; only the table's owner "
+            "sees this)",
         )
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Snap:
-    """Finds the record that each row of a table is about.
+    """Finds the record to which each row of a table refers.
 
     Attributes:
-        ids: (N,) of the rows of the release.
-        places: all records with their coordinates, where they have any; some may have no row.
-        region: where the release holds at every point: snaps positions to vertices, the places' own numbers.
-        source: of the random bytes by which vertices are drawn.
-        farthest: km beyond which a position has no record; None for any distance.
+        ids: (N,) Ids of the rows of the release.
+        places: All records with their coordinates, including records without a row in the release; None without
+            coordinates.
+        region: Snaps positions to vertices, which are numbered like the places, if the guarantee covers every point of
+            a region; otherwise None.
+        source: Source of the random bytes with which vertices are drawn.
+        max_distance: Distance in km beyond which a position gets no record; None for no limit.
     """
 
     ids: NDArray[np.str_]
     places: Space | None
     region: Snapper | None = None
     source: Source = os.urandom
-    farthest: float | None = field(default=None)
+    max_distance: float | None = field(default=None)
 
     def __attrs_post_init__(self) -> None:
-        given: object = self.farthest
-        number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
-        if given is not None and not 0 < number < math.inf:
-            raise UsageError(f"max-snap must be a finite number of km above 0, got {given}")
+        if self.max_distance is not None and not 0 < _to_number(self.max_distance) < math.inf:
+            raise UsageError(f"max-snap must be a finite number of km above 0, got {self.max_distance}")
 
     def check(self, secret: Secret) -> None:
-        """Refuse positions of a kind that the records do not have."""
+        """Refuse a kind of secret that the records do not have.
+
+        Raises:
+            UsageError: The columns of the secret are of another kind, or a distance is given for ids.
+        """
         kinds = {"none" if self.places is None else self.places.kind}
-        if self.region is not None:  # of whose nodes some may have no place, and planar ones lie on the earth
+        if self.region is not None:
+            # A region with a projection takes degrees, and one without takes km. Places on a plane are taken in km in
+            # any case. Other kinds mean nothing here: nodes of a region may have no place.
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
-            if self.farthest is not None:
+            if self.max_distance is not None:
                 raise UsageError(
                     "max-snap must be used with positions, got ids: an id means its record and nothing near it"
                 )
         elif secret.kind not in kinds:
             kind = kinds.pop()
             has = {"geographic": "latitudes and longitudes", "planar": "x and y in km"}.get(kind, "no such coordinates")
-            wanted = {"geographic": "lat and lon, or geometry", "planar": "x and y"}.get(kind, "id")
-            given = "a position in degrees" if secret.kind == "geographic" else "a position in km"
-            raise UsageError(f"columns of the secret must be {wanted}, got {given}: the records have {has}")
+            expectation = {"geographic": "lat and lon, or geometry", "planar": "x and y"}.get(kind, "id")
+            actual = "a position in degrees" if secret.kind == "geographic" else "a position in km"
+            raise UsageError(f"columns of the secret must be {expectation}, got {actual}: the records have {has}")
 
     def rows(
         self,
@@ -142,180 +156,225 @@ class Snap:
         strays: Strays | None = None,
         streams: RowStreams | None = None,
     ) -> tuple[Ints, Ints]:
-        """Return the record of each row of a table.
+        """Find the record of each row of a table.
 
         Args:
-            frame: the table.
-            secret: its columns.
-            fixed: nothing is drawn: where the release holds at every point, the vertex that a position is mostly a
-                mixture of, the lowest in number of several; so each has a cell that never changes.
-            strays: counts positions that get a record far away; None to count none.
-            streams: of the random bytes by which vertices are drawn, one a row; None for the snap's own source.
+            frame: Rows of the table.
+            secret: The columns of the secret.
+            fixed: Whether to find records without drawing. With a region, the vertex with the largest barycentric
+                coordinate is returned (the lowest number if there are several), so that each vertex has a fixed cell.
+            strays: Counter to which the positions that get a record are added; None to count nothing.
+            streams: Random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
 
         Returns:
-            (B,) numbers of records, 0 where there is none; and (B,) why not, as a place in :data:`REASONS`, -1 where
-            there is one.
-        """
-        if secret.kind == "id":
-            row_of = {name: row for row, name in enumerate(self.ids.tolist())}
-            texts = texts_of(frame[secret.columns[0]])
-            # pandas writes whole numbers beside gaps as 132.0: the id 132, unless a record has that very id
-            whole = texts.str.replace(r"^(-?\d+)\.0+$", "${1}")
-            exact, rounded = (
-                column.replace_strict(row_of, default=-1, return_dtype=pl.Int64).to_numpy() for column in (texts, whole)
-            )
-            found = np.where(exact < 0, rounded, exact)
-            return np.maximum(found, 0), np.where(found < 0, _UNKNOWN, -1)
-        positions, wrong = positions_of(frame, secret)
-        reason = _impossible(positions, wrong, geographic=secret.kind == "geographic")
-        good = np.flatnonzero(reason < 0)
-        rows = np.zeros(len(positions), dtype=np.int64)
-        if self.region is not None:
-            source = self.source if streams is None else streams.of(good)
-            rows[good], away = self._drawn(positions[good], secret, fixed=fixed, source=source)
-        else:
-            rows[good], away = self._nearest(positions[good])
-        reason[good[rows[good] < 0]] = _ALONE
-        if self.farthest is not None:
-            reason[good[away > self.farthest]] = _FAR
-        if strays is not None:
-            strays.see(away[reason[good] < 0])
-        return np.maximum(rows, 0), reason
-
-    def snapped(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
-        """Return the mixtures of vertices for rows' positions, if the release holds at every point.
-
-        Args:
-            frame: rows that have a position.
-            secret: its columns, which hold positions.
-        """
-        return self._around(secret).snap(positions_of(frame, secret)[0])
-
-    def _around(self, secret: Secret) -> Snapper:
-        assert self.region is not None  # the caller has looked
-        return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
-
-    def near(self, within: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
-        """Return what finds cells whose centre is near a position: their kept report is given again (mathematics T3).
-
-        Cells are fixed and public: each is all that one record, or one vertex, is nearest to. The circle is around the
-        centre of a cell and never around a position that was reported, which three renewals at known places would find.
-
-        Args:
-            within: km.
-            degrees: whether positions are latitudes and longitudes.
-
-        Returns:
-            Gives the numbers of the cells near each position (B, 2); none where a reason (B,) says why a row has none.
+            (B,) record numbers, 0 if there is none, and (B,) the reason why there is none, as an index into
+            :data:`REASONS`, or -1.
 
         Raises:
-            UsageError: a distance of 0 or less, or one below half the diagonal of the cells: a cell would not reach its
-                own corners.
+            InputError: The columns cannot be read.
+        """
+        if secret.kind == "id":
+            row_by_id = {name: row for row, name in enumerate(self.ids.tolist())}
+            # -1 for an id that no record has.
+            numbers = number_ids(texts_of(frame[secret.columns[0]]), row_by_id)
+            return np.maximum(numbers, 0), np.where(numbers < 0, _UNKNOWN, -1)
+        positions, fault = positions_of(frame, secret)
+        reason = unusable_reasons(positions, fault, geographic=secret.kind == "geographic")
+        usable_rows = np.flatnonzero(reason < 0)
+        rows = np.zeros(len(positions), dtype=np.int64)
+        if self.region is not None:
+            source = self.source if streams is None else streams.of(usable_rows)
+            rows[usable_rows], distances = self._draw_vertices(
+                positions[usable_rows], secret, fixed=fixed, source=source
+            )
+        else:
+            rows[usable_rows], distances = self._find_nearest(positions[usable_rows])
+        # The nearest record may have no row in the release.
+        reason[usable_rows[rows[usable_rows] < 0]] = _NO_ROW
+        if self.max_distance is not None:
+            reason[usable_rows[distances > self.max_distance]] = _TOO_FAR
+        if strays is not None:
+            strays.count_positions(distances[reason[usable_rows] < 0])
+        return np.maximum(rows, 0), reason
+
+    def snap_positions(self, frame: nw.DataFrame[Any], secret: Secret) -> SimplexMixture:
+        """Return the rows' positions as mixtures of the surrounding vertices. Requires :attr:`region`.
+
+        Args:
+            frame: Rows that have a position.
+            secret: The columns of the secret, which hold positions.
+        """
+        return self._snapper_for(secret).snap(positions_of(frame, secret)[0])
+
+    def _snapper_for(self, secret: Secret) -> Snapper:
+        """Return the snapper of the region, without a projection if the positions are in km on the plane."""
+        assert self.region is not None  # callers have checked
+        return self.region if secret.kind == "geographic" else evolve(self.region, projection=None)
+
+    def make_neighbour_finder(self, radius_km: float, *, degrees: bool) -> Callable[[Floats, Ints], list[list[int]]]:
+        """Return a function that finds the cells whose centres are near positions.
+
+        The stored report of such a cell is repeated. Cells are fixed and public: each is the set of points that are
+        nearest to the same record or vertex. The distance is measured from the centre of a cell and never from a
+        position that was reported before, because three renewals at known places would locate such a position.
+
+        Args:
+            radius_km: Maximum distance of a near centre.
+            degrees: Whether positions are latitudes and longitudes.
+
+        Returns:
+            A function of positions (B, 2) and reasons (B,) that returns the numbers of the cells near each position, or
+            no cells for a row that has a reason to get no report.
+
+        Raises:
+            UsageError: The radius is not a number above 0, or so small that it does not reach the corners of a cell
+                from its centre.
         """
         from scipy.spatial import cKDTree
 
-        given: object = within
-        number = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
-        if not 0 < number < math.inf:
-            raise UsageError(f"sticky-within must be a number of km above 0, got {given}")
-        assert self.places is not None  # check() saw to it
-        centres = on_earth(self.places) if degrees else self.places
-        assert centres.coordinates is not None  # positions were asked for, so they lie somewhere
-        numbers = self._row_of if self.region is None else np.arange(len(centres))
-        placed = np.flatnonzero((numbers >= 0) & np.isfinite(centres.coordinates).all(axis=1))
-        tree = cKDTree(_apart(centres.coordinates[placed], centres.kind))
-        least = 0.0
-        if len(placed) > 1:
-            least = float(np.median(tree.query(tree.data, k=2)[0][:, 1])) / math.sqrt(2.0)
-        if number < least * (1 - 1e-6):
+        radius = _to_number(radius_km)
+        if not 0 < radius < math.inf:
+            raise UsageError(f"sticky-within must be a number of km above 0, got {radius_km}")
+        assert self.places is not None  # check() refuses positions otherwise
+        centres = to_degrees(self.places) if degrees else self.places
+        assert centres.coordinates is not None  # check() refuses positions otherwise
+        cell_numbers = self._release_rows if self.region is None else np.arange(len(centres))
+        cells = np.flatnonzero((cell_numbers >= 0) & np.isfinite(centres.coordinates).all(axis=1))
+        tree = cKDTree(_to_tree_points(centres.coordinates[cells], centres.kind))
+        min_radius = 0.0
+        if len(cells) > 1:
+            # Cells of a square grid reach half a diagonal from their centres: the spacing over the square root of 2.
+            spacing = float(np.median(tree.query(tree.data, k=2)[0][:, 1]))
+            min_radius = spacing / math.sqrt(2.0)
+        if radius < min_radius * (1 - 1e-6):
             raise UsageError(
-                f"sticky-within must be at least half a cell's diagonal, {math.ceil(least * 1000) / 1000:g} km for "
-                f"squares as wide as records are apart, and the noise of positions, got {number:g}"
+                f"sticky-within must be at least half a cell's diagonal, {math.ceil(min_radius * 1000) / 1000:g} km "
+                f"for squares as wide as records are apart, and the noise of positions, got {radius:g}"
             )
-        half = min(math.pi / 2, number / (2.0 * EARTH_RADIUS_KM))  # of the angle; points are apart by chords
-        reach = 2.0 * EARTH_RADIUS_KM * math.sin(half) if centres.kind == "geographic" else number
+        # The tree measures chords: 2 R sin(angle / 2) for a great circle of that angle, which is at most half the
+        # globe.
+        half_angle = min(math.pi / 2, radius / (2.0 * EARTH_RADIUS_KM))
+        tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
-        def near(positions: Floats, reason: Ints) -> list[list[int]]:
-            found: list[list[int]] = [[] for _ in reason]
-            good = np.flatnonzero(reason < 0)
-            around = tree.query_ball_point(_apart(positions[good], centres.kind), reach) if good.size else []
-            for row, cells in zip(good.tolist(), around, strict=True):
-                found[row] = numbers[placed[sorted(cells)]].tolist()
-            return found
+        def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
+            neighbours: list[list[int]] = [[] for _ in reason]
+            usable_rows = np.flatnonzero(reason < 0)
+            points = _to_tree_points(positions[usable_rows], centres.kind)
+            indices_by_row = tree.query_ball_point(points, tree_radius) if usable_rows.size else []
+            for row, indices in zip(usable_rows.tolist(), indices_by_row, strict=True):
+                neighbours[row] = cell_numbers[cells[sorted(indices)]].tolist()
+            return neighbours
 
-        return near
+        return find_neighbours
 
     @property
     def reach(self) -> float:
-        """Return km between the corners of a box around all records, and at least 1."""
+        """Length in km of the diagonal of the records' bounding box, at least 1. Infinite without coordinates."""
         if self.places is None or self.places.coordinates is None:
             return math.inf
-        points = _apart(self.places.coordinates, self.places.kind)
+        points = _to_tree_points(self.places.coordinates, self.places.kind)
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return math.inf
-        across = float(np.linalg.norm(np.ptp(points, axis=0)))
-        if self.places.kind == "geographic":  # a chord of the globe
-            across = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, across / (2 * EARTH_RADIUS_KM)))
-        return max(1.0, across)
+        # The box around all points, in the axes of the tree.
+        diagonal = float(np.linalg.norm(np.ptp(points, axis=0)))
+        if self.places.kind == "geographic":
+            # The points are in space, so that the diagonal is a chord of the globe, or longer than any.
+            diagonal = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / (2 * EARTH_RADIUS_KM)))
+        return max(1.0, diagonal)
 
     @cached_property
-    def _row_of(self) -> Ints:
-        """(N,) the release's row of each place, -1 where it has none."""
-        assert self.places is not None
-        row = {name: number for number, name in enumerate(self.ids.tolist())}
-        return np.array([row.get(name, -1) for name in self.places.ids], dtype=np.int64)
+    def _release_rows(self) -> Ints:
+        """(N,) The number of each place's row in the release, or -1 if the place has none."""
+        assert self.places is not None  # check() refuses positions otherwise
+        row_by_id = {name: number for number, name in enumerate(self.ids.tolist())}
+        return np.array([row_by_id.get(name, -1) for name in self.places.ids], dtype=np.int64)
 
     @cached_property
     def _tree(self) -> cKDTree:
+        """The k-d tree of all places."""
         from scipy.spatial import cKDTree
 
-        assert self.places is not None  # check() saw to it
+        assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
-        return cKDTree(_apart(self.places.coordinates, self.places.kind))
+        return cKDTree(_to_tree_points(self.places.coordinates, self.places.kind))
 
-    def _drawn(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
-        """Draw a row for each position among those of the vertices around it; -1 if one of them has none."""
-        snapped = self._around(secret).snap(positions)
-        alone = ((self._row_of[snapped.corners] < 0) & (snapped.shares > 0)).any(axis=1)  # not of what was drawn
+    def _draw_vertices(self, positions: Floats, secret: Secret, *, fixed: bool, source: Source) -> tuple[Ints, Floats]:
+        """Draw a row of the release for each position, among the rows of the surrounding vertices.
+
+        The probability of a vertex is its barycentric coordinate.
+
+        Args:
+            positions: (B, 2) Usable positions.
+            secret: The columns of the secret.
+            fixed: Whether to take the vertex with the largest coordinate instead of drawing one.
+            source: Source of random bytes.
+
+        Returns:
+            (B,) rows, -1 if a surrounding vertex has no row, and (B,) the distances from the region in km.
+        """
+        mixtures = self._snapper_for(secret).snap(positions)
+        # Whether a report is refused follows from all vertices around a position, not from the one that is drawn.
+        has_gap = ((self._release_rows[mixtures.corners] < 0) & (mixtures.shares > 0)).any(axis=1)
         if fixed:
-            most = snapped.shares == snapped.shares.max(axis=1)[:, None]
-            rows = np.where(most, snapped.corners, len(self._row_of)).min(axis=1)
+            is_largest = mixtures.shares == mixtures.shares.max(axis=1)[:, None]
+            rows = np.where(is_largest, mixtures.corners, len(self._release_rows)).min(axis=1)
         else:
-            rows = self._row_of[snapped.draw(source)]
-        return np.where(alone, -1, rows), snapped.away
+            rows = self._release_rows[mixtures.draw(source)]
+        return np.where(has_gap, -1, rows), mixtures.away
 
-    def _nearest(self, positions: Floats) -> tuple[Ints, Floats]:
-        """Return the row of the nearest record, -1 where it has none, and how far it is, km."""
-        assert self.places is not None
-        assert self.places.coordinates is not None  # check() saw to both
-        nearest = self._tree.query(_apart(positions, self.places.kind))[1]
-        there = self.places.coordinates[nearest]
-        away = haversine(positions, there) if self.places.kind == "geographic" else np.hypot(*(positions - there).T)
-        return self._row_of[nearest], away
+    def _find_nearest(self, positions: Floats) -> tuple[Ints, Floats]:
+        """Find the nearest record of each position.
+
+        Returns:
+            (B,) rows of the release, -1 if the record has no row, and (B,) the distances in km.
+        """
+        assert self.places is not None  # check() refuses positions otherwise
+        assert self.places.coordinates is not None
+        nearest = self._tree.query(_to_tree_points(positions, self.places.kind))[1]
+        points = self.places.coordinates[nearest]
+        is_geographic = self.places.kind == "geographic"
+        distances = haversine(positions, points) if is_geographic else np.hypot(*(positions - points).T)
+        return self._release_rows[nearest], distances
 
 
-def on_earth(space: Space) -> Space:
-    """Return places of a projected plane in degrees, and others as they are."""
+def to_degrees(space: Space) -> Space:
+    """Convert places on a projected plane to latitudes and longitudes, and return other places unchanged."""
     if space.projection is None or space.coordinates is None:
         return space
     degrees = space.projection.to_earth(np.rint(space.coordinates * MM_PER_KM).astype(np.int64))
     return Space(ids=space.ids, coordinates=degrees, kind="geographic", source=space.source)
 
 
-def _impossible(positions: Floats, wrong: Floats, *, geographic: bool) -> Ints:
-    """(B,) why a position is none, as a place in :data:`REASONS`; -1 where it is one."""
+def _to_number(value: object) -> float:
+    """Convert a caller's number to a double, and any other value to NaN, which fails every comparison."""
+    # bool is a subclass of int, but True is no distance.
+    return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
+
+
+def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> Ints:
+    """Return (B,) the reason why each position cannot be used, as an index into :data:`REASONS`, or -1 if it can.
+
+    Args:
+        positions: (B, 2) positions, NaN for an empty cell.
+        fault: (B,) :data:`DECIMAL_COMMA` for a number with a comma, 1.0 for another cell that is not a number, else 0.
+        geographic: Whether positions are in degrees.
+    """
     reason = np.full(len(positions), -1, dtype=np.int64)
     if geographic:
-        outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
+        is_outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
     else:
-        outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
-    reason[(wrong > 0) | outside] = _IMPOSSIBLE
-    reason[wrong == DECIMAL_COMMA] = _COMMA
-    reason[np.isnan(positions).any(axis=1) & (wrong == 0)] = _EMPTY
+        is_outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
+    # A later reason replaces an earlier one. Text that is no number is NaN too, but it is not an empty position.
+    reason[(fault > 0) | is_outside] = _IMPOSSIBLE
+    reason[fault == DECIMAL_COMMA] = _COMMA
+    reason[np.isnan(positions).any(axis=1) & (fault == 0)] = _EMPTY
     return reason
 
 
-def _apart(positions: Floats, kind: str) -> Floats:
-    """Points whose straight distances are in the order of the places' own."""
+def _to_tree_points(positions: Floats, kind: str) -> Floats:
+    """Convert positions to points whose straight-line distances have the same order as their distances.
+
+    Latitudes and longitudes become points on a sphere in space, in km. Points of a plane stay unchanged.
+    """
     return EARTH_RADIUS_KM * directions(positions) if kind == "geographic" else positions

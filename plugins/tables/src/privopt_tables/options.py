@@ -1,14 +1,16 @@
-"""Options of applying a release to a table, their checks, and sentences about limits of the guarantee."""
+"""Options for applying a release to a table, checks of these options, and notes on limits of the guarantee."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, Literal
 
 from attrs import field, frozen
+from attrs.converters import optional
 
-from privopt.declare.name_forms import normal_column
+from privopt.declare.name_forms import normal_column, normal_form
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.charge import Charge
@@ -29,26 +31,41 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "what holds is between records: a position is reported as if it were its nearest record"
-"""What a release promises of positions if it does not hold everywhere."""
+"""The guarantee for positions of a release that covers only records."""
+
+
+def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
+    """Return column names in Unicode normal form, as they are in tables, each once.
+
+    A column that was named twice would be hashed twice.
+    """
+    return tuple(dict.fromkeys(map(normal_form, names)))
 
 
 @frozen(kw_only=True)
 class ApplyOptions:
-    """How a release is applied to a table.
+    """Options for applying a release to a table.
 
     Attributes:
-        max_snap: Distance in km from every record, or from the region, beyond which a position has no report.
-        seed: A seed for experiments: the reports are not private, and are marked so.
-        charge: Charges each report to its subject, durably, before it is drawn. The whole table is read before that.
-        subject: Column that says whose each row is, for releases that report traces. ``charge`` has precedence.
-        time: Column by which a subject's rows are ordered; the table is held in memory then. None if they are in order.
-        prefix: Beginning of the names of the added columns, before an underscore; None for none.
-        positions: Columns of several positions of a row, by the prefix of each: all are reported, or none.
-        batch: Name of a batch, which can be repeated after a kill.
-        text: Column of sentences whose words are reported one by one, in place of a secret of one record a row.
-        forms: The forms of subjects and times.
-        keep: Columns that stay although they state the secret; nothing protects them there.
-        unknown: What becomes of words that no record is called: "drop" or "mask".
+        max_snap: Distance in km from the nearest record, or from the region, beyond which a position gets no report.
+        seed: Seed for experiments. Seeded reports are not private, and are marked as such.
+        charge: Ledger options. If given, the whole table is read first, and each report is charged durably to its
+            subject before it is drawn.
+        subject: Column that identifies the subject of each row, for releases that report traces. ``charge`` takes
+            precedence.
+        time: Column by which each subject's rows are sorted, which requires holding the table in memory. None if the
+            rows are already in order.
+        prefix: Prefix of the names of the added columns, joined with an underscore. None for no prefix.
+        positions: Columns of each position, keyed by prefix, if a row has several positions. Either all positions of a
+            row are reported or none.
+        batch: Name of a batch, which can be repeated if it is interrupted.
+        text: Column of sentences whose words are reported one by one, instead of one secret record per row.
+        forms: The formats of subjects and times.
+        keep: Columns to keep even though they reveal the secret. Their contents are not protected.
+        drop: Columns to omit, such as ids of people.
+        hashed: Columns whose cells are replaced with keyed hashes.
+        hash_key: File with the key for these hashes. None for the ledger's key.
+        unknown: What to do with words that match no record: "drop" or "mask".
     """
 
     max_snap: float | None = None
@@ -61,17 +78,20 @@ class ApplyOptions:
     batch: str | None = None
     text: str | None = field(default=None, converter=normal_column)
     unknown: Literal["drop", "mask"] = "drop"
-    keep: tuple[str, ...] = ()
+    keep: tuple[str, ...] = field(default=(), converter=_normal_columns)
+    drop: tuple[str, ...] = field(default=(), converter=_normal_columns)
+    hashed: tuple[str, ...] = field(default=(), converter=_normal_columns)
+    hash_key: Path | None = field(default=None, converter=optional(Path))
     forms: RowForms = field(factory=RowForms)
 
     @property
     def subject_column(self) -> str | None:
-        """The column of subjects, from the ledger's options or those of traces."""
+        """The column of subjects, from ``charge`` or otherwise from ``subject``."""
         return self.subject if self.charge is None else self.charge.subject
 
 
 def format_counts(refused: Mapping[str, int]) -> str:
-    """Return counts by reason, in words.
+    """Format counts by reason as a comma-separated list.
 
     >>> format_counts({"unknown id": 1200, "too far": 3})
     '1,200 unknown id, 3 too far'
@@ -80,10 +100,12 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a sentence on each limit of the guarantee for a table's rows; none if it covers all records."""
+    """Return a note on each limit of the guarantee for a table's rows, or nothing if it covers all records."""
+    # Without a guarantee there are no limits of one to describe.
     if guarantee.kind == NOTHING:
         return ("nothing holds: reports of this release may reveal what they were drawn for",)
     sentences = []
+    # The scope of mechanisms that release a matrix for each user.
     if guarantee.scope == "own-matrix":
         sentences.append(
             "what holds is inside each user's own matrix: nothing is promised between rows of different users"
@@ -100,12 +122,12 @@ def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
 def list_positions(
     secret: Secret, options: ApplyOptions, data: MetricData | None
 ) -> tuple[tuple[str | None, Secret], ...]:
-    """Return the positions of each row: the prefix of their report columns, and their own columns.
+    """Return the positions of each row, as pairs of the prefix of the report columns and the columns of the position.
 
     Args:
         secret: The secret of a row with one position.
         options: How the release is applied.
-        data: The problem's data, which says whether records are on a plane; None if records have no place.
+        data: The problem's data, which tell whether records are on a plane. None if records have no position.
     """
     if not options.positions:
         return ((options.prefix, secret),)
@@ -114,7 +136,8 @@ def list_positions(
 
 
 def positions_are_planar(data: MetricData) -> bool:
-    """Return whether the two columns of a position are x and y, not latitude and longitude."""
+    """Return whether the two columns of a position are x and y rather than latitude and longitude."""
+    # Records of a region are on a plane, but with a projection positions are read in degrees.
     return data.records.kind == "planar" and (data.region is None or data.records.projection is None)
 
 
@@ -122,13 +145,14 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
     """Refuse options that exclude one another.
 
     Args:
-        positions: The positions of each row, as of :func:`list_positions`.
+        positions: The positions of each row, as pairs of the prefix of the report columns (or None) and the columns.
         options: The options.
         traces: Whether the release reports traces.
 
     Raises:
-        UsageError: A seed below 0 or with a ledger. A batch without a ledger, or of reports that depend on earlier
-            ones. Several positions with a prefix, stored reports or traces. A column that is given twice.
+        UsageError: The seed is below 0 or combined with a ledger; a batch has no ledger, or has reports that depend on
+            earlier ones; named positions are combined with a prefix, stored reports or traces; or the prefix is empty,
+            or a column is given twice.
     """
     if options.prefix is not None and not options.prefix.strip():
         raise UsageError("prefix must be what the names of the added columns begin with, got nothing")
@@ -136,6 +160,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
         raise UsageError(f"seed must be a whole number of at least 0, got {options.seed}")
     if options.seed is not None and options.charge is not None:
         raise UsageError("seed must be omitted with a ledger, got both: no epsilon covers what a seed draws")
+    # A batch that is repeated must draw the same reports, so each must follow from its own row.
     if options.batch is not None and (traces or options.charge is None or options.charge.sticky):
         actual = "no ledger" if options.charge is None else "traces" if traces else "kept reports"
         raise UsageError(f"batch must have a ledger and fresh reports, got {actual}: those depend on more than one row")
@@ -147,6 +172,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
         raise UsageError("positions must be one, got several: this release reports the trace of one position")
     if len(positions) > 1 and options.charge is not None and options.charge.sticky:
         raise UsageError("positions must be one with sticky, got several: places are kept one by one")
+    # A column in two positions, such as one latitude for both, is probably an error.
     counts = Counter(column for _, secret in positions for column in secret.columns)
     repeated = next((column for column, count in counts.items() if count > 1), None)
     if repeated is not None:

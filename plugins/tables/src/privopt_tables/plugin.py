@@ -1,4 +1,4 @@
-"""Register the commands for tables and studies, and the kit's check of traces, as data: nothing heavy is imported."""
+"""Register the commands for tables and studies and the kit's check of traces, without importing heavy modules."""
 
 from collections.abc import Sequence
 
@@ -9,28 +9,69 @@ __all__ = ["privopt_checks", "privopt_commands", "privopt_handle", "privopt_name
 
 @hookimpl
 def privopt_commands() -> Sequence[CommandSpec]:
-    """Return the command that protects a table, and those that draft a problem and compare what mechanisms lose."""
+    """Register the commands that protect a table, draft a problem and compare mechanisms."""
+    # The groups under which the command line lists its commands.
+    make, use = "Make a release", "Use a release"
+    # Each with its module, group, summary, example and page of the documentation.
     commands = [
-        ("apply", "command", "Protect a table: a report in each row."),
-        ("init", "studies.commands", "Write a commented problem file from a table of places."),
-        ("curve", "studies.commands", "Loss and proved bound over epsilon, mechanism beside mechanism."),
-        ("explore", "studies.commands", "One page of sliders on which epsilon is chosen."),
+        (
+            "apply",
+            "command",
+            use,
+            "Protect a table: draw a report for each row.",
+            "privopt apply city trips.csv --lat start_lat --lon start_lon --out safe.csv",
+            "docs/guide/tables.md",
+        ),
+        (
+            "init",
+            "studies.commands",
+            make,
+            "Write a problem file from a table.",
+            "privopt init optimal-lp --points trips.csv --out mine.toml --within 1",
+            "docs/guide/tables.md",
+        ),
+        (
+            "curve",
+            "studies.commands",
+            make,
+            "Compare mechanisms over epsilon.",
+            "privopt curve problem.toml --mechanisms optimal-lp,exponential --epsilon 1:8:4 --out curve.csv",
+            "docs/used-for/choose-epsilon.md",
+        ),
+        (
+            "explore",
+            "studies.commands",
+            make,
+            "Write a page on which to choose epsilon.",
+            "privopt explore problem.toml --out explore.html",
+            "docs/used-for/choose-epsilon.md",
+        ),
     ]
     return [
-        CommandSpec(name=name, target=f"privopt_tables.{module}:{name}", summary=summary)
-        for name, module, summary in commands
+        CommandSpec(
+            name=name,
+            target=f"privopt_tables.{module}:{name}",
+            summary=summary,
+            group=group,
+            example=example,
+            page=page,
+        )
+        for name, module, group, summary, example, page in commands
     ]
 
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the Python name of curves."""
+    """Register the Python name ``privopt.curve``."""
     return [NameSpec(name="curve", target="privopt_tables.studies.curve:curve")]
 
 
 @hookimpl
 def privopt_handle(release: object) -> type | None:
-    """Return the class that protects tables by a release: by a matrix, or by a release that draws reports itself."""
+    """Return the class of the Python handle that protects tables with a release, or None if it cannot protect rows.
+
+    Rows can be protected by a matrix, and by a release that overrides ``sample``, which draws for ids.
+    """
     from privopt.interfaces import Release
     from privopt_metric_dp.matrix.release import MatrixRelease
     from privopt_tables.released_matrix import ReleasedMatrix, ReleasedRows
@@ -44,7 +85,7 @@ def privopt_handle(release: object) -> type | None:
 
 @hookimpl
 def privopt_checks() -> Sequence[TraitSpec | CheckSpec]:
-    """Return the kit's check of releases that report traces, whose rows it draws in a table."""
+    """Register the conformance kit's check of releases that report traces."""
     module = "privopt_tables.kit.check_traces"
     return [
         TraitSpec(name="traces", missing="the release draws no traces", target=f"{module}:draws_traces"),

@@ -1,4 +1,8 @@
-"""Read positions that a text states: numbers, angles, and codes such as geohashes, tiles, polylines and WKB."""
+"""Read the positions in a text that are written as codes, such as geohashes, map tiles, polylines and WKB.
+
+Readers yield every position that a text might mean, and :mod:`.find_positions` decides from many rows whether it is
+meant. docs/adr/0035-own-readers-of-positions.md explains why privopt has its own readers.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +15,21 @@ import numpy as np
 
 from privopt.arrays import Floats
 
-__all__ = ["CODE_READERS", "Reading", "read_numbers", "to_mercator", "to_utm"]
+__all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Numbers or positions that are read of one cell: half from its start, half from its end."""
+"""Largest number of readings used of one cell: half from its start, half from its end."""
 
-_NUMBER: Final = re.compile(r"\d{1,40}(?:\.\d+)?(?:[eE][-+]?\d{1,2}(?!\d))?", re.ASCII)
-_COMMA_NUMBER: Final = re.compile(r"\d{1,40},\d+", re.ASCII)
-_SEXAGESIMAL: Final = re.compile(
-    r"""(\d{1,3})\s*(?:[°ºd:]|deg|\s)\s*(\d{1,2}(?:[.,]\d+)?)\s*(?:(?:['′’m:]|\s)\s*(\d{1,2}(?:[.,]\d+)?)?)?""",
-    re.ASCII,
-)
+# The lookahead requires an even number of digits in one piece, or two pieces: digits of easting, then of northing.
+_MGRS: Final = re.compile(r"(?<!\d)\d{1,2}\s?[C-X]\s?[A-Z]{2}\s?(?=(?:\d\d){2,5}(?!\d)|\d+\s\d)(\d+)\s?(\d*)", re.ASCII)
+# Alphabets of the codes: geohash leaves out a, i, l and o; plus codes (Open Location Code) leave out vowels and
+# look-alikes.
 _GEOHASH: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
 _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """A number, or the two coordinates of a position, that a cell states: each with its largest error."""
+    """Two coordinates that a cell states, or a single number as both, each with its maximum error."""
 
     first: float
     first_error: float
@@ -35,125 +37,177 @@ class Reading(NamedTuple):
     second_error: float
 
 
-def read_numbers(text: str) -> Iterator[Reading]:
-    """Yield the numbers of a text without their signs, and angles in degrees, minutes and seconds."""
-    for match in _NUMBER.finditer(text):
-        yield _number(match.group())
-    for match in _COMMA_NUMBER.finditer(text):
-        yield _number(match.group().replace(",", "."))
-    for match in _SEXAGESIMAL.finditer(text):
-        degrees, minutes, seconds = (float((part or "0").replace(",", ".")) for part in match.groups())
-        if minutes < 60.0 and seconds < 60.0:
-            error = _unit(match.group(3)) / 3600.0 if match.group(3) else _unit(match.group(2)) / 60.0
-            angle = degrees + minutes / 60.0 + seconds / 3600.0
-            yield Reading(angle, error, angle, error)
+def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
+    """Return the centre of a box as a position.
 
+    The errors are three times half the sides, so that a point that is outside the box by at most its size still
+    matches.
 
-def _number(text: str) -> Reading:
-    value, error = float(text), _unit(text)
-    return Reading(value, error, value, error)
-
-
-def _unit(text: str) -> float:
-    """Return the value of the last digit of a number."""
-    mantissa, _, exponent = text.lower().replace(",", ".").partition("e")
-    return float(10.0 ** (int(exponent or 0) - len(mantissa.partition(".")[2])))
-
-
-def _box(south: float, west: float, height: float, width: float) -> Reading:
-    """Return the middle of a box; a point beside the box by its own size is still taken for inside."""
+    Args:
+        south, west: The smallest coordinates of the box.
+        height, width: The sides of the box, in the same unit.
+    """
     return Reading(south + height / 2, height * 1.5, west + width / 2, width * 1.5)
 
 
 def _read_geohash(text: str) -> Iterator[Reading]:
+    """Yield the boxes of the geohashes in a text.
+
+    A geohash has five bits per character. Even bits belong to the longitude and odd bits to the latitude.
+    """
     for code in re.findall(r"(?<![a-z0-9])[0-9bcdefghjkmnpqrstuvwxyz]{4,14}(?![a-z0-9])", text.lower()):
         bits = "".join(f"{_GEOHASH.index(sign):05b}" for sign in code)
-        (south, height), (west, width) = _halve(bits[1::2], 180.0), _halve(bits[0::2], 360.0)
-        yield _box(south, west, height, width)
+        (south, height), (west, width) = _decode_bits(bits[1::2], 180.0), _decode_bits(bits[0::2], 360.0)
+        yield _box_reading(south, west, height, width)
 
 
-def _halve(bits: str, size: float) -> tuple[float, float]:
+def _decode_bits(bits: str, size: float) -> tuple[float, float]:
+    """Return the lower end and width of the interval that bits select by repeatedly halving [-size / 2, size / 2)."""
     width = size / 2 ** len(bits)
     return int(bits or "0", 2) * width - size / 2, width
 
 
 def _read_plus_code(text: str) -> Iterator[Reading]:
+    """Yield the boxes of the full plus codes in a text.
+
+    Characters after the tenth would refine the box. They are ignored, which only enlarges the box.
+    """
     for code in re.findall(rf"(?<![A-Z0-9])[{_PLUS}]{{8}}\+[{_PLUS}]{{0,5}}", text.upper()):
         south, west, size = -90.0, -180.0, 20.0
-        signs = code.replace("+", "")
-        for at in range(0, min(len(signs) // 2 * 2, 10), 2):
-            south += _PLUS.index(signs[at]) * size
-            west += _PLUS.index(signs[at + 1]) * size
+        characters = code.replace("+", "")
+        for index in range(0, min(len(characters) // 2 * 2, 10), 2):
+            south += _PLUS.index(characters[index]) * size
+            west += _PLUS.index(characters[index + 1]) * size
+            # Each pair of characters divides both sides by 20.
             size /= 20.0
-        yield _box(south, west, size * 20.0, size * 20.0)
+        yield _box_reading(south, west, size * 20.0, size * 20.0)
 
 
 def _read_short_plus_code(text: str) -> Iterator[Reading]:
-    """Read codes without their first four signs, which leave out whole degrees: the position in its degree."""
+    """Yield the positions, modulo whole degrees, of the plus codes in a text that lack their first four characters.
+
+    The omitted characters select multiples of 20 degrees and of 1 degree.
+    """
     for code in re.findall(rf"(?<![A-Z0-9])([{_PLUS}]{{4}})\+([{_PLUS}]{{2,5}})", text.upper()):
-        signs = code[0] + code[1][:2]
-        up, across = (sum(_PLUS.index(signs[at + axis]) / 20.0 ** (at // 2 + 1) for at in (0, 2, 4)) for axis in (0, 1))
+        # Three pairs are left, of 1/20, 1/400 and 1/8000 of a degree.
+        characters = code[0] + code[1][:2]
+        northward, eastward = (
+            sum(_PLUS.index(characters[index + axis]) / 20.0 ** (index // 2 + 1) for index in (0, 2, 4))
+            for axis in (0, 1)
+        )
         size = 1.0 / 20.0**3
-        yield _box(up, across, size, size)
+        yield _box_reading(northward, eastward, size, size)
 
 
 def _read_quadkey(text: str) -> Iterator[Reading]:
+    """Yield the boxes of the quadkeys in a text. Their digits interleave the bits of x (1) and y (2)."""
     for code in re.findall(r"(?<!\d)[0-3]{8,24}(?!\d)", text):
         x, y = (int("".join("1" if int(sign) & bit else "0" for sign in code), 2) for bit in (1, 2))
-        yield _tile(len(code), x, y)
+        yield _tile_reading(len(code), x, y)
 
 
 def _read_tile(text: str) -> Iterator[Reading]:
+    """Yield the boxes of map tiles zoom/x/y or zoom/y/x in a text, because both orders are in use."""
     for zoom, x, y in re.findall(r"(?<!\d)(\d{1,2})[/,;:_\s-]+(\d{1,8})[/,;:_\s-]+(\d{1,8})(?!\d)", text):
         if 6 <= int(zoom) <= 24 and max(int(x), int(y)) < 2 ** int(zoom):
-            yield _tile(int(zoom), int(x), int(y))
-            yield _tile(int(zoom), int(y), int(x))
+            yield _tile_reading(int(zoom), int(x), int(y))
+            yield _tile_reading(int(zoom), int(y), int(x))
 
 
-def _tile(zoom: int, x: int, y: int) -> Reading:
+def _tile_reading(zoom: int, x: int, y: int) -> Reading:
+    """Return the box of a tile in the Web Mercator projection.
+
+    Args:
+        zoom: The zoom level. The world is 2^zoom tiles wide and high.
+        x: The column, counted from the west.
+        y: The row, counted from the north.
+    """
     count = 2.0**zoom
     north, south = (math.degrees(math.atan(math.sinh(math.pi * (1 - 2 * row / count)))) for row in (y, y + 1))
-    return _box(south, x / count * 360.0 - 180.0, north - south, 360.0 / count)
+    return _box_reading(south, x / count * 360.0 - 180.0, north - south, 360.0 / count)
 
 
 def _read_maidenhead(text: str) -> Iterator[Reading]:
+    """Yield the boxes of the Maidenhead locators in a text.
+
+    Each pair of characters, longitude first, divides the box, in turn by 18, 10, 24 and 10.
+    """
     for code in re.findall(r"(?<![A-Z0-9])[A-R]{2}\d{2}(?:[A-X]{2}(?:\d{2}(?:[A-X]{2})?)?)?(?![A-Z0-9])", text.upper()):
         south, west, size = -90.0, -180.0, 10.0
-        for at in range(0, len(code), 2):
-            first = "A" if code[at].isalpha() else "0"
-            west += (ord(code[at]) - ord(first)) * size * 2
-            south += (ord(code[at + 1]) - ord(first)) * size
-            height, size = size, size / (10.0 if first == "A" else 24.0)
-        yield _box(south, west, height, height * 2)
+        for index in range(0, len(code), 2):
+            first_character = "A" if code[index].isalpha() else "0"
+            # Boxes are twice as wide, in degrees of longitude, as high.
+            west += (ord(code[index]) - ord(first_character)) * size * 2
+            south += (ord(code[index + 1]) - ord(first_character)) * size
+            # Digits follow letters and letters follow digits, so the kind of this pair tells by how much the next one
+            # divides.
+            height, size = size, size / (10.0 if first_character == "A" else 24.0)
+        yield _box_reading(south, west, height, height * 2)
 
 
 def _read_polyline(text: str) -> Iterator[Reading]:
+    """Yield the points of encoded polylines (Google's format) in a text, decoded with 5, 6 and 7 decimals."""
+    # In JSON a backslash of the code is written twice.
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
-        at = 0
+        number_index = 0
         for sign in code[: 20 * MAX_READINGS]:
-            part = ord(sign) - 63
-            value |= (part & 31) << shift
+            # Five bits for each character, the lowest first; 32 marks that more follow.
+            chunk = ord(sign) - 63
+            value |= (chunk & 31) << shift
             shift += 5
-            if part < 32:
-                numbers[at % 2] += ~(value >> 1) if value & 1 else value >> 1
-                value, shift, at = 0, 0, at + 1
-                if at % 2 == 0:
+            if chunk < 32:
+                # Each number is a difference to the one before on its axis, with the sign in its lowest bit.
+                numbers[number_index % 2] += ~(value >> 1) if value & 1 else value >> 1
+                value, shift, number_index = 0, 0, number_index + 1
+                if number_index % 2 == 0:
                     for scale in (1e5, 1e6, 1e7):
                         yield Reading(numbers[0] / scale, 1.0 / scale, numbers[1] / scale, 1.0 / scale)
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Read doubles at every place of bytes in hexadecimal digits, as WKB and its relatives have them."""
+    """Yield the absolute values of doubles, at every offset, in the hexadecimal digits of a text, as in WKB.
+
+    It is unknown which double belongs to which axis, so each number is yielded as both coordinates.
+    """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
         for start in range(8):
-            part = raw[start : start + (len(raw) - start) // 8 * 8]
+            # As many whole doubles as fit behind the offset.
+            aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
-                values = np.frombuffer(part, dtype=order)
+                values = np.frombuffer(aligned_bytes, dtype=order)
+                # Bytes of anything else give doubles of absurd size, which no coordinate has.
                 sizes = np.abs(values[np.isfinite(values)])
                 for value in sizes[(sizes > 1e-4) & (sizes < 1e9)].tolist():
                     yield Reading(value, 0.0, value, 0.0)
+
+
+def read_mgrs(text: str) -> Iterator[Reading]:
+    """Yield the northings and eastings of MGRS references in a text, in metres within their 100 km square."""
+    for east, north in _MGRS.findall(text.upper()):
+        digits = east + north
+        half = len(digits) // 2
+        if 2 <= half <= 5 and len(digits) % 2 == 0:
+            unit = 10.0 ** (5 - half)
+            # The middle of the square that the digits select.
+            up, across = (int(part) * unit + unit / 2 for part in (digits[half:], digits[:half]))
+            yield Reading(up, unit, across, unit)
+
+
+STRICT_CODES: Final = "|".join(
+    (
+        r"\b(?:[b-hjkmnp-zB-HJKMNP-Z]+[0-9]|[0-9]+[b-hjkmnp-zB-HJKMNP-Z])[0-9b-hjkmnp-zB-HJKMNP-Z]{2,12}\b",
+        r"(?i:[23456789CFGHJMPQRVWX]{4}\+[23456789CFGHJMPQRVWX]{2})",
+        r"\b[0-3]{8,24}\b",
+        r"\b(?:[6-9]|1[0-9]|2[0-4])[/,;_][0-9]{1,8}[/,;_][0-9]{1,8}\b",
+        r"\b[A-Ra-r]{2}[0-9]{2}(?:[A-Xa-x]{2}(?:[0-9]{2}(?:[A-Xa-x]{2})?)?)?\b",
+        r"[?-~]{3}[?@\[\\\]^`{|}~][?-~]{2}|[?-~]{2}[?@\[\\\]^`{|}~][?-~]{3}",
+        r"\b(?:[0-9a-fA-F]{2}){16}",
+        r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
+    )
+)
+"""Pattern, of Rust's regular expressions, of cells that look like codes and not like words or numbers."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -166,36 +220,46 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "an encoded polyline": _read_polyline,
     "binary coordinates": _read_binary,
 }
-"""Readers of codes, by what a warning calls them. Each yields latitudes and longitudes in degrees."""
+"""Readers of codes, by the name that a warning gives them. Each yields latitudes and longitudes in degrees, except
+binary coordinates: numbers without signs, of unknown axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:
-    """Return (N, 2) northings and eastings in metres of the web's Mercator projection, of latitudes and longitudes."""
-    up = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
-    north = 6378137.0 * np.log(np.tan(math.pi / 4 + up / 2))
-    return np.column_stack([north, 6378137.0 * np.radians(positions[:, 1])])
+    """Convert (N, 2) degrees to (N, 2) northings and eastings in metres of the Web Mercator projection."""
+    # At the poles the projection is infinite.
+    latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
+    northings = 6378137.0 * np.log(np.tan(math.pi / 4 + latitudes / 2))
+    return np.column_stack([northings, 6378137.0 * np.radians(positions[:, 1])])
 
 
 def to_utm(positions: Floats, zone_shift: int) -> Floats:
-    """Return (N, 2) northings and eastings in metres in each position's UTM zone, or in one beside it.
+    """Convert degrees to UTM northings and eastings in metres, in each position's own or a neighbouring zone.
+
+    Args:
+        positions: (N, 2) Latitudes and longitudes in degrees.
+        zone_shift: 0 for the position's own zone, -1 or 1 for a neighbouring zone.
 
     Source:
         Karney, Transverse Mercator with an accuracy of a few nanometers, 2011, eq. 12 (third order: below 1 mm).
     """
-    up = np.radians(positions[:, 0])
-    zone = np.floor((positions[:, 1] + 180.0) / 6.0) + zone_shift
-    across = np.radians(positions[:, 1] - (zone * 6.0 - 177.0))
+    latitudes = np.radians(positions[:, 0])
+    zones = np.floor((positions[:, 1] + 180.0) / 6.0) + zone_shift
+    longitudes = np.radians(positions[:, 1] - (zones * 6.0 - 177.0))
+    # The ellipsoid WGS 84.
     flattening = 1 / 298.257223563
     n = flattening / (2 - flattening)
     eccentricity = math.sqrt(flattening * (2 - flattening))
     radius = 6378137.0 / (1 + n) * (1 + n**2 / 4 + n**4 / 64)
-    tau = np.tan(up)
-    sigma = np.sinh(eccentricity * np.arctanh(eccentricity * np.sin(up)))
+    # The conformal latitude, then the Gauss-Schreiber coordinates xi and eta.
+    tau = np.tan(latitudes)
+    sigma = np.sinh(eccentricity * np.arctanh(eccentricity * np.sin(latitudes)))
     conformal = tau * np.sqrt(1 + sigma**2) - sigma * np.sqrt(1 + tau**2)
-    xi = np.arctan2(conformal, np.cos(across))
-    eta = np.arcsinh(np.sin(across) / np.hypot(conformal, np.cos(across)))
+    xi = np.arctan2(conformal, np.cos(longitudes))
+    eta = np.arcsinh(np.sin(longitudes) / np.hypot(conformal, np.cos(longitudes)))
+    # Krüger's series corrects them for the ellipsoid.
     terms = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
     north = xi + sum(a * np.sin(2 * k * xi) * np.cosh(2 * k * eta) for k, a in enumerate(terms, start=1))
     east = eta + sum(a * np.cos(2 * k * xi) * np.sinh(2 * k * eta) for k, a in enumerate(terms, start=1))
+    # UTM's scale of 0.9996, and its false origin that keeps coordinates positive.
     false_north = np.where(positions[:, 0] < 0, 1e7, 0.0)
     return np.column_stack([0.9996 * radius * north + false_north, 5e5 + 0.9996 * radius * east])

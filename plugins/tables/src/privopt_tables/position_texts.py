@@ -1,4 +1,8 @@
-"""Read the position that a whole cell states: "lat, lon", geo:, WKT and GeoJSON points, tracks as JSON lists."""
+"""Read cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
+
+Unlike :mod:`.position_codes`, this module does not search inside a text: either the whole cell is a position, or it
+states none.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +22,19 @@ __all__ = ["read_position", "read_positions"]
 
 _NUMBER: Final = r"[-+]?\d{1,3}(?:\.\d+)?"
 _PAIR: Final = re.compile(rf"\(?\s*({_NUMBER})\s*°?\s*[,;]\s*({_NUMBER})\s*°?\s*\)?", re.ASCII)
+# RFC 5870: geo:latitude,longitude, with an altitude and parameters that are ignored.
 _GEO: Final = re.compile(rf"geo:({_NUMBER}),({_NUMBER})(?:,{_NUMBER})?(?:;[\w=.;-]*)?", re.ASCII | re.IGNORECASE)
+# WKT and EWKT name longitude before latitude.
 _WKT: Final = re.compile(rf"(?:SRID=4326;)?POINT\s*(?:Z\s*)?\(\s*({_NUMBER})\s+({_NUMBER})(?:\s+{_NUMBER})?\s*\)", re.I)
 
 EMPTY: Final = (math.nan, math.nan)
+"""The position of an empty track."""
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Return the latitude and longitude of a text; NaN twice for an empty track, and None if it states no position.
+    """Return the latitude and longitude that a text states, two NaNs for an empty track, or None if it states none.
 
-    Of a list of positions, each [longitude, latitude], the first one counts.
+    The position of a track is its first one. Tracks are lists of [longitude, latitude].
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))
@@ -39,38 +46,49 @@ def read_position(text: str) -> tuple[float, float] | None:
     text = text.strip()
     if text[:1] in ("[", "{"):
         try:
-            return _of_json(json.loads(text))
+            return _read_json(json.loads(text))
         except (ValueError, RecursionError):
             return None
     if match := _WKT.fullmatch(text):
-        return _checked(match[2], match[1])
+        # WKT has longitude first.
+        return _check_degrees(match[2], match[1])
     match = _GEO.fullmatch(text) or _PAIR.fullmatch(text)
-    # a comma between whole numbers without a blank may be a decimal comma: nothing is guessed
+    # A comma between whole numbers without a blank may be a decimal comma. A wrong guess would report another place.
     if match is None or re.fullmatch(r"[-+]?\d+,\d+", text):
         return None
-    return _checked(match[1], match[2])
+    return _check_degrees(match[1], match[2])
 
 
-def _of_json(value: Any) -> tuple[float, float] | None:
+def _read_json(value: Any) -> tuple[float, float] | None:
+    """Return the position of a GeoJSON point, an object with lat and lon or the start of a track, or None for others.
+
+    A track is a list of [longitude, latitude], each with an optional altitude.
+    """
     if isinstance(value, list):
         if not value:
             return EMPTY
-        first = value[0]
-        is_pair = isinstance(first, list) and len(first) in (2, 3)
-        return _checked(first[1], first[0]) if is_pair else None
+        first_position = value[0]
+        is_pair = isinstance(first_position, list) and len(first_position) in (2, 3)
+        return _check_degrees(first_position[1], first_position[0]) if is_pair else None
     if not isinstance(value, Mapping):
         return None
     if value.get("type") == "Point":
-        place = value.get("coordinates")
-        return _checked(place[1], place[0]) if isinstance(place, list) and len(place) in (2, 3) else None
-    names = {str(name).lower(): name for name in value}
-    lat = next((names[name] for name in ("lat", "latitude") if name in names), None)
-    lon = next((names[name] for name in ("lon", "lng", "longitude") if name in names), None)
-    return None if lat is None or lon is None else _checked(value[lat], value[lon])
+        coordinates = value.get("coordinates")
+        return (
+            _check_degrees(coordinates[1], coordinates[0])
+            if isinstance(coordinates, list) and len(coordinates) in (2, 3)
+            else None
+        )
+    # Names of keys differ in case between programs.
+    keys_by_name = {str(name).lower(): name for name in value}
+    lat = next((keys_by_name[name] for name in ("lat", "latitude") if name in keys_by_name), None)
+    lon = next((keys_by_name[name] for name in ("lon", "lng", "longitude") if name in keys_by_name), None)
+    return None if lat is None or lon is None else _check_degrees(value[lat], value[lon])
 
 
-def _checked(lat: Any, lon: Any) -> tuple[float, float] | None:
-    """Return degrees as doubles; None for what is no latitude and longitude."""
+def _check_degrees(lat: Any, lon: Any) -> tuple[float, float] | None:
+    """Convert two values to a latitude and a longitude in degrees, or return None if they are invalid."""
+    # float(True) is 1.0, but true is no coordinate.
     if isinstance(lat, bool) or isinstance(lon, bool):
         return None
     try:
@@ -81,15 +99,24 @@ def _checked(lat: Any, lon: Any) -> tuple[float, float] | None:
 
 
 def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
-    """Return (B, 2) latitudes and longitudes, NaN for an empty cell; and (B,) 1.0 for text that states no position."""
+    """Read the positions in a column of text.
+
+    Args:
+        texts: The cells.
+
+    Returns:
+        (B, 2) latitudes and longitudes, NaN for an empty cell, and (B,) 1.0 for text that states no position, otherwise
+        0.0.
+    """
+    # NULL, NA and the like are empty cells, not wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()
-    positions, wrong = np.full((len(texts), 2), np.nan), np.zeros(len(texts))
+    positions, is_wrong = np.full((len(texts), 2), np.nan), np.zeros(len(texts))
     for row, text in enumerate(texts.to_list()):
         if is_empty[row]:
             continue
         position = read_position(text)
         if position is None:
-            wrong[row] = 1.0
+            is_wrong[row] = 1.0
         else:
             positions[row] = position
-    return positions, wrong
+    return positions, is_wrong

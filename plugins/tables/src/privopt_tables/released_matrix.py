@@ -1,4 +1,9 @@
-"""A release in Python that reports rows of tables, DuckDB, Polars, Spark, Dask, and one position."""
+"""Python handles of releases that protect rows of tables in memory, DuckDB, Polars, Spark and Dask.
+
+:class:`ReleasedRows` is the handle of any release that can draw for a row, and :class:`ReleasedMatrix` that of a
+matrix. They share the code in :mod:`.apply` with the command ``apply``, and use :mod:`.row_reports` and
+:mod:`.partitions` for the engines.
+"""
 
 from __future__ import annotations
 
@@ -15,100 +20,125 @@ from attrs import frozen
 
 from privopt.api.draws import Draw
 from privopt.api.released import OpenRelease, warn_all
-from privopt.errors import InputError, UsageError, cut
+from privopt.errors import InputError, UnknownNameError, UsageError, cut
 from privopt.ledger.charge import Charge
 from privopt.ledger.ledger import Ledger
-from privopt_metric_dp.matrix.release import matrix_of
+from privopt_metric_dp.matrix.release import PositionRelease, matrix_of
 from privopt_tables.apply import apply_in_memory
 from privopt_tables.apply_parts import combine_secret
 from privopt_tables.options import ApplyOptions
 from privopt_tables.partitions import PartitionedBatch, Partitions
 from privopt_tables.row_forms import RowForms
 from privopt_tables.row_reports import RowReports
+from privopt_tables.rows.anywhere import wrap_longitudes
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+    from matplotlib.figure import Figure
     from polars import Expr
 else:
-    DuckDBPyConnection = Expr = Any
+    DuckDBPyConnection = Expr = Figure = Any
 
 __all__ = ["ReleasedMatrix", "ReleasedRows", "add_to_duckdb", "expression"]
 
 T = TypeVar("T")
 
-_SQL: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
+# DuckDB's names of the types of columns.
+_SQL_TYPES: Final = {pl.Float64: "DOUBLE", pl.String: "VARCHAR"}
 
 
 def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -> None:
-    """Register a function over Arrow batches that no optimiser may repeat or share.
+    """Register a DuckDB function over Arrow batches whose calls the optimiser may neither repeat nor share.
+
+    Args:
+        connection: The connection in which the function is registered.
+        name: The function's name in SQL.
+        rows: Draws the reports.
 
     Raises:
-        UsageError: no connection to DuckDB, a name that will not do or is taken, or DuckDB or pyarrow is not installed.
+        UsageError: The connection is not a DuckDB connection, the name is invalid or in use, or DuckDB or pyarrow is
+            not installed.
     """
     try:
         import duckdb
         import pyarrow as pa
     except ImportError as error:
-        missing = f"{error.name} is not installed: the extra sql of privopt-tables has it"
-        raise UsageError(f"sql.register: {missing}") from error
+        cause = f"{error.name} is not installed; 'pip install privopt[sql]' brings it"
+        raise UsageError(f"sql.register: {cause}") from error
     if not isinstance(connection, duckdb.DuckDBPyConnection):
         raise UsageError(f"connection must be one to DuckDB, got {type(connection).__name__}")
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
-    taken = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
-    if connection.cursor().execute(taken, [name]).fetchall():  # a result of the connection's own may be unread
+    query = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
+    # A cursor of its own, because a result of the connection may not have been read yet.
+    if connection.cursor().execute(query, [name]).fetchall():
         raise UsageError(
             f"name must be one that the connection has no function of, got {name}: give another name, or "
             f"connection.remove_function({name!r}) before"
         )
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
-    form = pa.struct([(part, types[kind]) for part, kind in rows.fields.items()])
+    report_type = pa.struct([(field_name, types[column_type]) for field_name, column_type in rows.fields.items()])
 
     def report(*columns: pa.Array) -> pa.Array:
-        given = zip(rows.arguments, columns, strict=True)
-        return rows(pl.DataFrame({argument: pl.from_arrow(column) for argument, column in given})).to_arrow().cast(form)
+        columns_by_argument = zip(rows.arguments, columns, strict=True)
+        return (
+            rows(pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument}))
+            .to_arrow()
+            .cast(report_type)
+        )
 
-    own = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
-    report.__signature__ = Signature(own)  # type: ignore[attr-defined]  # DuckDB counts its parameters
+    parameters = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
+    # DuckDB counts the parameters of a function, and could not count those of *columns.
+    report.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    # null_handling: rows without a position must reach the function, to be charged and counted like others.
     connection.create_function(
         name,
         report,
-        [_SQL[kind] for kind in rows.arguments.values()],
-        duckdb.struct_type({part: _SQL[kind] for part, kind in rows.fields.items()}),
+        [_SQL_TYPES[column_type] for column_type in rows.arguments.values()],
+        duckdb.struct_type({field_name: _SQL_TYPES[column_type] for field_name, column_type in rows.fields.items()}),
         type="arrow",
         null_handling="special",
+        # By default DuckDB may evaluate a function once for equal arguments, but each row needs a draw of its own.
         side_effects=True,
     )
 
 
 def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
-    """Return an expression that draws a report for each row.
+    """Return a Polars expression that draws a report for each row.
+
+    Args:
+        rows: Draws the reports.
+        columns: Names of the columns of the position or id, and of the subject if there is a ledger.
 
     Raises:
-        UsageError: another number of columns than the release's records and ledger have.
+        UsageError: The number of columns does not match the release's records and the ledger.
     """
     if len(columns) != len(rows.arguments):
-        wanted = ", ".join(rows.arguments)
-        raise UsageError(f"expr must have a column each for {wanted}, got {', '.join(columns) or 'none'}")
+        expectation = ", ".join(rows.arguments)
+        raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
-    def report(ids: pl.Series) -> pl.Series:
+    # Polars passes the columns of the rows as one column of structs.
+    def report(row_structs: pl.Series) -> pl.Series:
         try:
-            return rows(ids.struct.unnest().select(*rows.arguments))
-        except InputError as error:  # Polars makes an error again from its text; this one is made of faults
+            return rows(row_structs.struct.unnest().select(*rows.arguments))
+        except InputError as error:
+            # Polars builds an error again from its text, but an InputError is built from faults.
             raise UsageError(str(error)) from None
 
-    # Polars shares no expression with an untyped null in it: without one the same expression, standing twice in a
-    # query, was drawn once for both (Polars 2.1).
+    # Polars evaluates an expression once if it stands twice in a query, unless it contains an untyped null. Without the
+    # null both columns had the same reports (Polars 2.1).
     unshared = pl.lit(None).alias("")
-    given = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
-    return given.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias("report")
+    row_columns = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
+    return row_columns.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias(
+        "report"
+    )
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedRows(OpenRelease):
-    """A certified release that can draw for each row of a table."""
+    """The handle of a certified release that can draw a report for each row of a table."""
 
     def apply(
         self,
@@ -134,49 +164,11 @@ class ReleasedRows(OpenRelease):
         text: str | None = None,
         unknown: Literal["drop", "mask"] = "drop",
         keep: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        hash: Sequence[str] = (),
+        hash_key: Path | str | None = None,
     ) -> T:
-        """Return a table with a report in each row in place of the secret's columns; the same kind of table comes back.
-
-        Rows without a report have none, and are counted by reason in a :class:`PrivoptWarning`; where the release
-        promises less than privacy between all records, another says so. A position is reported as its nearest record,
-        and what holds is between records; where the scope is "everywhere" it is reported as that very point. Metadata
-        (of Arrow schemas, ``attrs`` of pandas) are omitted. A release that draws for itself takes ids of a table.
-
-        Args:
-            table: pandas, polars, pyarrow, a GeoDataFrame, a dict of columns; or an array: (B,) ids, for which the ids
-                of reports come back, or (B, 2) positions, for which those of reports do.
-            id, lat, lon, x, y, geometry: columns of the secret, one choice of them; a GeoDataFrame's own geometry where
-                none is named. None for arrays.
-            max_snap: km from every record, or from the region, beyond which a position has no report; a refusal reveals
-                something of the position.
-            seed: for experiments: what it draws is not private, and marked so.
-            ledger: charges each row with a subject, whatever its position, durably and before anything is drawn; rows
-                that would pass its limit have no report.
-            subject: column that says whom each row is about: for a ledger, or where the release reports traces.
-            time: column by which a subject's rows are ordered, for such a release; omitted if they are in order. For a
-                ledger whose limit is by the calendar: when each row was, and so the period that it is
-                charged to; rows without a usable time have no report.
-            sticky: keep and repeat the first report of each subject's place, charged once: charges and refusals then
-                reveal which visits shared a place.
-            prefix: what the names of the added columns begin with: ``"end"`` for ``end_report``, ``end_report_lat``,
-                ..., next to reports that are in the table already; each report of a row spends epsilon.
-            positions: several positions of each row, in place of ``id``, ``lat`` and so on: the columns of each, two
-                coordinates or one id, by the name that its added columns begin with. A row gets all its reports, or
-                none, and is charged epsilon for each column of reports, whatever can be used.
-            sticky_within: km from the centre of its cell up to which a kept report is repeated, with ``sticky``.
-            time_format: the form of ``time``: ``DD/MM/YYYY HH:MM`` and the like, or ``unix``, ``unix-ms``, ``unix-us``,
-                ``unix-ns``; ISO 8601 by default.
-            null_names: whether NULL, NA, None and the like are names of subjects; such rows are about nobody otherwise.
-            text: column of sentences, in place of ``id`` and so on, where records are words.
-            keep: columns that stay although their values state the row's own position or record. Other such columns are
-                dropped, and a :class:`PrivoptWarning` names them.
-            unknown: "drop" or "mask", for words of sentences that the release does not know.
-
-        Raises:
-            UsageError: a release without a matrix, positions that its records do not have, no table, no row that
-                could be reported, or one of ``ledger`` and ``subject`` without the other.
-            InputError: columns, or a ledger, that will not do.
-        """
+        """Return a table with a report in each row in place of the secret: see :meth:`OpenRelease.apply`."""
         if (ledger is not None and subject is None) or (sticky and ledger is None):
             raise UsageError("apply: ledger and subject must be given together: reports are charged to subjects")
         charge = None
@@ -195,48 +187,104 @@ class ReleasedRows(OpenRelease):
             text=text,
             unknown=unknown,
             keep=tuple(keep),
+            drop=tuple(drop),
+            hashed=tuple(hash),
+            hash_key=hash_key,
             forms=RowForms(time_format, null_names),
         )
         columns = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-        made, notes = apply_in_memory(self.opened, table, columns, options)
+        protected_table, notes = apply_in_memory(self.opened, table, columns, options)
         warn_all(notes)
-        return made
+        return protected_table
+
+    def draws_at(
+        self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
+    ) -> Draw:
+        """Return a function that draws reports for a position, if the release draws for positions.
+
+        Args:
+            position: Latitude and longitude.
+            degrees: Whether the position is in degrees, as it must be.
+            note: Not used, because no position is snapped to a record.
+
+        Raises:
+            UsageError: The release draws for records, or the position is not in degrees. The returned function raises
+                this error if the numbers are not a latitude and a longitude.
+        """
+        release = self.opened.release
+        if not isinstance(release, PositionRelease):
+            return super().draws_at(position, degrees=degrees, note=note)
+        if not degrees:
+            raise UsageError("xy must be omitted: this release draws for positions on Earth, in degrees")
+        coordinates = _to_pair(position, "at")
+
+        def draw(count: int) -> list[str]:
+            latitude, longitude = coordinates
+            # Written so that NaN is refused too. The position is not named: it is the secret.
+            if not (abs(latitude) <= 90.0 and -180.0 <= longitude <= 360.0):
+                raise UsageError("the position must be a latitude from -90 to 90 and a longitude from -180 to 360")
+            return release.draw(np.full(count, latitude), wrap_longitudes(np.full(count, longitude)))[0]
+
+        return draw
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class ReleasedMatrix(ReleasedRows):
-    """A certified obfuscation matrix."""
+    """The handle of a certified obfuscation matrix."""
+
+    def map(self, record: str | None = None) -> Figure:
+        """Draw a map of the records' expected losses, or of the reports of one record: see :meth:`OpenRelease.map`.
+
+        Raises:
+            UsageError: No record is named, and the release has rows for some of the records only.
+            UnknownNameError: The release has no row for a record with this id.
+        """
+        from privopt_metric_dp.matrix.expected_loss import costs_of
+        from privopt_metric_dp.report.figures import loss_map, spread_from
+
+        release, problem = matrix_of(self.opened)
+        known_ids = release.records.tolist()
+        if record is None:
+            if len(known_ids) != len(problem.data.records):
+                raise UsageError(f"map: must be given one of the {len(known_ids):,} records that have rows, got none")
+            # A mechanism may have a loss of its own, which is not that of [utility].
+            loss = self.opened.mechanism.utility(self.opened.problem, self.result.method)
+            return loss_map(release, costs_of(loss, problem.data) or problem.data)
+        if record not in known_ids:
+            raise UnknownNameError("record", record, known_ids)
+        return spread_from(release, problem.data, record)
 
     def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
-        """Register a function that draws reports: see :func:`privopt.sql.register`."""
+        """Register an SQL function that draws reports: see :func:`privopt.sql.register`."""
         rows = RowReports.of(self.opened, f"sql {name}", ledger)
         add_to_duckdb(connection, name, rows)
         warn_all(rows.notes)
 
     def expr(self, *columns: str, ledger: Ledger | Path | str | None = None, subject: str | None = None) -> Expr:
-        """Return an expression of Polars that draws a report for each row, eager, lazy or streaming.
+        """Return a Polars expression that draws a report for each row of an eager, lazy or streaming frame.
 
-        It is a structure of the report's id and place, null for a row without a report. Each use in a query draws once
-        for each row; a lazy frame that is collected twice draws twice. Where all its columns are literals, Polars asks
-        for one report and gives it to all rows.
+        Its values are structures of the report's id and position, or null for a row without a report. Each use in a
+        query draws once for each row, and a lazy frame that is collected twice draws twice. If all columns are
+        literals, Polars requests a single report for all rows.
 
         Args:
-            columns: latitude and longitude, or x and y in km, or the id, as the release's records have them.
-            ledger: charges each row with a subject, whatever its position, durably and before it is drawn. Rows that
-                would pass its limit have no report.
-            subject: column of the subject of each row.
+            columns: Names of the columns of latitude and longitude, of x and y in km, or of the id, whichever the
+                records have.
+            ledger: Ledger to which each row with a subject is charged, durably, before its report is drawn and whatever
+                its position. Rows that would exceed a limit get no report.
+            subject: Column that names the subject of each row.
 
         Raises:
-            UsageError: other columns, a release of traces, one of ``ledger`` and ``subject`` without the other, or a
-                ledger by the calendar.
-            InputError, DoesNotHoldError: a ledger that will not do.
+            UsageError: The columns do not match the records, the release reports traces, only one of ``ledger`` and
+                ``subject`` is given, or the ledger has a calendar limit.
+            InputError, DoesNotHoldError: The ledger cannot be used.
         """
         if (ledger is None) != (subject is None):
             raise UsageError("expr must have both ledger and subject, or neither, got one of them")
         rows = RowReports.of(self.opened, "expr", ledger)
-        made = expression(rows, [*columns, *([] if subject is None else [subject])])
+        drawing = expression(rows, [*columns, *([] if subject is None else [subject])])
         warn_all(rows.notes)
-        return made
+        return drawing
 
     @contextmanager
     def batch(
@@ -253,90 +301,109 @@ class ReleasedMatrix(ReleasedRows):
         y: str | None = None,
         positions: Mapping[str, Sequence[str]] | None = None,
         max_snap: float | None = None,
+        keep: Sequence[str] = (),
     ) -> Iterator[PartitionedBatch]:
-        """Open a batch over a table in partitions, for the driver of Spark or Dask.
+        """Open a batch over a partitioned table, in the driver of Spark or Dask.
 
-        ``tally`` is the first pass over the partitions; ``charge`` takes what it gave for all of them and returns a
-        plan; :meth:`map_arrow` with the plan is the second pass. Batch and plan end with the block, and the key is
-        deleted. After an error in the block run the same again: each row has the same report, and nothing is charged
-        twice.
+        The first pass over the partitions is ``tally``. ``charge`` takes the results of all partitions and returns a
+        plan, and the second pass is :meth:`map_arrow` with this plan. Batch and plan end with the ``with`` block, when
+        the key is deleted. After an error in the block, run the same code again: each row gets the same report, and
+        nothing is charged twice.
 
         Args:
-            name: of the batch; a name is used once.
-            ledger: charges each row with a subject, whatever its position, before any report is drawn.
-            subject: column of the subject of each row; all rows of a subject must be in one partition.
-            row: column of ids, which differ among the rows of a subject.
-            id, lat, lon, x, y, positions, max_snap: as of :meth:`apply`.
+            name: Name of the batch. A name can be used only once.
+            ledger: Ledger to which each row with a subject is charged, before any report is drawn and whatever the
+                row's position.
+            subject: Column that names the subject of each row. All rows of a subject must be in one partition.
+            row: Column of row ids, which must be distinct among the rows of a subject.
+            id, lat, lon, x, y, positions, max_snap: As in :meth:`apply`.
+            keep: Columns to keep although their values state the row's position or record. The first pass searches all
+                columns for such values, ``charge`` warns of each column with them, and the second pass drops those not
+                listed here.
 
         Raises:
-            UsageError: a release of traces, a batch that is over or that another process runs, or a ledger by the
-                calendar.
-            InputError, DoesNotHoldError: a ledger, or a batch, that will not do.
+            UsageError: The release reports traces, the batch has ended or runs in another process, or the ledger has a
+                calendar limit.
+            InputError, DoesNotHoldError: The ledger or the batch cannot be used.
         """
         secret = combine_secret({"id": id, "lat": lat, "lon": lon, "x": x, "y": y}, positions or {})
-        options = ApplyOptions(max_snap=max_snap, positions=positions or {})
+        options = ApplyOptions(max_snap=max_snap, positions=positions or {}, keep=tuple(keep))
         charge = Charge(ledger=ledger, subject=subject)
-        with PartitionedBatch.opened(self.opened, name, charge, row, secret, options) as made:
-            yield made
+        with PartitionedBatch.open_batch(self.opened, name, charge, row, secret, options) as batch:
+            yield batch
 
     @staticmethod
     def map_arrow(batches: T, plan: Partitions) -> T:
-        """Draw the reports of a partition: for ``mapInArrow`` of Spark and ``map_partitions`` of Dask.
+        """Draw the reports of a partition, for ``mapInArrow`` of Spark and ``map_partitions`` of Dask.
 
         Args:
-            batches: an iterator of Arrow batches, or a frame of pandas; what comes back is of the same kind.
-            plan: from ``charge`` of a :meth:`batch`. It can be pickled, and draws until the block of the batch ends.
+            batches: An iterator of Arrow batches, or a pandas frame. The result is of the same kind.
+            plan: The result of ``charge`` of a :meth:`batch`. The plan can be pickled, and can draw until the batch's
+                block ends.
 
         Raises:
-            InputError: a column is missing, or a row has no id.
-            DoesNotHoldError: rows are not those that were charged; names the id of one.
-            UsageError: the batch's ``partitions``, for which nothing was charged, in place of a plan; a plan whose
-                block has ended; or a worker that cannot read the folder of the ledger.
+            InputError: A column is missing, or a row has no id.
+            DoesNotHoldError: The rows are not the charged ones. The error names the id of one such row.
+            UsageError: The plan is the batch's ``partitions``, for which nothing was charged; the batch's block has
+                ended; or the worker cannot read the folder of the ledger.
         """
         return plan.reports(batches)
 
     def draws_at(
         self, position: tuple[float, float], *, degrees: bool, note: Callable[[str], None] | None = None
     ) -> Draw:
-        """Return the function that draws reports for a position: its nearest record's, or those at that very point.
+        """Return a function that draws reports for a position, from its nearest record or from the exact point.
 
         Args:
-            position: latitude and longitude, or x and y in km.
-            degrees: which of the two.
-            note: called with each sentence that the position's owner should know, before the first draw is given.
+            position: Latitude and longitude, or x and y in km.
+            degrees: Whether the position is in degrees.
+            note: Called with each note for the position's owner, before the first draw is returned.
 
         Raises:
-            UsageError: the position is not two numbers, the release has no matrix, or its records no such coordinates.
-                Drawing raises it where no record, and no point, is at the position.
+            UsageError: The position is not two numbers, the release has no matrix, or its records have no such
+                coordinates. The returned function raises this error if no record or point is near the position.
         """
-        at = _pair(position, "at" if degrees else "xy")
+        coordinates = _to_pair(position, "at" if degrees else "xy")
         release, problem = matrix_of(self.opened)
         names = ("lat", "lon") if degrees else ("x", "y")
         protector = PositionProtector.of(release, problem.data, Secret.at(names, planar=not degrees), ApplyOptions())
-        unsaid = [note] if note is not None else []
+        pending_notes = [note] if note is not None else []
 
+        # Protects a table of equal rows, so that draws are exactly those of apply.
         def draw(count: int) -> list[str]:
-            rows = pl.DataFrame({name: np.full(count, side) for name, side in zip(names, at, strict=True)})
-            made = protector.protect(nw.from_native(rows, eager_only=True))
+            rows = pl.DataFrame(
+                {name: np.full(count, coordinate) for name, coordinate in zip(names, coordinates, strict=True)}
+            )
+            reported_frame = protector.protect(nw.from_native(rows, eager_only=True))
             if protector.refusals:
-                found = next(iter(protector.refusals))
-                raise UsageError(f"the position must be {' and '.join(names)} of a record's row, got {found}")
-            while unsaid:
-                say = unsaid.pop()
+                # All rows are equal, so there is one reason.
+                reason = next(iter(protector.refusals))
+                raise UsageError(f"the position must be {' and '.join(names)} of a record's row, got {reason}")
+            # The notes are sent once, with the first draw.
+            while pending_notes:
+                send_note = pending_notes.pop()
                 for sentence in protector.notes(self.opened.result.guarantee):
-                    say(sentence)
-                if protector.strays.rows:
-                    far = "the position lies far from every record"
+                    send_note(sentence)
+                if protector.strays.stray_count:
+                    finding = "the position lies far from every record"
                     cure = "are its numbers swapped? (this note is for its owner alone)"
-                    say(f"{far} and is drawn for as the nearest: {cure}")
-            drawn: list[str] = made[protector.report_columns[0]].to_list()
-            return drawn
+                    send_note(f"{finding} and is drawn for as the nearest: {cure}")
+            reports: list[str] = reported_frame[protector.report_columns[0]].to_list()
+            return reports
 
         return draw
 
 
-def _pair(position: object, name: str) -> tuple[float, float]:
-    """Two numbers of a position."""
+def _to_pair(position: object, name: str) -> tuple[float, float]:
+    """Convert a position to two numbers.
+
+    Args:
+        position: Any value given by the user.
+        name: Name of the argument, for the error.
+
+    Raises:
+        UsageError: The value is not two numbers.
+    """
     try:
         first, second = map(float, np.asarray(position, dtype=np.float64))
     except (TypeError, ValueError):

@@ -1,4 +1,7 @@
-"""Draw reports for rows that DuckDB or Polars passes in batches, from any of its threads."""
+"""Draw reports for rows that DuckDB or Polars passes in batches, from any of their threads (ADR 27).
+
+The ledger is opened in a dedicated thread, in which every charge runs.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +34,36 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["RowReports"]
 
 SUBJECT: Final = "subject"
+"""The name of the argument with the subject of a row."""
 
 
 @define(kw_only=True, eq=False)
 class _InOneThread(RowCharger):
-    """Charges in the one thread in which the ledger is open, whichever thread calls.
+    """Charges rows in the thread in which the ledger is open, whichever thread calls.
 
-    Everything else runs in the calling thread: Polars's threads wait for one another, so work that a thread of ours
-    gave them while they wait for that thread would never end.
+    Everything else runs in the calling thread. Polars threads wait for one another, so handing them work from the
+    ledger's thread while they wait for that thread would cause a deadlock.
+
+    Attributes:
+        thread: An executor with a single thread.
     """
 
     thread: Executor
 
-    def charge(
-        self, whose: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
+    def charge_subjects(
+        self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge as the base class does, one call after the other."""
-        return self.thread.submit(0, super().charge, whose, cost, periods, times).result()
+        """Charge as the base class does, with all calls run sequentially in the ledger's thread."""
+        return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
 @define(kw_only=True, eq=False, slots=False)
 class RowReports:
-    """Draws a report for each row, after the row was charged if there is a ledger.
+    """Draws a report for each row, after charging the row if there is a ledger.
 
     Attributes:
-        protector: Charges and draws.
-        notes: Sentences that a user of the reports must know.
+        protector: Charges the rows and draws the reports.
+        notes: Notes for users of the reports.
     """
 
     protector: PositionProtector
@@ -65,51 +72,55 @@ class RowReports:
 
     @classmethod
     def of(cls, opened: OpenedFolder, purpose: str, ledger: Ledger | Path | str | None = None) -> RowReports:
-        """Prepare a release.
+        """Make the protector for a release, and open its ledger in a thread.
 
         Args:
             opened: The release.
-            purpose: The purpose of charges, in words.
-            ledger: Charges each row to its subject, whatever its position; it is opened a second time if it is open.
+            purpose: The purpose of the charges in words, which the ledger records.
+            ledger: Ledger to which each row is charged, whatever its position. If it is already open, it is opened a
+                second time.
 
         Raises:
-            UsageError: A release without a matrix, of traces, or that cannot be charged; or a ledger whose limit is by
-                the calendar.
-            InputError, DoesNotHoldError: A ledger that cannot be used.
+            UsageError: The release has no matrix, reports traces or cannot be charged, or the ledger has a calendar
+                limit.
+            InputError, DoesNotHoldError: The ledger cannot be used.
         """
         release, problem = matrix_of(opened, traces=False)
         thread, data = threads(1), problem.data
-        book: Ledger | None = None
+        open_ledger: Ledger | None = None
         charge: Charge | None = None
-        charging: RowCharger | None = None
+        charger: RowCharger | None = None
         planar = positions_are_planar(data)
+        # Arguments have the names of the records' coordinates, in their order.
         names = COORDINATES["planar" if planar else "geographic"]
         secret = Secret.at(names if data.records.coordinates is not None else ["id"], planar=planar)
         if ledger is not None:
             path, key = (ledger.path, ledger.key) if isinstance(ledger, Ledger) else (Path(ledger), None)
             cost = cost_of_row(opened, ApplyOptions(), purpose)
-            book = thread.submit(0, _open_ledger, path, key, cost.account).result()
-            charge = Charge(ledger=book, subject=SUBJECT)
-            charging = _InOneThread(to=charge, cost=cost, thread=thread)
-        protector = PositionProtector.of(release, data, secret, ApplyOptions(charge=charge), charging)
+            open_ledger = thread.submit(0, _open_ledger, path, key, cost.account).result()
+            charge = Charge(ledger=open_ledger, subject=SUBJECT)
+            charger = _InOneThread(charge=charge, cost=cost, thread=thread)
+        protector = PositionProtector.of(release, data, secret, ApplyOptions(charge=charge), charger)
         mark = [f"this release: {opened.result.mark}"] if opened.result.mark else []
-        made = cls(protector=protector, notes=(*describe_limits(opened.result.guarantee), *mark))
-        if charging is not None and book is not None:
-            thread.submit(0, made._opened.enter_context, charging.opened()).result()
-            weakref.finalize(made, thread.submit, 0, book.close).atexit = False
-            made.notes = (*made.notes, thread.submit(0, lambda: charging.sequence).result())
-        return made
+        row_reports = cls(protector=protector, notes=(*describe_limits(opened.result.guarantee), *mark))
+        if charger is not None and open_ledger is not None:
+            thread.submit(0, row_reports._opened.enter_context, charger.open_ledger()).result()
+            # Without atexit: at the exit of Python the thread may be gone before the ledger could be closed in it.
+            # The ledger is closed when nobody uses the reports any more.
+            weakref.finalize(row_reports, thread.submit, 0, open_ledger.close).atexit = False
+            row_reports.notes = (*row_reports.notes, thread.submit(0, lambda: charger.sequence).result())
+        return row_reports
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """Types of a row's columns by name: a position or an id, and a subject if there is a ledger."""
+        """Types of the input columns by name: a position or an id, and a subject if there is a ledger."""
         secret_type = pl.String if self.protector.secret.kind == "id" else pl.Float64
         subject_type = {} if self.protector.charger is None else {SUBJECT: pl.String}
         return {**dict.fromkeys(self.protector.secret.columns, secret_type), **subject_type}
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """Types of a report's parts by name: the output's id, and its coordinates if it has any."""
+        """Types of the fields of a report by name: the output's id, and its coordinates if it has any."""
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
@@ -117,15 +128,16 @@ class RowReports:
         """Draw a report for each row.
 
         Args:
-            rows: (B, ...) with the columns of :attr:`arguments`.
+            rows: B rows with the columns of :attr:`arguments`.
 
         Returns:
-            (B,) structures of :attr:`fields`; null for a row without a report.
+            (B,) structures with the fields of :attr:`fields`, or null for a row without a report.
 
         Raises:
-            InputError, DoesNotHoldError, StoppedError: The ledger failed; nothing was drawn.
+            InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
         """
-        protector = evolve(self.protector, refusals=Counter())  # several threads call, and each needs its own counter
+        # Several threads may call at once, so each call has its own counter of refusals.
+        protector = evolve(self.protector, refusals=Counter())
         reported_frame = protector.protect(nw.from_native(rows, eager_only=True)).to_native()
         parts = zip(self.fields, (REPORT, *self.protector.coordinate_columns(REPORT)), strict=True)
         report = pl.struct(**{name: pl.col(column) for name, column in parts})
@@ -133,15 +145,21 @@ class RowReports:
 
 
 def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
-    """Open and check a ledger; it is closed again if it cannot be used.
+    """Open and check a ledger, and close it again if it cannot be used.
+
+    Args:
+        path: The ledger.
+        key: The file with the key that hides subjects' names; None for no key.
+        account: The unit in which rows are charged.
 
     Raises:
-        UsageError: Its limit is by the calendar, and rows have no time here.
-        InputError, DoesNotHoldError: It cannot be used for another reason.
+        UsageError: The ledger has a calendar limit, but rows have no time here.
+        InputError, DoesNotHoldError: The ledger cannot be used for another reason.
     """
     with ExitStack() as stack:
         ledger = stack.enter_context(Ledger(path, key=key))
         ledger.check()
         check_no_calendar(ledger, account)
+        # The ledger passed its checks, so it stays open when the block ends.
         stack.pop_all()
         return ledger

@@ -1,4 +1,8 @@
-"""Find the columns of a table that contain the secret, a record's id or a position, and what else reveals it."""
+"""Find the columns of a table that contain the secret, a record's id or a position, and others that reveal it.
+
+:class:`Secret` names these columns. :class:`GeoSource` is a table that knows its geometry columns, which may hold or
+reveal the secret.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,10 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""Marks a position one of whose numbers has a comma before its decimals."""
+"""Marks a position with a number that has a decimal comma."""
 
-_BOX: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
+# GeoParquet 1.1 stores the box around a geometry in a structure with these fields.
+_BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
 
 
 @frozen(kw_only=True)
@@ -39,16 +44,19 @@ class Secret:
     """The columns of a table that hold the secret.
 
     Attributes:
-        kind: ``"id"`` of a record, ``"geographic"`` positions in degrees, or ``"planar"`` ones in km.
-        columns: one for ids; latitude and longitude, or x and y; one for geometries.
-        also: further columns that reveal it, such as the box around each geometry.
-        geometries: other columns of geometries, which stay for a second apply.
+        kind: ``"id"`` for ids of records, ``"geographic"`` for positions in degrees, ``"planar"`` for positions in km.
+        columns: One column of ids, two columns with latitude and longitude or x and y, or one column of geometries.
+        also: Other columns that reveal the secret, such as the bounding box of each geometry. They are omitted too.
+        geometries: Other geometry columns, which stay so that a second ``apply`` can protect them.
+        unwanted: Columns that the table's owner wants to omit. They may hold subjects or times, which are read before
+            the columns are omitted.
     """
 
     kind: Kind
     columns: tuple[str, ...]
     also: tuple[str, ...] = ()
     geometries: tuple[str, ...] = ()
+    unwanted: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -61,10 +69,10 @@ class Secret:
         y: str | None = None,
         geometry: str | None = None,
     ) -> Secret:
-        """Return the columns named by exactly one of ``id``, ``lat`` and ``lon``, ``x`` and ``y``, ``geometry``.
+        """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
 
         Raises:
-            UsageError: another choice.
+            UsageError: None or several of these are given, or a column is named twice.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
@@ -72,29 +80,33 @@ class Secret:
             ("planar", (x, y)),
             ("geographic", (geometry,)),
         ]
-        named = [(kind, columns) for kind, columns in choices if any(column is not None for column in columns)]
-        whole = [(kind, columns) for kind, columns in named if all(column is not None for column in columns)]
-        if len(named) != 1 or not whole:
-            given = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
-            found = ", ".join(name for name, column in given.items() if column is not None) or "none"
+        # For example --lat without --lon is partly named.
+        partly_named = [(kind, columns) for kind, columns in choices if any(column is not None for column in columns)]
+        completely_named = [
+            (kind, columns) for kind, columns in partly_named if all(column is not None for column in columns)
+        ]
+        if len(partly_named) != 1 or not completely_named:
+            columns_by_option = {"id": id, "lat": lat, "lon": lon, "x": x, "y": y, "geometry": geometry}
+            actual = ", ".join(name for name, column in columns_by_option.items() if column is not None) or "none"
             raise UsageError(
-                f"columns of the secret must be one of id; lat and lon; x and y (km); geometry; positions, got {found}"
+                "columns of the secret must be named by --id COLUMN, by --lat COLUMN --lon COLUMN, by --x COLUMN "
+                f"--y COLUMN (km), by --geometry COLUMN or by --position NAME=COLUMN,COLUMN, got {actual}"
             )
-        kind, columns = whole[0]
+        kind, columns = completely_named[0]
         if len(set(columns)) < len(columns):
             raise UsageError(f"columns of the secret must be two columns, got {columns[0]} twice")
         return cls(kind=kind, columns=tuple(normal_column(str(column)) for column in columns))
 
     @classmethod
     def at(cls, columns: Sequence[str], *, planar: bool) -> Secret:
-        """Return the columns of a position, two coordinates or one id.
+        """Return the secret in two columns of coordinates, or in one column of ids.
 
         Args:
-            columns: latitude and longitude, or x and y; or one column of ids.
-            planar: whether two columns are x and y.
+            columns: Names of the columns: latitude and longitude, x and y, or one column of ids.
+            planar: Whether two columns are x and y rather than latitude and longitude.
 
         Raises:
-            UsageError: another number of columns, or one of them twice.
+            UsageError: There are no columns or more than two, or a column is named twice.
         """
         if len(columns) == 1:
             return cls.of(id=columns[0])
@@ -104,89 +116,107 @@ class Secret:
         return cls.of(x=first, y=second) if planar else cls.of(lat=first, lon=second)
 
     @property
-    def geometry(self) -> bool:
-        """Whether they are one column of geometries."""
+    def is_geometry(self) -> bool:
+        """Whether the secret is a column of geometries."""
         return self.kind == "geographic" and len(self.columns) == 1
 
-    def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
-        """Return the secret with what reveals it besides its columns: boxes around geometries, a frame's geometry.
+    @property
+    def omitted(self) -> tuple[str, ...]:
+        """Columns that are omitted without a report in their place."""
+        return (*self.also, *self.unwanted)
 
-        Next to a secret that is a geometry, others stay without their boxes: a trip's other end, say.
+    def with_geometries(self, geometries: Mapping[str, Sequence[str]], *, active: str | None = None) -> Secret:
+        """Return the secret with other columns that reveal it, such as the bounding boxes of geometries.
+
+        If the secret is a geometry column, other geometries stay, such as a trip's other end, but not their boxes.
 
         Args:
-            geometries: a table's columns of geometries, and the columns with their boxes.
-            active: the one that is replaced in any case.
+            geometries: The table's geometry columns, each with the columns of its bounding boxes.
+            active: The active geometry of a GeoDataFrame, which is always replaced.
 
         Raises:
-            InputError: columns of geometries in addition to ids or coordinates, whose place they may reveal exactly.
+            InputError: The secret is an id or a pair of coordinates, and geometry columns that would stay may reveal it
+                exactly.
         """
-        gone = (*self.columns, *(() if active is None else (active,)))
+        # A GeoDataFrame without its active geometry would not be one, so this column gets the places of the reports.
+        replaced_columns = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
-        also = dict.fromkeys([*self.also, *gone[len(self.columns) :], *boxes])
-        left = tuple(name for name in geometries if name not in (*gone, *also))
-        if left and not self.geometry:
-            wanted = "no such geometries (drop the column first, or name it as the secret)"
-            raise InputError([Fault(TABLE, f"column {left[0]}", "geometries that would stay", wanted)])
-        return evolve(self, also=tuple(also), geometries=left)
+        also = dict.fromkeys([*self.also, *replaced_columns[len(self.columns) :], *boxes])
+        remaining = tuple(name for name in geometries if name not in (*replaced_columns, *also, *self.unwanted))
+        # Ids and coordinates are secrets that a geometry in the same row probably states.
+        if remaining and not self.is_geometry:
+            expectation = "no such geometries (drop the column first, or name it as the secret)"
+            raise InputError([Fault(TABLE, f"column {remaining[0]}", "geometries that would stay", expectation)])
+        return evolve(self, also=tuple(also), geometries=remaining)
 
     def without(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return the table without the columns that reveal the secret.
 
         Raises:
-            InputError: boxes around geometries remain, and no metadata name the geometries.
+            InputError: Bounding boxes of geometries would remain, because no metadata name them.
         """
-        left = frame.drop([name for name in frame.columns if name in self.columns or name in self.also])
-        for name in left.columns:
-            if is_box(left[name]):
-                wanted = "no such boxes (drop the column first, or leave it out of the table)"
-                found = "boxes (xmin, ymin, xmax, ymax) that would stay"
-                raise InputError([Fault(TABLE, f"column {name}", found, wanted)])
-        return left
+        public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
+        # A box around a point is the point itself, and nothing tells which geometry an unnamed box belongs to.
+        for name in public_frame.columns:
+            if is_box(public_frame[name]):
+                expectation = "no such boxes (drop the column first, or leave it out of the table)"
+                actual = "boxes (xmin, ymin, xmax, ymax) that would stay"
+                raise InputError([Fault(TABLE, f"column {name}", actual, expectation)])
+        return public_frame
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks the columns, or has two of one name.
+        """Refuse a table that lacks columns of the secret, or has two columns with the same name.
+
+        Args:
+            names: The columns of the table.
+            table: Name of the table, for faults.
 
         Raises:
-            InputError: a fault for each.
+            InputError: Columns are missing or ambiguous. There is a fault for each column.
         """
-        known = list_columns(names)
+        available_columns = list_columns(names)
         faults = [
-            Fault(table, f"column {name}", "no such column", f"one of {known or 'none: the table has no columns'}")
+            Fault(
+                table,
+                f"column {name}",
+                "no such column",
+                f"one of {available_columns or 'none: the table has no columns'}",
+            )
             for name in self.columns
             if name not in names
         ]
         faults += [
             Fault(table, f"column {name}", "this name twice", "columns that differ in name")
-            for name in dict.fromkeys(name for place, name in enumerate(names) if name in names[:place])
+            for name in dict.fromkeys(name for index, name in enumerate(names) if name in names[:index])
         ]
         if faults:
             raise InputError(faults)
 
     def bytes_of(self, frame: nw.DataFrame[Any]) -> list[bytes]:
-        """Return canonical bytes of each row's secret: an id's text, or a position's two doubles."""
+        """Return each row's secret as canonical bytes for keyed hashes: the text of an id, or two doubles."""
         if self.kind == "id":
             return secrets_of([texts_of(frame[name]).to_list() for name in self.columns])
         return secrets_of(positions_of(frame, self)[0].T.tolist())
 
-    def check_other_columns(self, says: Mapping[str, str], names: list[str], table: str) -> None:
-        """Refuse a table that lacks columns needed in addition to the secret's, or in which these are the secret.
+    def check_other_columns(self, meanings: Mapping[str, str], names: list[str], table: str) -> None:
+        """Refuse a table that lacks other required columns, or in which they are columns of the secret.
 
         Args:
-            says: what each of them says of a row.
-            names: the table's columns.
-            table: its name, for faults.
+            meanings: The meaning of each required column, such as "when each row was", by column name.
+            names: The table's columns.
+            table: The table's name, for faults.
 
         Raises:
-            InputError: a fault for each.
+            InputError: Columns are missing or hold the secret. There is a fault for each column.
         """
         faults = [
             Fault(
                 table,
                 f"column {name}",
                 "the secret" if name in names else "no such column",
-                f"a column that says {what}",
+                f"a column that says {meaning}",
             )
-            for name, what in says.items()
+            for name, meaning in meanings.items()
             if name not in names or name in (*self.columns, *self.also)
         ]
         if faults:
@@ -194,56 +224,75 @@ class Secret:
 
 
 def is_box(column: nw.Series[Any]) -> bool:
-    """Check whether a column holds boxes as GeoParquet writes them; in pandas they are dicts."""
+    """Return whether a column holds bounding boxes of geometries in the form that GeoParquet uses.
+
+    Boxes are structures with the fields xmin, ymin, xmax and ymax, or dicts in pandas.
+    """
     if isinstance(column.dtype, nw.Struct):
-        return {field.name.lower() for field in column.dtype.fields} >= _BOX
+        return {field.name.lower() for field in column.dtype.fields} >= _BOX_FIELDS
     if column.dtype != nw.Object:
         return False
-    first = next((value for value in column if isinstance(value, Mapping)), {})
-    return {str(name).lower() for name in first} >= _BOX
+    # The first value stands for the whole column.
+    first_box = next((value for value in column if isinstance(value, Mapping)), {})
+    return {str(name).lower() for name in first_box} >= _BOX_FIELDS
 
 
-def _numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
-    """Return doubles, NaN if the cell is empty or a word for that; and :data:`DECIMAL_COMMA`, or 1.0 for other text."""
+def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
+    """Read a column of numbers, or of numbers written as text.
+
+    Returns:
+        (B,) doubles, NaN for a cell that is empty, holds a word for a missing value, or is not a number; and (B,)
+        :data:`DECIMAL_COMMA` for a number with a decimal comma, 1.0 for other text that is not a number, otherwise 0.
+    """
     if column.dtype.is_numeric():
         values = column.cast(nw.Float64).to_numpy().astype(np.float64)
         return values, np.zeros(len(values))
-    text = texts_of(column)
-    numbers = text.cast(pl.Float64, strict=False)
-    is_wrong = (numbers.is_null() & text.is_not_null() & ~is_null_word(text)).to_numpy()
-    has_comma = text.str.contains(r"^[+-]?\d+,\d+$").fill_null(False).to_numpy()
+    texts = texts_of(column)
+    numbers = texts.cast(pl.Float64, strict=False)
+    is_wrong = (numbers.is_null() & texts.is_not_null() & ~is_null_word(texts)).to_numpy()
+    has_comma = texts.str.contains(r"^[+-]?\d+,\d+$").fill_null(False).to_numpy()
+    # A number with a decimal comma is reported as such: reading 45,5 as 455 or 45 would move the position.
     return numbers.fill_null(np.nan).to_numpy().copy(), np.where(has_comma, DECIMAL_COMMA, is_wrong * 1.0)
 
 
 def _holds_text(column: nw.Series[Any]) -> bool:
+    """Return whether the first value of a column of Python objects is text."""
     return isinstance(next((value for value in column if value is not None), None), str)
 
 
 def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floats]:
-    """Return positions in a table, as records have them.
+    """Return the positions of a table's rows, with the axes and unit of the records' coordinates.
+
+    Args:
+        frame: The rows.
+        secret: The columns of the position: two of coordinates, or one of geometries.
 
     Returns:
         (B, 2) doubles, latitude before longitude, NaN for an empty cell; and (B,) :data:`DECIMAL_COMMA` for a number
-        with a comma, 1.0 for another cell that is neither a number nor a point, else 0.
+        with a decimal comma, 1.0 for another cell that is neither a number nor a point, otherwise 0.
+
+    Raises:
+        InputError: A column cannot be read as text, numbers or geometries.
     """
-    if secret.geometry:
+    if secret.is_geometry:
         column = frame[secret.columns[0]]
+        # Geometries are objects or bytes (WKB); text may state positions in other forms.
         is_text = column.dtype == nw.String or (column.dtype == nw.Object and _holds_text(column))
         return read_positions(texts_of(column)) if is_text else points_in(column)
-    (first, wrong), (second, also) = (_numbers(frame[name]) for name in secret.columns)
-    return np.column_stack([first, second]), np.maximum(wrong, also)
+    (first, first_fault), (second, second_fault) = (_read_numbers(frame[name]) for name in secret.columns)
+    return np.column_stack([first, second]), np.maximum(first_fault, second_fault)
 
 
 @frozen(kw_only=True, eq=False)
 class GeoSource(TableSource):
-    """A table whose geometries may be the secret.
+    """A table with information on its geometry columns, which may hold or reveal the secret.
 
     Attributes:
-        place: the table, for messages about all of it: a file's path.
-        geo: GeoParquet's metadata, where it has any.
-        geometries: columns of geometries that it says it has, and those of the boxes around them.
-        active: a GeoDataFrame's own geometry.
-        index: names of the levels of an index of pandas, which are not columns.
+        place: Name of the table in messages that concern the whole table, such as the path of a file.
+        geo: GeoParquet metadata; None if there are none.
+        geometries: The geometry columns named in the metadata, each with the columns of its bounding boxes.
+        active: The active geometry of a GeoDataFrame; None for other tables.
+        index: Names of the levels of a pandas index, which are not columns.
     """
 
     place: str = TABLE
@@ -254,61 +303,70 @@ class GeoSource(TableSource):
 
     @classmethod
     def of_file(cls, path: Path) -> Self:
-        """Return a table in a file: CSV, Parquet, GeoJSON, GPX, or text with tabs between fields.
+        """Return the table in a CSV, Parquet, GeoJSON, GPX or tab-separated file.
 
         Raises:
-            UsageError: its name ends otherwise.
-            InputError: it cannot be read, or is not a table, or has metadata that cannot be read.
+            UsageError: The file's name has an unknown ending.
+            InputError: The file cannot be read, is not a table, or has metadata that cannot be read.
         """
         if path.suffix.lower() in FOREIGN_ENDINGS:
             frame = read_foreign_table(path)
             if frame is None:
                 refuse_table(path, "text of another form", "GeoJSON, GPX, or fields between tabs")
             return evolve(cls.of_frame(nw.from_native(frame, eager_only=True), path.name), place=str(path))
-        found, geo = super().of_file(path), None
+        source, geo = super().of_file(path), None
         if path.suffix.lower() == ".parquet":
             with path.open("rb") as stream:
                 geo = pl.read_parquet_metadata(stream).get("geo")
         try:
-            named = geometries_of(geo)
+            boxes_by_geometry = geometries_of(geo)
         except ValueError as error:
             refuse_table(path, str(error), "GeoParquet, or a table without them")
-        geometries = {name: boxes for name, boxes in named.items() if name in found.columns}
-        return evolve(found, place=str(path), geo=geo, geometries=geometries)
+        # Metadata may name columns that the file does not have, such as those of a selection of a larger table.
+        geometries = {name: boxes for name, boxes in boxes_by_geometry.items() if name in source.columns}
+        return evolve(source, place=str(path), geo=geo, geometries=geometries)
 
     @classmethod
     def of_memory(cls, table: object) -> Self:
-        """Return a table in memory, of whatever library."""
-        found = cls.of_frame(frame_of(table, TABLE), TABLE)
+        """Return an in-memory table of any library that :mod:`narwhals` supports.
+
+        Raises:
+            UsageError: The table has GeoParquet metadata that cannot be read.
+        """
+        source = cls.of_frame(frame_of(table, TABLE), TABLE)
+        # Only Arrow tables carry GeoParquet's metadata in memory.
         if nw.dependencies.is_pyarrow_table(table):
             geo = (table.schema.metadata or {}).get(b"geo")
             try:
-                return evolve(found, geo=geo, geometries=geometries_of(geo))
+                return evolve(source, geo=geo, geometries=geometries_of(geo))
             except ValueError as error:
                 raise UsageError(f"{TABLE}: metadata must be GeoParquet's, or none, got {error}") from None
         if not nw.dependencies.is_pandas_dataframe(table):
-            return found
+            return source
         return evolve(
-            found,
+            source,
             geometries={str(name): () for name, dtype in table.dtypes.items() if str(dtype) == "geometry"},
+            # Only GeoDataFrames have this attribute.
             active=getattr(table, "_geometry_column_name", None),
             index=tuple(str(name) for name in table.index.names if name is not None),
         )
 
-    def whole(self, secret: Secret) -> Secret:
-        """Return the secret with all columns that reveal it: the boxes around its geometries too.
+    def complete_secret(self, secret: Secret) -> Secret:
+        """Return the secret with all columns that reveal it, such as the bounding boxes of geometries.
 
         Raises:
-            InputError: geometries that would stay with ids or coordinates, or in another reference system than
-                longitude and latitude, where the metadata name one: also of those that stay, as the metadata do not.
-            UsageError: an index of pandas that says what the secret's columns say: it would stay.
+            InputError: Geometries would stay next to ids or coordinates. Or the metadata name a reference system other
+                than longitude and latitude, even for geometries that stay, because the metadata are removed.
+            UsageError: A pandas index has the name of a column of the secret, and would stay in the table.
         """
         with naming(self.name):
-            whole = secret.with_geometries(self.geometries, active=self.active)
-        for column in (*(whole.columns if whole.geometry else ()), *whole.geometries):
+            completed = secret.with_geometries(self.geometries, active=self.active)
+        for column in (*(completed.columns if completed.is_geometry else ()), *completed.geometries):
+            # Read as degrees, coordinates of another system would be positions elsewhere, or none.
             check_degrees(self.geo, column, self.name)
+        # An index stays with a pandas table, because it is no column that could be dropped.
         for name in self.index:
-            if name in (*whole.columns, *whole.also):
-                found = f"{TABLE}: index {name}: got an index of the secret's name, which would stay"
-                raise UsageError(f"{found}; it must be another: reset_index(drop=True)")
-        return whole
+            if name in (*completed.columns, *completed.omitted):
+                actual = f"{TABLE}: index {name}: got an index of the secret's name, which would stay"
+                raise UsageError(f"{actual}; it must be another: reset_index(drop=True)")
+        return completed

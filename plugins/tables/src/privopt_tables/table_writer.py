@@ -1,4 +1,4 @@
-"""Write tables as CSV and Parquet files batch by batch, so that no more than a batch is in memory."""
+"""Write tables to CSV and Parquet files batch by batch, so that only one batch is in memory."""
 
 from __future__ import annotations
 
@@ -10,48 +10,62 @@ from pathlib import Path
 import polars as pl
 from attrs import define, field
 
+from privopt.declare.frames import type_name, without_far_dates
 from privopt.errors import StoppedError, UsageError
 
 
 @define
 class TableWriter:
-    """Writes a table that comes in batches.
+    """Writes a table that arrives in batches to a CSV or Parquet file.
 
-    Parquet is gathered from parts in a folder next to it, so that no more than a batch is in memory.
+    A Parquet file is combined from parts in a folder next to it, so that only one batch is in memory.
 
     Attributes:
-        path: of the file; parts lie next to it until :meth:`finish`.
+        path: The file to write. Parts are stored next to it until :meth:`finish`.
         ending: ``".csv"`` or ``".parquet"``.
     """
 
     path: Path
     ending: str
     _parts: list[Path] = field(factory=list)
-    _begun: bool = False
+    _is_begun: bool = False
 
     def write(self, batch: pl.DataFrame) -> None:
-        """Add rows."""
-        with self._report_errors():
-            self._add(batch)
+        """Append a batch of rows.
 
-    def _add(self, batch: pl.DataFrame) -> None:
+        Raises:
+            UsageError: A column has a type that CSV cannot hold.
+            StoppedError: The file cannot be written.
+        """
+        with self._report_errors():
+            self._write_batch(batch)
+
+    def _write_batch(self, batch: pl.DataFrame) -> None:
+        """Append a batch to the CSV file, or write it as the next part of the Parquet file."""
         if self.ending == ".csv":
-            for name, kind in batch.schema.items():
-                if kind.is_nested() or kind in (pl.Binary, pl.Object):
-                    found = f"column {name}: got values of type {kind}, which CSV cannot hold"
-                    raise UsageError(f"--out: {found}; write .parquet, or omit the column")
+            for name, column_type in batch.schema.items():
+                if column_type.is_nested() or column_type in (pl.Binary, pl.Object):
+                    fault = f"column {name}: got values of type {type_name(column_type)}, which CSV cannot hold"
+                    raise UsageError(f"--out: {fault}; write .parquet, or omit the column")
             with self.path.open("ab") as stream:
-                batch.write_csv(stream, include_header=not self._begun)
+                writable = pl.DataFrame([without_far_dates(batch[name]) for name in batch.columns])
+                writable.write_csv(stream, include_header=not self._is_begun)
         else:
-            folder = self.path.with_name("parts")  # no table's name: it has no ending
+            # No table has this name, because the name has no ending.
+            folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
+            # The parts are deleted soon, so that fast compression is worth more than small files.
             batch.write_parquet(part, compression="lz4")
             self._parts.append(part)
-        self._begun = True
+        self._is_begun = True
 
     def finish(self) -> None:
-        """Finish the file: it appears whole, under its own name."""
+        """Combine the parts of a Parquet file and remove them. A CSV file is already complete.
+
+        Raises:
+            StoppedError: The file cannot be written.
+        """
         if self._parts:
             with self._report_errors():
                 pl.scan_parquet(self._parts, glob=False, hive_partitioning=False).sink_parquet(self.path)
@@ -59,7 +73,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Report a system error, such as a full disk, in one sentence; Python's own writers report theirs."""
+        """Convert polars errors, such as a full disk, to :class:`StoppedError`. Python's own errors are OSError."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

@@ -1,7 +1,7 @@
-"""Tables of traces: each subject's rows in the order of time, the last report kept while it is good.
+"""Draw reports along traces: each subject's rows in order of time, repeating the last report while it is near.
 
-What is charged, and when, follows from which rows a subject has and from its earlier reports; these are in the table
-that is published. A row without a position is charged as any other, and what it paid for waits for the next.
+Charges depend only on which rows a subject has and on its earlier reports, and both are in the published table. A row
+without a position is charged like any other row, and its charge then pays for the next row.
 """
 
 from __future__ import annotations
@@ -19,85 +19,119 @@ from attrs import define, evolve, field
 
 from privopt.arrays import Bools, Ints
 from privopt.declare.column_texts import TABLE, texts_of
-from privopt.declare.exact_text import exact_text
-from privopt.errors import Fault, InputError, UsageError, cut
+from privopt.declare.toml_text import exact_text
+from privopt.errors import Fault, InputError, UsageError
 from privopt.ledger.iso_times import read_iso_time
 from privopt.numbers.sampling import Source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 from privopt_metric_dp.traces.interpolate import SLACK_STEPS, STEP_MM
-from privopt_tables.charge_rows import Drawn, RowCharger
+from privopt_tables.charge_rows import RowCharger, RowOutputs
 from privopt_tables.nearest_record import REASONS
 from privopt_tables.row_forms import RowForms
 
-__all__ = ["Tracer", "check_subject", "ranks_of"]
+__all__ = ["Tracer", "check_subject", "rank_times"]
 
-_WANTED: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
-_WHOLE: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
+_EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
+_WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
+"""A time as a number, since 1970 or any other moment."""
+
+_NO_PERIOD: Final = -2
+"""Stands for a trace's number if a row has no usable time, so that it belongs to no period of the calendar."""
+
+MAX_HELD_STEPS: Final = 1 << 22
+"""Maximum number of distances from rows' positions to outputs that are in memory at once."""
 
 
-def ranks_of(column: nw.Series[Any]) -> Ints:
-    """Return (B,) the rank of each row's time: numbers, dates and times in their order, texts by what they say.
+def rank_times(column: nw.Series[Any]) -> Ints:
+    """Return (B,) the rank of each row's time. Equal times have equal ranks.
 
-    Different times stay different, and none is guessed.
+    Texts are ordered by the times that they state, not alphabetically. Different times have different ranks, however
+    close they are, and no time is guessed.
+
+    Args:
+        column: The times: numbers, dates, or texts in one format.
 
     Raises:
-        InputError: a row without a time, text that says none, or times of several forms, which have no order.
+        InputError: A row has no time, a text states no time, or times have several formats and therefore no order.
     """
     texts = texts_of(column)
     if texts.null_count():
-        raise _fault(column, int(texts.is_null().arg_true()[0]), "nothing", "when the row was")
+        raise _row_error(column, int(texts.is_null().arg_true()[0]), "nothing", "when the row was")
+    # Numbers and dates have an order of their own; a time of day without a date has none over days.
     if column.dtype.is_numeric() or (column.dtype.is_temporal() and column.dtype != nw.Time):
         return np.asarray(column.rank("dense").to_numpy(), dtype=np.int64)
-    said = texts.unique(maintain_order=True)
-    read = [_read(text) for text in said.to_list()]
-    forms = [None if each is None else each[0] for each in read]
-    odd = next((text for text, form in zip(said.to_list(), forms, strict=True) if form is None), None)
-    if odd is None:
-        odd = next((text for text, form in zip(said.to_list(), forms, strict=True) if form != forms[0]), None)
-    if odd is not None:
-        raise _fault(column, int((texts == odd).arg_true()[0]), cut(repr(odd)), _WANTED)
-    times = [each[1] for each in read if each is not None]
-    rank = {time: number for number, time in enumerate(sorted(set(times)))}
-    return np.asarray(texts.replace_strict(said, [rank[time] for time in times], return_dtype=pl.Int64), dtype=np.int64)
+    # Each different text is read once.
+    distinct_texts = texts.unique(maintain_order=True)
+    readings = [_read_time(text) for text in distinct_texts.to_list()]
+    forms = [None if reading is None else reading[0] for reading in readings]
+    texts_with_forms = list(zip(distinct_texts.to_list(), forms, strict=True))
+    invalid_text = next((text for text, form in texts_with_forms if form is None), None)
+    if invalid_text is None:
+        # Times with and without a zone, for example, cannot be compared.
+        invalid_text = next((text for text, form in texts_with_forms if form != forms[0]), None)
+    if invalid_text is not None:
+        row = int((texts == invalid_text).arg_true()[0])
+        raise _row_error(column, row, "another form", _EXPECTED_TIMES)
+    times = [reading[1] for reading in readings if reading is not None]
+    # Two texts of the same time (10:00 and 10:00:00) have the same rank, so that their rows keep the table's order.
+    ranks = {time: number for number, time in enumerate(sorted(set(times)))}
+    ranks_of_texts = [ranks[time] for time in times]
+    return np.asarray(texts.replace_strict(distinct_texts, ranks_of_texts, return_dtype=pl.Int64), dtype=np.int64)
 
 
-def _fault(column: nw.Series[Any], row: int, got: str, wanted: str) -> InputError:
-    """Return a fault of the row of that number from 0; the header is row 1, as everywhere."""
-    return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", got, wanted)])
+def _row_error(column: nw.Series[Any], row: int, actual: str, expectation: str) -> InputError:
+    """Return the error for a cell of a column.
+
+    Args:
+        column: The column.
+        row: Number of the row, counted from 0. In the message the header is row 1.
+        actual: What is wrong with the cell, without its value, which may be secret.
+        expectation: What the cell must be.
+    """
+    return InputError([Fault(TABLE, f"row {row + 2:,}, column {column.name}", actual, expectation)])
 
 
-def _read(text: str) -> tuple[str, Fraction] | None:
-    """Return the form of a time, and a number in whose order times of that form are; None where it says none."""
-    if _WHOLE.fullmatch(text):
+def _read_time(text: str) -> tuple[str, Fraction] | None:
+    """Return a time's format and a number that orders times of this format, or None if the text states no time."""
+    if _WHOLE_NUMBER.fullmatch(text):
         return "number", Fraction(int(text))
-    found = read_iso_time(text)
-    if found is None:
+    time = read_iso_time(text)
+    if time is None:
         return None
-    moment = found.moment
-    since = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
-    seconds = Fraction(86_400 * since.days + since.seconds) + found.beyond
+    moment = time.moment
+    # A time without a zone is treated as UTC, which is harmless: its form differs from that of times with a zone, and
+    # times of two forms are never compared.
+    elapsed = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    seconds = Fraction(86_400 * elapsed.days + elapsed.seconds) + time.excess_seconds
     return "zone" if moment.tzinfo else "no zone", seconds
 
 
-_SPENT, _NOBODY, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
+_BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
 
 def check_subject(walker: Walker | None, subject: str | None, time: str | None, *, charged: bool, dashes: str) -> None:
-    """Refuse columns that mean nothing for a release, or the lack of those that it needs.
+    """Check the columns of subjects and times: refuse those a release cannot use, and require those it needs.
+
+    Only releases of traces and ledgers use these columns.
 
     Args:
-        walker: of a release that reports traces.
-        subject, time: columns.
-        charged: whether a ledger charges the subjects.
-        dashes: what options begin with where they are named.
+        walker: The walker of a release that reports traces; None for other releases.
+        subject: Column of subjects.
+        time: Column of times.
+        charged: Whether a ledger charges the subjects.
+        dashes: Prefix of option names in messages, such as ``--``.
+
+    Raises:
+        UsageError: A required column is missing, or a given column cannot be used.
     """
     if walker is not None:
         if subject is None:
             raise UsageError(f"apply: {dashes}subject must name the column of subjects: this release reports traces")
         return
     if time is not None and not charged:
+        # Without traces, times only select the periods of a ledger.
         cure = f"{dashes}ledger FILE with it, limited by the calendar"
         raise UsageError(f"apply: {dashes}time must have {cure}: this release's reports depend on no earlier ones")
     if subject is not None and not charged:
@@ -107,21 +141,23 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
 
 @define(kw_only=True, eq=False)
 class Tracer:
-    """Draws the reports of subjects' traces, batch after batch.
+    """Draws reports along subjects' traces, part by part of a table.
+
+    A trace is divided into segments, each from one fresh report to the next. With a calendar limit every segment ends
+    with its period: each subject has a separate trace in each period, which begins with a fresh report. A noisy
+    threshold shared by two periods would reveal information about both, although only one was charged for it.
 
     Attributes:
-        walker: of the release.
-        subject: column of whose each row is.
-        time: column that a subject's rows are in the order of; None where they are in it.
-        source: of random bytes.
-        unit: of distance.
-        more: mm by which the distance between two positions that differ counts more than it is.
-        forms: of subjects and times.
-        charging: charges each segment in a ledger, too; None to count in memory alone.
-        limit: what each subject has spent in this table.
-
-    A ledger whose limit is by the calendar ends every segment with its period: each subject has a trace in each period,
-    whose first report is fresh. One threshold over two periods would reveal about both what was paid for in one.
+        walker: The walker of the release, which decides by a private test whether a report is repeated.
+        subject: Column of subjects.
+        time: Column that orders the rows of a subject; None if they are already in order.
+        source: Source of random bytes.
+        unit: Unit of distance.
+        slack_mm: Millimetres that are added to the distance between two different positions, because tests measure
+            distances in steps of a millimetre; 0 if traces go from record to record.
+        charger: Also charges each segment to a ledger. None to count in memory only.
+        forms: The formats of subjects and times.
+        limit: The budget that each subject has spent in this table, and the limit.
     """
 
     walker: Walker
@@ -129,14 +165,15 @@ class Tracer:
     time: str | None
     source: Source
     unit: str
-    more: int = 0
-    charging: RowCharger | None = None
+    slack_mm: int = 0
+    charger: RowCharger | None = None
     forms: RowForms = field(factory=RowForms)
     limit: Limit = field(init=False)
     _state: State = field(factory=State, init=False)
-    _numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
+    _trace_numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
+        # In memory, for one table; a ledger counts over all tables.
         self.limit = Limit(self.walker.terms.total)
 
     @classmethod
@@ -147,13 +184,27 @@ class Tracer:
         subject: str | None,
         time: str | None,
         source: Source,
-        charging: RowCharger | None = None,
+        charger: RowCharger | None = None,
         forms: RowForms | None = None,
     ) -> Self | None:
-        """Make a tracer for a release that reports traces; None for others."""
+        """Return a tracer for a release that reports traces, or None for other releases or without a subject.
+
+        Args:
+            release: The release.
+            data: The data of the release's problem.
+            subject: Column of subjects.
+            time: Column that orders the rows of a subject; None if they are already in order.
+            source: Source of random bytes.
+            charger: Also charges each segment to a ledger. None to count in memory only.
+            forms: The formats of subjects and times.
+
+        Raises:
+            UsageError: Stored reports were requested, but traces have their own way to repeat reports.
+        """
         if release.walker is None or subject is None:
             return None
-        if charging is not None and charging.to.sticky:
+        if charger is not None and charger.charge.sticky:
+            # Two ways of repeating reports would contradict one another.
             raise UsageError("apply: sticky must be omitted: this release keeps reports by a private test")
         return cls(
             walker=release.walker,
@@ -161,123 +212,155 @@ class Tracer:
             time=time,
             source=source,
             unit=data.unit,
-            more=0 if data.region is None else SLACK_STEPS * STEP_MM,
-            charging=charging,
+            slack_mm=0 if data.region is None else SLACK_STEPS * STEP_MM,
+            charger=charger,
             forms=forms or RowForms(),
         )
 
-    def reports(
+    def draw_reports(
         self,
         frame: nw.DataFrame[Any],
         records: Ints,
         reason: Ints,
         *,
-        far: Callable[[Ints], Ints] | None = None,
-    ) -> tuple[Drawn, Bools, Bools]:
-        """Return reports of a part of the table.
+        measure_steps: Callable[[Ints], Ints] | None = None,
+    ) -> tuple[RowOutputs, Bools, Bools]:
+        """Draw the reports for a part of the table.
 
         Args:
-            frame: the part.
-            records: (B,) record of each row; at every point of a region the vertex that was drawn for it.
-            reason: (B,) why a row has none, as a place in :data:`REASONS`, else -1.
-            far: steps (M, K) from the positions of rows (M,) to outputs; None for those from their records.
+            frame: The part.
+            records: (B,) record of each row, or the vertex that was drawn for the row if the release covers every point
+                of a region.
+            reason: (B,) reason why a row has no position, as an index into :data:`REASONS`, or -1.
+            measure_steps: Returns the distances (M, K), in steps, from the positions of rows (M,) to the outputs. None
+                if tests measure from the rows' records.
 
         Returns:
-            The reports; (B,) whether each is the subject's last one again, and (B,) its first in time.
-        """
-        subjects = self._subjects(frame)
-        some = np.flatnonzero(subjects >= 0)
-        if self.time is not None:
-            ranks = ranks_of(self.forms.times(frame[self.time]))
-            some = some[np.argsort(ranks[some], kind="stable")]
-        rows, whose = np.where(reason < 0, records, -1), subjects[some]
-        before = np.full(len(self._numbers), -1, dtype=np.int64)
-        before[: len(self._state.last)] = self._state.last
-        outputs, kept = np.full(len(subjects), -1, dtype=np.int64), np.zeros(len(subjects), dtype=np.bool_)
-        first, why = np.zeros(len(subjects), dtype=np.bool_), np.array(reason)
-        why[subjects < 0] = _NOBODY
-        why[subjects == _UNTIMED] = _NO_TIME
-        size = max(1, len(some) if far is None else _STEPS // self.walker.weights.shape[1])
-        for start in range(0, max(1, len(some)), size):  # rows with steps of their own in parts that fit into memory
-            part = some[start : start + size]
-            steps = None if far is None else self._steps(part, rows[part] >= 0, far)
-            found = self.walker.walk(
-                rows[part], subjects[part], self._state, charge=self._charge, source=self.source, steps=steps
-            )
-            outputs[part], kept[part] = found.outputs, found.kept
-            why[part[found.spent]] = _SPENT
-        new = some[(outputs[some] >= 0) & (before[whose] < 0)]
-        first[new[np.unique(subjects[new], return_index=True)[1]]] = True
-        return (outputs[:, None], why), kept, first
+            The reports, (B,) whether each repeats the subject's last report, and (B,) whether each is the first of its
+            trace.
 
-    def _steps(self, part: Ints, there: Bools, far: Callable[[Ints], Ints]) -> Ints:
-        """(B, K) steps from the positions of rows to outputs, 0 where a row has none."""
+        Raises:
+            InputError: The times have no order: see :func:`rank_times`.
+        """
+        trace_numbers = self._number_traces(frame)
+        traced_rows = np.flatnonzero(trace_numbers >= 0)
+        if self.time is not None:
+            ranks = rank_times(self.forms.times(frame[self.time]))
+            # Stable, so that rows of equal times keep the order of the table.
+            traced_rows = traced_rows[np.argsort(ranks[traced_rows], kind="stable")]
+        positions, numbers = np.where(reason < 0, records, -1), trace_numbers[traced_rows]
+        # The state has no entry yet for traces that begin in this part: they have no last report.
+        last_outputs = np.full(len(self._trace_numbers), -1, dtype=np.int64)
+        last_outputs[: len(self._state.last)] = self._state.last
+        row_count = len(trace_numbers)
+        outputs, is_repeated = np.full(row_count, -1, dtype=np.int64), np.zeros(row_count, dtype=np.bool_)
+        is_first, report_reason = np.zeros(row_count, dtype=np.bool_), np.array(reason)
+        report_reason[trace_numbers < 0] = _NO_SUBJECT
+        report_reason[trace_numbers == _NO_PERIOD] = _NO_TIME
+        # Steps of every row to every output may not fit into memory, so that such rows are walked in parts.
+        output_count = self.walker.weights.shape[1]
+        part_size = max(1, len(traced_rows) if measure_steps is None else MAX_HELD_STEPS // output_count)
+        for start in range(0, max(1, len(traced_rows)), part_size):
+            part = traced_rows[start : start + part_size]
+            steps = None if measure_steps is None else self._measure_part(part, positions[part] >= 0, measure_steps)
+            walked = self.walker.walk(
+                positions[part],
+                trace_numbers[part],
+                self._state,
+                charge=self._charge_segments,
+                source=self.source,
+                steps=steps,
+            )
+            outputs[part], is_repeated[part] = walked.outputs, walked.kept
+            report_reason[part[walked.spent]] = _BUDGET_SPENT
+        reported_rows = traced_rows[(outputs[traced_rows] >= 0) & (last_outputs[numbers] < 0)]
+        # The rows are in the order of time, and unique() gives the first of equal numbers.
+        is_first[reported_rows[np.unique(trace_numbers[reported_rows], return_index=True)[1]]] = True
+        return (outputs[:, None], report_reason), is_repeated, is_first
+
+    def _measure_part(self, part: Ints, has_position: Bools, measure_steps: Callable[[Ints], Ints]) -> Ints:
+        """Return (M, K) distances, in steps, from the positions of rows to the outputs, 0 for rows without a position.
+
+        Args:
+            part: (M,) Numbers of the rows.
+            has_position: (M,) Whether each row has a position.
+            measure_steps: Measures the rows that have a position.
+        """
         steps = np.zeros((len(part), self.walker.weights.shape[1]), dtype=np.int64)
-        steps[there] = far(part[there])
+        steps[has_position] = measure_steps(part[has_position])
         return steps
 
-    def _subjects(self, frame: nw.DataFrame[Any]) -> Ints:
-        """(B,) number of each row's trace: of a subject, in a period; below 0 for no one, or for no usable time."""
+    def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
+        """Return (B,) the number of each row's trace. A subject has one trace in each period.
+
+        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time.
+
+        A trace gets its number when its first row is read, so numbers increase over all parts of the table.
+        """
         names = self.forms.subjects(frame[self.subject]).to_list()
-        calendar = self.charging is not None and self.charging.by_calendar
-        periods = self.charging.periods(frame) if self.charging is not None else [None] * len(names)
+        # Without a calendar all rows of a subject are one trace, whose period is None.
+        has_calendar = self.charger is not None and self.charger.has_calendar
+        periods = self.charger.periods(frame) if self.charger is not None else [None] * len(names)
         return np.array(
             [
                 -1
                 if name is None
-                else _UNTIMED
-                if calendar and period is None
-                else self._numbers.setdefault((name, period), len(self._numbers))
+                else _NO_PERIOD
+                if has_calendar and period is None
+                else self._trace_numbers.setdefault((name, period), len(self._trace_numbers))
                 for name, period in zip(names, periods, strict=True)
             ],
             dtype=np.int64,
         )
 
-    def _charge(self, traces: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
-        """Charge segments, in the ledger durably; what either refuses is refused."""
-        known = list(self._numbers)
-        asked = [known[trace] for trace in traces]
-        allowed = self.limit([name for name, _ in asked], epsilon)
-        if self.charging is None or not any(allowed):
-            return allowed
-        due = [trace for trace, good in zip(asked, allowed, strict=True) if good]
-        cost = evolve(self.charging.cost, epsilon=epsilon)
-        charged = iter(self.charging.charge([name for name, _ in due], cost, [period for _, period in due]))
-        return [good and next(charged) for good in allowed]
+    def _charge_segments(self, trace_numbers: Sequence[int], epsilon: Fraction) -> Sequence[bool]:
+        """Charge a segment to each trace, in memory and durably in the ledger. Both must allow the segment.
+
+        Args:
+            trace_numbers: Numbers of the traces.
+            epsilon: The cost of the segment.
+
+        Returns:
+            Whether the segment of each trace is granted.
+        """
+        # The numbers count up from 0 in the order in which traces were met, which is the order of the keys.
+        known_traces = list(self._trace_numbers)
+        traces = [known_traces[number] for number in trace_numbers]
+        is_allowed = self.limit([name for name, _ in traces], epsilon)
+        if self.charger is None or not any(is_allowed):
+            return is_allowed
+        # Only those that the limit in memory allows are charged in the ledger, whose answers are merged in order.
+        due = [trace for trace, allowed in zip(traces, is_allowed, strict=True) if allowed]
+        cost = evolve(self.charger.cost, epsilon=epsilon)
+        is_charged = iter(self.charger.charge_subjects([name for name, _ in due], cost, [period for _, period in due]))
+        return [allowed and next(is_charged) for allowed in is_allowed]
 
     @property
     def price(self) -> str | None:
-        """What a subject's first report costs it, and each segment after that; None where nothing is charged."""
-        if self.charging is None:
+        """A sentence on the cost of a subject's first report and of each later segment; None if nothing is charged."""
+        if self.charger is None:
             return None
-        terms, cost = self.walker.terms, self.charging.cost
-        first = self.charging.price("first report", evolve(cost, epsilon=terms.report))
-        return f"{first}; {self.charging.price('later segment', evolve(cost, epsilon=terms.segment))}"
+        terms, cost = self.walker.terms, self.charger.cost
+        first_price = self.charger.price("first report", evolve(cost, epsilon=terms.report))
+        return f"{first_price}; {self.charger.price('later segment', evolve(cost, epsilon=terms.segment))}"
 
     @property
     def sequence(self) -> str:
-        """What holds of all reports of a subject, and what is charged for it, in words."""
+        """A sentence on the guarantee for all reports of a subject, and on what is charged for it."""
         terms = self.walker.terms
         first, segment, stay, total = (
             "" if epsilon is None else f"{exact_text(epsilon)} per {self.unit}"
             for epsilon in (terms.report, terms.segment, terms.threshold, terms.total)
         )
-        until = f", up to {total} in one table" if total else ""
-        more = (
-            f", which counts {self.more} mm more than it is where the two differ, for tests go by whole millimetres"
-            if self.more
+        total_clause = f", up to {total} in one table" if total else ""
+        slack_clause = (
+            f", which counts {self.slack_mm} mm more than it is where the two differ, for tests go by whole millimetres"
+            if self.slack_mm
             else ""
         )
         return (
             f"what holds of all reports of a subject: epsilon {first} for the first, {segment} for each segment up to "
-            f"the next fresh one{until}, times the greatest distance between two traces in that segment{more}; one "
-            f"that has not ended tells {stay}, and is charged like the others; charges follow from the rows that there "
-            "are and from earlier reports"
+            f"the next fresh one{total_clause}, times the greatest distance between two traces in that "
+            f"segment{slack_clause}; one that has not ended tells {stay}, and is charged like the others; charges "
+            "follow from the rows that there are and from earlier reports"
         )
-
-
-_UNTIMED: Final = -2
-"""In place of a trace's number: a row without a usable time, which no period of the calendar holds."""
-
-_STEPS: Final = 1 << 22
-"""Steps that are held at once."""

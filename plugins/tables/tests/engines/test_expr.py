@@ -5,7 +5,7 @@ from collections import Counter
 
 import polars as pl
 import pytest
-from helpers.lake import NOTES, PLACES, expected
+from helpers.lake import NOTES, PLACES, expected_reports
 from scipy.stats import chisquare
 
 import privopt as po
@@ -64,54 +64,54 @@ QUERIES = {
 
 @ENGINES
 @pytest.mark.parametrize("name", QUERIES)
-def test_each_row_is_drawn_for_once_and_charged_once(release, trips, lazy, book, name, engine):
-    times, some, query = QUERIES[name]
+def test_each_row_is_drawn_and_charged_once(release, trips, lazy, book, name, engine):
+    times, row_filter, query = QUERIES[name]
     expr = release.expr("lat", "lon", ledger=book, subject="who")
     query(lazy, expr).collect(engine=engine)
-    rows = trips if some is None else trips.filter(some)
-    whom = Counter(who for who in rows["who"] if who is not None)
-    assert charges(book) == Counter({who: times * count for who, count in whom.items() if times})
+    rows = trips if row_filter is None else trips.filter(row_filter)
+    whom = Counter(subject for subject in rows["who"] if subject is not None)
+    assert charges(book) == Counter({subject: times * count for subject, count in whom.items() if times})
 
 
 @ENGINES
-def test_no_two_places_of_a_query_share_a_draw_and_reports_come_as_certified(release, lazy, engine):
+def test_calls_share_no_draw_and_follow_the_law(release, lazy, engine):
     expr = release.expr("lat", "lon")
-    some = pl.concat([lazy.filter(pl.col("lat").is_not_null())] * 20)
-    got = some.select("place", expr.alias("a"), expr.alias("b")).collect(engine=engine)
-    assert 0 < (got["a"] == got["b"]).mean() < 0.5
-    wanted = expected(release, Counter(got["place"]))
+    known_rows = pl.concat([lazy.filter(pl.col("lat").is_not_null())] * 20)
+    result = known_rows.select("place", expr.alias("a"), expr.alias("b")).collect(engine=engine)
+    assert 0 < (result["a"] == result["b"]).mean() < 0.5
+    expected_counts = expected_reports(release, Counter(result["place"]))
     for name in ("a", "b"):
-        seen = Counter(got[name].struct.field("id"))
-        assert chisquare([seen[report] for report in wanted], list(wanted.values())).pvalue > 1e-6
-    for report in got["a"].head(50):
+        observed = Counter(result[name].struct.field("id"))
+        assert chisquare([observed[report] for report in expected_counts], list(expected_counts.values())).pvalue > 1e-6
+    for report in result["a"].head(50):
         assert (report["lat"], report["lon"]) == pytest.approx(PLACES[report["id"]])
 
 
-def test_what_has_no_report_is_null(release, trips, book):
+def test_row_without_report_is_null(release, trips, book):
     with po.Ledger(book) as ledger:
         ledger.set_limit(2)
-        got = trips.with_columns(release.expr("lat", "lon", ledger=ledger, subject="who"))
+        result = trips.with_columns(release.expr("lat", "lon", ledger=ledger, subject="who"))
         assert {account.spent for account in ledger.accounts()} == {2}
-    assert got.filter(pl.col("lat").is_null() | pl.col("who").is_null())["report"].null_count() > 0
-    assert got.filter(pl.col("report").is_not_null())["who"].value_counts()["count"].max() <= 4
+    assert result.filter(pl.col("lat").is_null() | pl.col("who").is_null())["report"].null_count() > 0
+    assert result.filter(pl.col("report").is_not_null())["who"].value_counts()["count"].max() <= 4
 
 
 @pytest.mark.parametrize(
-    ("columns", "more", "words"),
-    [(["lat"], {}, "lat, lon"), (["lat", "lon"], {"subject": "who"}, "both ledger and subject")],
+    ("columns", "options", "words"),
+    [(["lat"], {}, "lat, lon"), (["lat", "lon"], {"subject": "who"}, "ledger and subject")],
 )
-def test_other_columns_are_refused(release, columns, more, words):
+def test_refuses_other_columns(release, columns, options, words):
     with pytest.raises(UsageError, match=words):
-        release.expr(*columns, **more)
+        release.expr(*columns, **options)
 
 
 @ENGINES
-def test_a_fault_in_a_column_comes_as_it_is_said(release, trips, book, engine):
+def test_fault_in_a_column_is_passed_on(release, trips, book, engine):
     # Polars makes an error again from its text, and InputError took each letter for a fault
     expr = release.expr("lat", "lon", ledger=book, subject="who")
-    named = trips.lazy().with_columns(who=pl.lit("a\x07b")).with_columns(expr)
-    with pytest.raises(UsageError, match=r"^table: column subject: expected .*, got a name with U\+0007"):
-        named.collect(engine=engine)
+    faulty_frame = trips.lazy().with_columns(who=pl.lit("a\x07b")).with_columns(expr)
+    with pytest.raises(UsageError, match=r"^table: column subject: .*U\+0007"):
+        faulty_frame.collect(engine=engine)
 
 
 SOURCES = {
@@ -136,30 +136,34 @@ ENDS = {
 def test_random_queries_draw_what_they_select(release, trips, lazy, book):
     count = 1000
     expr = release.expr("lat", "lon", ledger=book, subject="who")
-    chance, seen, places, before = random.Random(count), Counter(), Counter(), Counter()
+    chance, observed, places, old_charges = random.Random(count), Counter(), Counter(), Counter()
     for _ in range(count):
-        source, rule, end = (chance.choice(list(each)) for each in (SOURCES, FILTERS, ENDS))
+        source, rule, end = (chance.choice(list(choices)) for choices in (SOURCES, FILTERS, ENDS))
         calls, engine = chance.randint(1, 3), chance.choice(["in-memory", "streaming"])
-        kept = [f"r{n}" for n in range(calls) if n == 0 or chance.random() < 0.7]
-        given = SOURCES[source](lazy).filter(rule)
-        query = given.with_columns(expr.alias(f"r{n}") for n in range(calls)).select("place", "who", *kept)
-        got = ENDS[end](query).collect(engine=engine)
-        after = charges(book, check=False)
+        used_columns = [f"r{n}" for n in range(calls) if n == 0 or chance.random() < 0.7]
+        source_rows = SOURCES[source](lazy).filter(rule)
+        query = source_rows.with_columns(expr.alias(f"r{n}") for n in range(calls)).select(
+            "place", "who", *used_columns
+        )
+        result = ENDS[end](query).collect(engine=engine)
+        new_charges = charges(book, check=False)
         rows = SOURCES[source](trips.lazy()).filter(rule).collect()
-        most = Counter({who: len(kept) * times for who, times in Counter(rows["who"].drop_nulls()).items()})
-        about = (source, str(rule), end, calls, kept, engine)
+        max_charges = Counter(
+            {subject: len(used_columns) * times for subject, times in Counter(rows["who"].drop_nulls()).items()}
+        )
+        about = (source, str(rule), end, calls, used_columns, engine)
         if end == "limited":  # a limit may spare draws, and never lets two rows have one
-            assert after - before <= most, about
-            assert (after - before).total() >= len(kept) * got["who"].count(), about
+            assert new_charges - old_charges <= max_charges, about
+            assert (new_charges - old_charges).total() >= len(used_columns) * result["who"].count(), about
         else:
-            assert after - before == most, about
+            assert new_charges - old_charges == max_charges, about
         if end in ("as it is", "by report"):
-            for name in kept:
-                for place, report in got.select("place", name).drop_nulls().iter_rows():
-                    seen[report["id"]] += 1
-                    places[place] += 1
-        before = after
+            for name in used_columns:
+                for place_name, report in result.select("place", name).drop_nulls().iter_rows():
+                    observed[report["id"]] += 1
+                    places[place_name] += 1
+        old_charges = new_charges
     charges(book)  # the whole chain holds
-    wanted = expected(release, places)
-    assert seen.total() > 20 * count
-    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
+    expected_counts = expected_reports(release, places)
+    assert observed.total() > 20 * count
+    assert chisquare([observed[name] for name in expected_counts], list(expected_counts.values())).pvalue > 1e-6

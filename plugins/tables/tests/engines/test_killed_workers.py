@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from helpers.lake import COLUMNS, NOTES, charges, drawn
+from helpers.lake import COLUMNS, NOTES, charges, reports_by_id
 
 from privopt_tables.partitions import TALLY
 
@@ -86,15 +86,15 @@ def fate(tmp_path):
 
 
 @pytest.mark.parametrize("piece", range(4))
-def test_dask_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, fate, piece):
+def test_dask_reports_once_despite_killed_workers(release, trips, tmp_path, fate, piece):
     distributed, dask = pytest.importorskip("distributed"), pytest.importorskip("dask")
     frames, cloudpickle = pytest.importorskip("dask.dataframe"), pytest.importorskip("cloudpickle")
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
 
     def dying(run):
-        def task(part, *more):
+        def task(part, *arguments):
             fate.meet()
-            return run(part, *more)
+            return run(part, *arguments)
 
         return task
 
@@ -108,20 +108,20 @@ def test_dask_gives_each_row_one_report_though_its_workers_are_killed(release, t
         while fate.deaths() < KILLS:
             table = frames.from_pandas(trips.to_pandas(), npartitions=6).shuffle("who")
             with release.batch(f"round {rounds}", ledger=tmp_path / "book", **COLUMNS) as batch:
-                counted = table.map_partitions(dying(batch.tally), meta=batch.tally(table._meta))
-                plan = batch.charge(counted.compute())
+                tallied = table.map_partitions(dying(batch.tally), meta=batch.tally(table._meta))
+                plan = batch.charge(tallied.compute())
                 meta = release.map_arrow(table._meta, plan)
                 safe = table.map_partitions(dying(partial(release.map_arrow, plan=plan)), meta=meta)
-                got = drawn([pa.Table.from_pandas(safe.compute())])
-                assert drawn([pa.Table.from_pandas(safe.compute())]) == got
+                drawn_rows = reports_by_id([pa.Table.from_pandas(safe.compute())])
+                assert reports_by_id([pa.Table.from_pandas(safe.compute())]) == drawn_rows
             rounds += 1
-            assert sorted(got) == trips["trip"].to_list()
+            assert sorted(drawn_rows) == trips["trip"].to_list()
             assert charges(tmp_path) == expected_charges(trips, rounds)
             print(f"piece {piece}, round {rounds}: {fate.deaths()} deaths", flush=True)
 
 
 @pytest.mark.parametrize("piece", range(4))
-def test_spark_gives_each_row_one_report_though_its_workers_are_killed(release, trips, tmp_path, spark, fate, piece):
+def test_spark_reports_once_despite_killed_workers(release, trips, tmp_path, spark, fate, piece):
     from pyspark import cloudpickle
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -145,10 +145,10 @@ def test_spark_gives_each_row_one_report_though_its_workers_are_killed(release, 
             plan = batch.charge(frame.mapInArrow(dying(batch.tally), TALLY).toArrow())
             schema = from_arrow_schema(plan.schema(frame.limit(0).toArrow().schema))
             safe = frame.mapInArrow(dying(partial(release.map_arrow, plan=plan)), schema)
-            got = drawn([safe.toArrow()])
-            assert drawn([safe.toArrow()]) == got
+            drawn_rows = reports_by_id([safe.toArrow()])
+            assert reports_by_id([safe.toArrow()]) == drawn_rows
         rounds += 1
-        assert sorted(got) == trips["trip"].to_list()
+        assert sorted(drawn_rows) == trips["trip"].to_list()
         assert charges(tmp_path) == expected_charges(trips, rounds)
         print(
             f"piece {piece}, round {rounds}: {fate.deaths()} deaths, {fate.copies()} copies of slow tasks", flush=True

@@ -12,7 +12,7 @@ from functools import partial
 
 import polars as pl
 import pytest
-from helpers.lake import COLUMNS, NOTES, charges, drawn, reported, tallied
+from helpers.lake import COLUMNS, NOTES, charges, reports_by_id, run_reports, run_tally
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings(NOTES)
 
 
 @pytest.fixture(scope="module")
-def small(trips):
+def small_trips(trips):
     """Sixty trips of people who are known, all with a position."""
     return trips.filter(pl.col("who").is_not_null() & pl.col("lat").is_not_null()).head(60)
 
@@ -34,17 +34,17 @@ def small(trips):
 def open_plan(release, table, folder, name="night"):
     """Charge for a table in one partition, and yield the plan while the block runs."""
     with release.batch(name, ledger=folder / "book", **COLUMNS) as batch:
-        yield batch.charge(tallied(batch.tally, table.to_arrow().to_batches()))
+        yield batch.charge(run_tally(batch.tally, table.to_arrow().to_batches()))
 
 
 def report_all(plan, table):
-    return reported(plan, table.to_arrow().to_batches())
+    return run_reports(plan, table.to_arrow().to_batches())
 
 
 @pytest.fixture(scope="module")
-def plan(release, small, tmp_path_factory):
+def plan(release, small_trips, tmp_path_factory):
     """Charge once, and leave the block open for all tests that only read."""
-    with open_plan(release, small, tmp_path_factory.mktemp("plan")) as plan:
+    with open_plan(release, small_trips, tmp_path_factory.mktemp("plan")) as plan:
         yield plan
 
 
@@ -77,79 +77,81 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 @given(chance=st.randoms(use_true_random=False))
-def test_one_changed_row_is_refused_by_its_id_and_no_position_is_told(plan, small, change, chance):
-    changed, row_id = change(small, chance.choice(small["trip"].to_list()))
-    shuffled = changed.sample(fraction=1.0, shuffle=True, seed=chance.randrange(99))
+def test_names_one_changed_row_without_its_position(plan, small_trips, change, chance):
+    changed_trips, row_id = change(small_trips, chance.choice(small_trips["trip"].to_list()))
+    shuffled = changed_trips.sample(fraction=1.0, shuffle=True, seed=chance.randrange(99))
     with pytest.raises(DoesNotHoldError, match=rf"trip {row_id} ") as error:
         report_all(plan, shuffled)
-    assert not any(repr(value)[:6] in str(error.value) for value in small["lat"])
+    assert not any(repr(value)[:6] in str(error.value) for value in small_trips["lat"])
 
 
 @given(chance=st.randoms(use_true_random=False), exchanged=st.integers(1, 60))
-def test_any_number_of_changed_rows_is_refused(plan, small, chance, exchanged):
-    rows = chance.sample(small["trip"].to_list(), exchanged)
+def test_refuses_any_number_of_changed_rows(plan, small_trips, chance, exchanged):
+    rows = chance.sample(small_trips["trip"].to_list(), exchanged)
     column = chance.choice(["trip", "lat"])
     is_changed = pl.col("trip").is_in(rows)
-    changed = small.with_columns(
+    changed_trips = small_trips.with_columns(
         pl.when(is_changed).then(pl.col(column) + 1000).otherwise(pl.col(column)).alias(column)
     )
     with pytest.raises(DoesNotHoldError, match="changed"):
-        report_all(plan, changed)
+        report_all(plan, changed_trips)
 
 
-def test_nothing_is_drawn_before_all_rows_of_a_partition_are_compared(plan, small):
+def test_compares_all_rows_before_drawing(plan, small_trips):
     # Spark's limit() and show() stop reading early: what was told by then must be of charged rows
-    batches = small.with_columns(**move(small, small["trip"][-1])).to_arrow().to_batches(max_chunksize=5)
+    batches = (
+        small_trips.with_columns(**move(small_trips, small_trips["trip"][-1])).to_arrow().to_batches(max_chunksize=5)
+    )
     with pytest.raises(DoesNotHoldError):
         next(plan.reports(iter(batches)))
 
 
-def test_rows_that_change_hands_are_refused(plan, small):
-    other = {"s1": "s2", "s2": "s1"}
+def test_refuses_rows_that_change_subjects(plan, small_trips):
+    swapped = {"s1": "s2", "s2": "s1"}
     with pytest.raises(DoesNotHoldError):
-        report_all(plan, small.with_columns(who=pl.col("who").replace(other)))
+        report_all(plan, small_trips.with_columns(who=pl.col("who").replace(swapped)))
 
 
-def test_another_night_with_equal_counts_is_refused(release, small, tmp_path):
-    with open_plan(release, small, tmp_path) as plan:
-        first = drawn([report_all(plan, small)])
+def test_refuses_other_rows_with_equal_counts(release, small_trips, tmp_path):
+    with open_plan(release, small_trips, tmp_path) as plan:
+        first = reports_by_id([report_all(plan, small_trips)])
         for shift in range(1, 50):
             with pytest.raises(DoesNotHoldError):
-                report_all(plan, small.with_columns(pl.col("trip") + 10_000 * shift))
-        assert drawn([report_all(plan, small)]) == first
+                report_all(plan, small_trips.with_columns(pl.col("trip") + 10_000 * shift))
+        assert reports_by_id([report_all(plan, small_trips)]) == first
 
 
-def test_a_plan_ends_with_its_block_in_every_process(release, small, tmp_path):
-    with open_plan(release, small, tmp_path) as plan:
+def test_plan_ends_with_its_block_everywhere(release, small_trips, tmp_path):
+    with open_plan(release, small_trips, tmp_path) as plan:
         pickled = pickle.dumps(plan)
-        first = drawn([report_all(plan, small)])
+        first = reports_by_id([report_all(plan, small_trips)])
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker:
-            part = small.to_arrow().to_batches()
-            assert drawn([worker.submit(reported, pickle.loads(pickled), part).result()]) == first
-            changed = small.with_columns(trip=pl.col("trip") + 1).to_arrow().to_batches()
+            part = small_trips.to_arrow().to_batches()
+            assert reports_by_id([worker.submit(run_reports, pickle.loads(pickled), part).result()]) == first
+            changed_batches = small_trips.with_columns(trip=pl.col("trip") + 1).to_arrow().to_batches()
             with pytest.raises(DoesNotHoldError):
-                worker.submit(reported, pickle.loads(pickled), changed).result()
+                worker.submit(run_reports, pickle.loads(pickled), changed_batches).result()
     with (
         ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as worker,
         pytest.raises(UsageError, match="ended"),
     ):
-        worker.submit(reported, pickle.loads(pickled), part).result()
-    for kept in (plan, pickle.loads(pickled)):
-        for table in (small, small.head(0)):
+        worker.submit(run_reports, pickle.loads(pickled), part).result()
+    for plan_copy in (plan, pickle.loads(pickled)):
+        for table in (small_trips, small_trips.head(0)):
             with pytest.raises(UsageError, match="ended"):
-                report_all(kept, table)
+                report_all(plan_copy, table)
 
 
-def test_a_plan_of_a_block_that_failed_ends_too_and_the_next_block_has_its_own(release, small, tmp_path):
-    with suppress(KeyboardInterrupt), open_plan(release, small, tmp_path) as old:
-        first = drawn([report_all(old, small)])
+def test_plan_of_a_failed_block_ends(release, small_trips, tmp_path):
+    with suppress(KeyboardInterrupt), open_plan(release, small_trips, tmp_path) as old:
+        first = reports_by_id([report_all(old, small_trips)])
         raise KeyboardInterrupt
     with pytest.raises(UsageError, match="ended"):
-        report_all(old, small)
-    with open_plan(release, small, tmp_path) as new:
+        report_all(old, small_trips)
+    with open_plan(release, small_trips, tmp_path) as new:
         with pytest.raises(UsageError, match="ended"):
-            report_all(old, small)
-        assert drawn([report_all(new, small)]) == first
+            report_all(old, small_trips)
+        assert reports_by_id([report_all(new, small_trips)]) == first
     assert not list(tmp_path.glob("book.batches/*/key"))
     assert not list(tmp_path.glob("book.batches/*/open"))
 
@@ -159,9 +161,9 @@ def with_new_ids(part):
     return part.assign(trip=[uuid.uuid4().hex for _ in range(len(part))])
 
 
-def test_dask_rows_with_ids_made_in_the_engine_are_refused(release, small, tmp_path):
+def test_refuses_dask_ids_made_in_the_engine(release, small_trips, tmp_path):
     dask = pytest.importorskip("dask.dataframe")
-    frame = dask.from_pandas(small.to_pandas(), npartitions=3).shuffle("who")
+    frame = dask.from_pandas(small_trips.to_pandas(), npartitions=3).shuffle("who")
     frame = frame.map_partitions(with_new_ids, meta=frame._meta.assign(trip="a"))
     with release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch:
         tallies = frame.map_partitions(batch.tally, meta=batch.tally(frame._meta)).compute(scheduler="threads")
@@ -171,29 +173,29 @@ def test_dask_rows_with_ids_made_in_the_engine_are_refused(release, small, tmp_p
             safe.compute(scheduler="threads")
 
 
-def die_once(mark, run, part, *more):
+def die_once(mark, run, part, *arguments):
     """Kill this worker the first time, in the middle of its task."""
     if len(part):
-        result = run(part, *more)
+        result = run(part, *arguments)
         try:
             os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return result
         os._exit(9)
-    return run(part, *more)
+    return run(part, *arguments)
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_dask_workers_that_die_and_copies_of_tasks_draw_no_second_report(release, small, tmp_path):
+def test_dask_retries_draw_no_second_report(release, small_trips, tmp_path):
     distributed, frames = pytest.importorskip("distributed"), pytest.importorskip("dask.dataframe")
     with (
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         distributed.Client(cluster) as client,
     ):
-        stored = frames.from_pandas(small.to_pandas(), npartitions=3).shuffle("who", shuffle_method="tasks")
-        made = stored.map_partitions(with_new_ids, meta=stored._meta.assign(trip="a"))
-        for name, table in (("stored", stored), ("made", made)):
+        stored_frame = frames.from_pandas(small_trips.to_pandas(), npartitions=3).shuffle("who", shuffle_method="tasks")
+        new_id_frame = stored_frame.map_partitions(with_new_ids, meta=stored_frame._meta.assign(trip="a"))
+        for name, table in (("stored", stored_frame), ("made", new_id_frame)):
             run = partial(die_once, str(tmp_path / name))
             with release.batch(name, ledger=tmp_path / "book", **COLUMNS) as batch:
                 plan = batch.charge(table.map_partitions(batch.tally, meta=batch.tally(table._meta)).compute())
@@ -205,13 +207,15 @@ def test_dask_workers_that_die_and_copies_of_tasks_draw_no_second_report(release
                     continue
                 first = safe.compute()
                 assert (tmp_path / name).exists()  # a worker died
-                parts = stored.partitions[0].compute()
+                parts = stored_frame.partitions[0].compute()
                 copies = [client.submit(release.map_arrow, parts, plan, pure=False) for _ in range(4)]
                 reports = {(row.trip, row.report) for copy in copies for row in copy.result().itertuples()}
                 assert reports <= {(row.trip, row.report) for row in first.itertuples()}
-                assert sorted(first["trip"]) == sorted(small["trip"])
-    rows = dict(small["who"].value_counts().iter_rows())
-    assert {name: spent for name, (spent, _) in charges(tmp_path).items()} == rows  # half an epsilon a row, two batches
+                assert sorted(first["trip"]) == sorted(small_trips["trip"])
+    rows = dict(small_trips["who"].value_counts().iter_rows())
+    assert {
+        name: spent_epsilon for name, (spent_epsilon, _) in charges(tmp_path).items()
+    } == rows  # half an epsilon a row, two batches
 
 
 @pytest.fixture(scope="module")
@@ -241,13 +245,13 @@ def lose_first_attempt(run, batches):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("ids", ["stored", "uuid"])
-def test_spark_tasks_that_are_repeated_draw_no_second_report(release, small, tmp_path, spark, ids):
+def test_spark_retries_draw_no_second_report(release, small_trips, tmp_path, spark, ids):
     from pyspark import cloudpickle
     from pyspark.sql import functions
     from pyspark.sql.pandas.types import from_arrow_schema
 
     cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers do not have this file
-    small.write_parquet(tmp_path / "trips.parquet")
+    small_trips.write_parquet(tmp_path / "trips.parquet")
     table = spark.read.parquet(str(tmp_path / "trips.parquet"))
     if ids == "uuid":
         make_id = functions.udf(lambda: uuid.uuid4().hex).asNondeterministic()
@@ -261,13 +265,13 @@ def test_spark_tasks_that_are_repeated_draw_no_second_report(release, small, tmp
             with pytest.raises(Exception, match="DoesNotHoldError"):
                 safe.toArrow()
             return
-        first = drawn([safe.toArrow()])
-        assert drawn([safe.toArrow()]) == first
-        assert sorted(first) == sorted(small["trip"])
+        first = reports_by_id([safe.toArrow()])
+        assert reports_by_id([safe.toArrow()]) == first
+        assert sorted(first) == sorted(small_trips["trip"])
 
 
 @given(st.lists(st.integers(0, FIELD - 1), min_size=1, max_size=9, unique=True), st.integers(0, FIELD - 1))
-def test_sums_name_the_one_element_that_changed(charged, new):
+def test_sums_name_the_changed_element(charged, new):
     old, new_sums = RowSums(), RowSums()
     for element in charged:
         old.add(element)
@@ -280,31 +284,34 @@ def test_sums_name_the_one_element_that_changed(charged, new):
 
 
 @given(st.dictionaries(st.text(min_size=1), st.tuples(st.integers(0, FIELD - 1), st.integers(0, FIELD - 1))))
-def test_sums_are_found_by_subject(sums):
+def test_finds_sums_by_subject(sums):
     key = b"k" * 32
     totals, squares = zip(*sums.values(), strict=True) if sums else ((), ())
-    charged = ChargedRows.of(key, list(sums), totals, squares)
+    charged_rows = ChargedRows.of(key, list(sums), totals, squares)
     for subject, (total, square) in sums.items():
-        found = charged.sums_of(key, subject)
-        assert (found.total, found.squares) == (total, square)
-    assert charged.sums_of(key, "\x00 nobody") == RowSums()
+        subject_sums = charged_rows.sums_of(key, subject)
+        assert (subject_sums.total, subject_sums.squares) == (total, square)
+    assert charged_rows.sums_of(key, "\x00 nobody") == RowSums()
 
 
-def test_spelling_of_a_subject_in_two_partitions_is_explained(release, small, tmp_path):
-    halves = [small.head(30).with_columns(who=pl.lit("Zoe 7")), small.tail(30).with_columns(who=pl.lit("Zoe  7"))]
+def test_explains_subject_spellings_in_partitions(release, small_trips, tmp_path):
+    halves = [
+        small_trips.head(30).with_columns(who=pl.lit("Zoe 7")),
+        small_trips.tail(30).with_columns(who=pl.lit("Zoe  7")),
+    ]
     with (
         pytest.raises(UsageError, match="spelled"),
         release.batch("night", ledger=tmp_path / "book", **COLUMNS) as batch,
     ):
-        batch.charge(pa.concat_tables([tallied(batch.tally, half.to_arrow().to_batches()) for half in halves]))
+        batch.charge(pa.concat_tables([run_tally(batch.tally, half.to_arrow().to_batches()) for half in halves]))
 
 
-def test_a_limit_is_kept_by_the_same_rows(release, small, tmp_path):
+def test_limit_applies_to_the_same_rows(release, small_trips, tmp_path):
     with po.Ledger(tmp_path / "book") as ledger:
         ledger.set_limit(Fraction(1, 2))
-    with open_plan(release, small, tmp_path) as plan:
+    with open_plan(release, small_trips, tmp_path) as plan:
         assert plan.granted
-        first = drawn([report_all(plan, small)])
-        assert drawn([report_all(plan, small.sample(fraction=1.0, shuffle=True, seed=1))]) == first
+        first = reports_by_id([report_all(plan, small_trips)])
+        assert reports_by_id([report_all(plan, small_trips.sample(fraction=1.0, shuffle=True, seed=1))]) == first
         with pytest.raises(DoesNotHoldError):
-            report_all(plan, small.with_columns(pl.col("trip") + 1))
+            report_all(plan, small_trips.with_columns(pl.col("trip") + 1))

@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from helpers.grids import often
-from helpers.lake import NOTES, PLACES, expected
+from helpers.lake import NOTES, PLACES, expected_reports
 from scipy.stats import chisquare
 
 import privopt as po
@@ -45,10 +45,10 @@ def charges(folder):
     return Counter({account.subject: account.reports for account in accounts})
 
 
-def whom(lake, source):
+def count_subjects(lake, source):
     """How often each subject stands in what a query selects from."""
-    found = lake.execute(f"SELECT who, count(*) FROM {source} GROUP BY who").fetchall()
-    return Counter({who: count for who, count in found if who is not None})
+    rows = lake.execute(f"SELECT who, count(*) FROM {source} GROUP BY who").fetchall()
+    return Counter({name: count for name, count in rows if name is not None})
 
 
 REPORT = "report(lat, lon, who)"
@@ -81,14 +81,14 @@ TRIED = [query for number, query in enumerate(QUERIES) if number not in (2, 4, 6
 
 
 @often("query", QUERIES, TRIED)
-def test_each_row_that_is_selected_is_drawn_for_once_and_charged_once(lake, tmp_path, query):
+def test_each_selected_row_is_drawn_and_charged_once(lake, tmp_path, query):
     times, source = QUERIES[query]
     lake.execute(query).fetchall()
-    rows = whom(lake, source)
-    assert charges(tmp_path) == Counter({who: times * count for who, count in rows.items() if times})
+    rows = count_subjects(lake, source)
+    assert charges(tmp_path) == Counter({name: times * count for name, count in rows.items() if times})
 
 
-def test_the_plan_has_a_call_for_each_time_that_the_function_stands_in_a_query(lake):
+def test_plan_has_a_call_for_each_occurrence(lake):
     def plan(query):
         return lake.execute(f"EXPLAIN {query}").fetchall()[0][1]
 
@@ -96,11 +96,11 @@ def test_the_plan_has_a_call_for_each_time_that_the_function_stands_in_a_query(l
     fields = plan("SELECT a.id, a.lat FROM (SELECT free(lat, lon) AS a FROM trips) WHERE a.lon > 0")
     assert fields.count("struct_extract(a,") == 3  # of one column: a filter or a field is no second call
     assert fields.count("free(") <= 1
-    marked = "SELECT stability FROM duckdb_functions() WHERE function_name IN ('free', 'report')"
-    assert lake.execute(marked).fetchall() == [("VOLATILE",)] * 2
+    volatility_query = "SELECT stability FROM duckdb_functions() WHERE function_name IN ('free', 'report')"
+    assert lake.execute(volatility_query).fetchall() == [("VOLATILE",)] * 2
 
 
-def test_equal_rows_are_not_drawn_alike_and_no_call_is_shared(lake):
+def test_equal_rows_and_calls_share_no_draw(lake):
     """Dictionaries, constants and equal expressions: places where an engine might evaluate once for many rows."""
     for source in (
         "trips",
@@ -109,58 +109,58 @@ def test_equal_rows_are_not_drawn_alike_and_no_call_is_shared(lake):
         "(SELECT 45.0 AS lat, 7.0 AS lon FROM range(3000))",
     ):
         pairs = lake.execute(f"SELECT free(lat, lon), free(lat, lon) FROM {source} WHERE lat IS NOT NULL").fetchall()
-        alike = np.mean([one == other for one, other in pairs])
-        assert 0 < alike < 0.5, source
-        assert len({one["id"] for one, _ in pairs}) == len(PLACES)
-    for one, _ in pairs:
-        assert (one["lat"], one["lon"]) == pytest.approx(PLACES[one["id"]])
+        equal_share = np.mean([first == second for first, second in pairs])
+        assert 0 < equal_share < 0.5, source
+        assert len({first["id"] for first, _ in pairs}) == len(PLACES)
+    for first, _ in pairs:
+        assert (first["lat"], first["lon"]) == pytest.approx(PLACES[first["id"]])
 
 
-def test_reports_come_as_often_as_certified(lake, release):
-    found = lake.execute(
+def test_reports_follow_the_law(lake, release):
+    rows = lake.execute(
         "SELECT place, a.id FROM (SELECT place, free(lat, lon) AS a FROM trips, range(20) WHERE lat IS NOT NULL)"
     ).fetchall()
-    wanted = expected(release, Counter(place for place, _ in found))
-    seen = Counter(report for _, report in found)
-    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
+    expected_counts = expected_reports(release, Counter(place_name for place_name, _ in rows))
+    observed = Counter(report for _, report in rows)
+    assert chisquare([observed[name] for name in expected_counts], list(expected_counts.values())).pvalue > 1e-6
 
 
-def test_what_a_limit_forbids_is_null_and_no_missing_position_is_told_by_a_charge(lake, release, tmp_path):
+def test_refused_row_is_null_and_charged_alike(lake, release, tmp_path):
     with po.Ledger(tmp_path / "small") as ledger:
         ledger.set_limit(10)
     po.sql.register(lake, release, "few", ledger=tmp_path / "small")
-    got = lake.execute("SELECT who, lat, few(lat, lon, who) FROM trips").fetchall()
+    rows = lake.execute("SELECT who, lat, few(lat, lon, who) FROM trips").fetchall()
     with po.Ledger(tmp_path / "small") as ledger:
         accounts = ledger.accounts()
     assert {account.spent for account in accounts} == {10}
-    reported = Counter(who for who, _, report in got if report is not None)
-    empty = Counter(who for who, lat, _ in got if lat is None)
+    reported = Counter(name for name, _, report in rows if report is not None)
+    empty = Counter(name for name, lat, _ in rows if lat is None)
     assert None not in reported
     assert all(20 - empty[account.subject] <= reported[account.subject] <= 20 for account in accounts)
 
 
-def test_what_cannot_be_registered_is_said(lake, release, tmp_path):
+def test_refuses_invalid_registrations(lake, release, tmp_path):
     with po.Ledger(tmp_path / "daily") as ledger:
         ledger.set_limit(1, per="day")
-    with pytest.raises(UsageError, match=r"counts by day .*use apply --time"):
+    with pytest.raises(UsageError, match=r"by day .*apply --time"):
         po.sql.register(lake, release, "daily", ledger=tmp_path / "daily")
     with pytest.raises(UsageError, match="DuckDB"):
         po.sql.register(sqlite3.connect(":memory:"), release)
     with pytest.raises(UsageError, match=r"privopt\.open, got str"):
         po.sql.register(lake, "folder")
     for name in (" ", None):
-        with pytest.raises(UsageError, match="name must be that of a function"):
+        with pytest.raises(UsageError, match="of a function"):
             po.sql.register(lake, release, name)
     unread = lake.execute("FROM range(3)")
     for name in ("report", "Free", "count", "abs"):
-        with pytest.raises(UsageError, match=f"no function of, got {name}"):
+        with pytest.raises(UsageError, match=f"got {name}"):
             po.sql.register(lake, release, name)
     assert len(unread.fetchall()) == 3
     lake.remove_function("free")
     po.sql.register(lake, release, "free")
 
 
-def test_a_charge_that_fails_ends_the_query(lake, tmp_path):
+def test_failed_charge_ends_the_query(lake, tmp_path):
     lake.execute("SELECT report(lat, lon, who) FROM few").fetchall()  # the first charge makes the ledger's file
     with sqlite3.connect(tmp_path / "book") as book:
         book.execute("UPDATE entries SET total = '7'")
@@ -168,19 +168,21 @@ def test_a_charge_that_fails_ends_the_query(lake, tmp_path):
         lake.execute("SELECT report(lat, lon, who) FROM trips")
 
 
-def test_what_holds_of_all_reports_is_said(release, tmp_path):
-    with duckdb.connect() as connection, pytest.warns(po.PrivoptWarning, match="what holds of all reports"):
+def test_warns_of_what_holds_for_all_reports(release, tmp_path):
+    with duckdb.connect() as connection, pytest.warns(po.PrivoptWarning, match="all reports"):
         po.sql.register(connection, release, ledger=po.Ledger(tmp_path / "open"))
 
 
 def random_query(chance):
     """Return a query, how many calls of the function it has, what it selects from, its limit, and DISTINCT."""
     source = chance.choice(["few", "few_stored", "few JOIN areas USING (g)", "few, range(2)"])
-    some = chance.choice(["", "WHERE g = 2", "WHERE trip % 7 < 3", "WHERE lat IS NOT NULL AND g <> 1", "WHERE false"])
+    row_filter = chance.choice(
+        ["", "WHERE g = 2", "WHERE trip % 7 < 3", "WHERE lat IS NOT NULL AND g <> 1", "WHERE false"]
+    )
     calls = chance.randint(1, 3)
     columns = ", ".join(f"{REPORT} AS r{number}" for number in range(calls))
     distinct = chance.choice(["", "DISTINCT "])
-    query = f"SELECT {distinct}place, {columns} FROM {source} {some}"
+    query = f"SELECT {distinct}place, {columns} FROM {source} {row_filter}"
     if chance.random() < 0.3:
         query = f"SELECT * FROM ({query}) WHERE r0.id IS NOT NULL OR place IS NOT NULL"
     if chance.random() < 0.3:
@@ -188,32 +190,32 @@ def random_query(chance):
     if chance.random() < 0.2:
         query = f"SELECT * FROM ({query}) ORDER BY r0.id"
     limit = chance.choice([None, None, None, 0, 1, 50])
-    return query + ("" if limit is None else f" LIMIT {limit}"), calls, f"{source} {some}", limit, distinct
+    return query + ("" if limit is None else f" LIMIT {limit}"), calls, f"{source} {row_filter}", limit, distinct
 
 
 @pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.slow)])
 def test_random_queries_draw_what_they_select(lake, release, tmp_path, count):
-    chance, seen, places, before = random.Random(count), Counter(), Counter(), Counter()
+    chance, observed, places, old_charges = random.Random(count), Counter(), Counter(), Counter()
     for _ in range(count):
         query, calls, source, limit, distinct = random_query(chance)
-        got = lake.execute(query).fetchall()
-        rows, after = whom(lake, source), charges(tmp_path)
-        drawn = after - before
-        most = Counter({who: calls * each for who, each in rows.items()})
+        result = lake.execute(query).fetchall()
+        rows, new_charges = count_subjects(lake, source), charges(tmp_path)
+        charged_counts = new_charges - old_charges
+        expected_charges = Counter({subject: calls * times for subject, times in rows.items()})
         if limit is None:
-            assert drawn == +most, query
+            assert charged_counts == +expected_charges, query
         else:  # a limit may spare draws, and never lets two rows have one
-            assert drawn <= most, query
-            assert drawn.total() >= calls * sum(row[1] is not None for row in got), query
+            assert charged_counts <= expected_charges, query
+            assert charged_counts.total() >= calls * sum(row[1] is not None for row in result), query
         if limit is None and not distinct:
-            for place, *reports in got:
+            for place_name, *reports in result:
                 for report in reports:
                     if report is not None:
-                        seen[report["id"]] += 1
-                        places[place] += 1
-        before = after
-    wanted = expected(release, places)
-    assert chisquare([seen[name] for name in wanted], list(wanted.values())).pvalue > 1e-6
-    assert seen.total() > 40 * count
+                        observed[report["id"]] += 1
+                        places[place_name] += 1
+        old_charges = new_charges
+    expected_counts = expected_reports(release, places)
+    assert chisquare([observed[name] for name in expected_counts], list(expected_counts.values())).pvalue > 1e-6
+    assert observed.total() > 40 * count
     with po.Ledger(tmp_path / "book") as ledger:
         ledger.check()

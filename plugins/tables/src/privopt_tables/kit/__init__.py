@@ -1,1 +1,1 @@
-"""The conformance kit for releases that report traces: their charges cover what they reveal."""
+"""The conformance kit for releases that report traces: check that their charges cover what they reveal."""

@@ -1,7 +1,7 @@
-"""Check reports along traces: charges cover what they reveal, and draws follow the stated distribution.
+"""Check reports along traces: charges must cover what the reports reveal, and draws follow the stated distribution.
 
-The law is summed up by the kit (:mod:`privopt_tables.kit.trace_law`), from the numbers that the release holds.
-Traces go from record to record: those through any point of a region are not tried here.
+The kit computes the distribution itself (:mod:`privopt_tables.kit.trace_law`), from the numbers in the release. Traces
+go from record to record. Traces through arbitrary points of a region are not checked.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from attrs import frozen
 from privopt.arrays import Floats
 from privopt.declare.column_texts import KEPT
 from privopt.testing.checks.base import Trial, check
-from privopt.testing.checks.samples import plausible
+from privopt.testing.checks.samples import is_plausible_count
 from privopt.testing.problems import GeneratedProblem
 from privopt_metric_dp.kit.spaces import close_paths
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.traces.draw_trace import Walker
-from privopt_tables.kit.trace_law import LEAST_PROBABILITY, Law, Reports, cost_of
+from privopt_tables.kit.trace_law import MIN_PROBABILITY, Law, Reports, max_log_ratio
 from privopt_tables.options import ApplyOptions
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import Secret
@@ -40,96 +40,124 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
+"""Number of rows of a trace, if the number of sequences of reports allows it."""
+
 TRACE_DRAWS: Final = 20_000
+"""Number of subjects with the same trace for whom reports are drawn."""
 TRACE_PAIRS: Final = 8
-"""Pairs of traces that are compared."""
+"""Number of pairs of traces that are compared."""
 
 MAX_SEQUENCES: Final = 600
-"""Sequences of reports that are summed up for one trace, at most."""
+"""Largest number of sequences of reports that are summed up for one trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""Probability of a draw's deviation below which it is not a chance."""
+"""Probability of a deviation below which chance does not explain it."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Draws expected of a sequence that is counted by itself: of rarer ones chi-square finds far too little chance."""
+"""Expected number of draws of a sequence that is counted by itself: the chi-square distribution is far from that of
+rarer ones."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""By how much doubles may miss, as a share."""
+"""Relative error of doubles that is not a fault."""
 
 
 @frozen(kw_only=True, eq=False)
 class _TraceSetting:
-    """Where traces go.
+    """The places through which the checked traces go.
 
     Attributes:
-        law: of reports along traces of places.
-        apart: (P, P) between places; infinite where nothing is promised.
-        names: of places, for messages.
-        columns: of a table that has them, by column.
+        law: The probability distribution of reports along traces of places.
+        distances: (P, P) distances between places, infinite for pairs without a guarantee.
+        names: Names of the places, for messages.
+        columns: The columns, by name, of a table with one row for each place.
     """
 
     law: Law
-    apart: Floats
+    distances: Floats
     names: list[str]
     columns: Mapping[str, list[Any]]
 
 
 def draws_traces(release: type[Any]) -> bool:
-    """Return whether a class of releases has a ``walker`` of its own, which draws reports along a trace."""
-    fields = {each.name for each in attrs.fields(release)} if attrs.has(release) else set()
-    return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in fields
+    """Return whether a release class defines ``walker``, which draws reports along a trace."""
+    field_names = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
+    return getattr(release, "walker", MatrixRelease.walker) is not MatrixRelease.walker or "walker" in field_names
 
 
 @check("traces", version=3, of={"traces"}, share=0.3)
 def traces(trial: Trial) -> None:
-    """Check that reports of two traces are as alike as their charges allow, and that draws follow that distribution."""
+    """Check that charges bound how much reports distinguish two traces, and that draws follow the distribution."""
     problem = trial.problem()
-    _try(trial, problem, trial.run(problem))
+    _check_release(trial, problem, trial.run(problem))
 
 
-def _try(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
+    """Check one release: its noise, its probability distribution and its draws.
+
+    Args:
+        trial: The trial of a mechanism, which collects failures.
+        problem: The generated problem.
+        run: The run that solved it.
+    """
     walker, data = getattr(run.release, "walker", None), run.problem.data
     if not isinstance(walker, Walker):
         trial.fail("the release has no walker, which draws the reports of traces", problem)
-    outputs = walker.weights.shape[1]
-    length = next((n for n in (TRACE_LENGTH, 3) if outputs * (outputs + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
+    output_count = walker.weights.shape[1]
+    # Every sequence of reports is summed up, so that the length of traces is limited by the number of outputs.
+    # The number of sequences of n reports over K outputs is K (K + 1)^(n - 1).
+    length = next((n for n in (TRACE_LENGTH, 3) if output_count * (output_count + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
     if not length:
         hypothesis.reject()
     if data.region is not None:
         trial.pass_over("its traces go through any point of a region, and records alone are tried")
-    count, chance = data.shape[0], trial.chance(problem)
-    far = np.full((count, count), np.inf)
+    record_count, random = data.shape[0], trial.chance(problem)
+    pair_distances = np.full((record_count, record_count), np.inf)
+    # The guarantee of pairs that are not required follows along shortest paths.
     i, j = data.pairs.T
-    far[i, j] = far[j, i] = data.distances
-    np.fill_diagonal(far, 0.0)
+    pair_distances[i, j] = pair_distances[j, i] = data.distances
+    np.fill_diagonal(pair_distances, 0.0)
     names = list(data.records.ids)
-    ground = _TraceSetting(law=Law.of(walker), apart=close_paths(far), names=names, columns={"id": names})
-    _compare_noise(trial, problem, walker, ground)
-    _compare_traces(trial, problem, walker, ground, length, chance)
-    _compare_draws(trial, problem, run.release, data, ground, length, chance)
+    setting = _TraceSetting(
+        law=Law.of(walker), distances=close_paths(pair_distances), names=names, columns={"id": names}
+    )
+    _compare_noise(trial, problem, walker, setting)
+    _compare_traces(trial, problem, walker, setting, length, random)
+    _compare_draws(trial, problem, run.release, data, setting, length, random)
 
 
-def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here: _TraceSetting) -> None:
-    """Check that noise hides by how many steps two places differ, and a segment costs what its parts do."""
-    terms, numbers, steps = walker.terms, walker.prediction, walker.prediction.steps
-    parts = (("threshold", numbers.threshold, terms.threshold), ("test", numbers.test, terms.test))
-    for one, row in enumerate(here.apart):
-        differ = np.abs(steps - steps[one]).max(axis=1, initial=0)
-        for name, rate, epsilon in parts:
-            over = float(rate) * differ - float(epsilon) * row * (1.0 + RELATIVE_TOLERANCE)
-            two = int(over.argmax())
-            if over[two] > RELATIVE_TOLERANCE * float(rate):
+def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting) -> None:
+    """Check that the noise hides the distance between any two places, and that a segment costs the sum of its parts.
+
+    Args:
+        trial: The trial, which collects failures.
+        problem: The generated problem.
+        walker: The walker of the release.
+        setting: The places of traces.
+    """
+    terms, prediction, steps = walker.terms, walker.prediction, walker.prediction.steps
+    noises = (("threshold", prediction.threshold, terms.threshold), ("test", prediction.test, terms.test))
+    for first_place, distances in enumerate(setting.distances):
+        # The greatest difference, over outputs, of the distances from two places to an output.
+        step_differences = np.abs(steps - steps[first_place]).max(axis=1, initial=0)
+        for noise_name, rate, epsilon in noises:
+            # Noise of a rate per step hides d steps at a privacy loss of rate * d, which epsilon * distance must cover.
+            excesses = float(rate) * step_differences - float(epsilon) * distances * (1.0 + RELATIVE_TOLERANCE)
+            second_place = int(excesses.argmax())
+            if excesses[second_place] > RELATIVE_TOLERANCE * float(rate):
                 trial.fail(
-                    f"prediction: {here.names[one]} and {here.names[two]}, {row[two]:.9g} apart, differ "
-                    f"by {differ[two]:,} steps to an output; the noise of the {name} has rate {float(rate):.6g} a "
-                    f"step, which tells {float(rate) * differ[two]:.6g}, above {float(epsilon) * row[two]:.6g}",
+                    f"prediction: {setting.names[first_place]} and {setting.names[second_place]}, "
+                    f"{distances[second_place]:.9g} apart, differ by {step_differences[second_place]:,} steps to an "
+                    f"output; the noise of the {noise_name} has rate {float(rate):.6g} a step, which tells "
+                    f"{float(rate) * step_differences[second_place]:.6g}, above "
+                    f"{float(epsilon) * distances[second_place]:.6g}",
                     problem,
                 )
     epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
-    whole = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
-    if terms.segment < whole:
+    # The terms are the release's own, so that a fresh report is taken to cost at least the problem's epsilon.
+    min_segment = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
+    if terms.segment < min_segment:
         trial.fail(
-            f"a segment that ends in a fresh report costs {float(terms.segment):g}, expected {float(whole):g}: "
+            f"a segment that ends in a fresh report costs {float(terms.segment):g}, expected {float(min_segment):g}: "
             f"the fresh report {float(epsilon):g}, the threshold {float(terms.threshold):g} and twice the test "
             f"{float(terms.test):g}",
             problem,
@@ -137,38 +165,60 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, here
 
 
 def _compare_traces(
-    trial: Trial, problem: GeneratedProblem, walker: Walker, ground: _TraceSetting, length: int, chance: Random
+    trial: Trial, problem: GeneratedProblem, walker: Walker, setting: _TraceSetting, length: int, random: Random
 ) -> None:
-    count = len(ground.names)
+    """Check for pairs of traces that no sequence of reports distinguishes them by more than its charges allow.
+
+    Args:
+        trial: The trial, which collects failures.
+        problem: The generated problem.
+        walker: The walker of the release, which draws reports along traces.
+        setting: The places of traces.
+        length: Number of rows of a trace.
+        random: Random generator that chooses the traces.
+    """
+    place_count = len(setting.names)
     for number in range(TRACE_PAIRS):
-        one = [chance.randrange(count) for _ in range(length)]
-        if number % 2:  # a stay
-            one = one[:1] * length
-        two = [_twin(place, count) for place in one] if number % 4 else [chance.randrange(count) for _ in one]
-        apart = ground.apart[one, two]
-        if not np.isfinite(apart).all():
+        first_trace = [random.randrange(place_count) for _ in range(length)]
+        if number % 2:
+            # A stay at one place, where the log ratios of the rows add up.
+            first_trace = first_trace[:1] * length
+        # Three of four second traces are close to the first one.
+        second_trace = (
+            [_neighbouring_place(place_number, place_count) for place_number in first_trace]
+            if number % 4
+            else [random.randrange(place_count) for _ in first_trace]
+        )
+        distances = setting.distances[first_trace, second_trace]
+        # Somewhere the two traces are at places without a guarantee between them, so any reports may differ.
+        if not np.isfinite(distances).all():
             continue
-        law, other = ground.law.every(one), ground.law.every(two)
-        for seen in law:
-            ratio, bound = _ratio(law[seen], other[seen]), float(cost_of(walker.terms, seen, apart))
-            if ratio > bound + RELATIVE_TOLERANCE * (1.0 + bound):
+        probabilities = setting.law.sequence_probabilities(first_trace)
+        other_probabilities = setting.law.sequence_probabilities(second_trace)
+        for reports in probabilities:
+            log_ratio = _log_ratio(probabilities[reports], other_probabilities[reports])
+            bound = float(max_log_ratio(walker.terms, reports, distances))
+            if log_ratio > bound + RELATIVE_TOLERANCE * (1.0 + bound):
                 trial.fail(
-                    f"traces {_names(ground, one)} and {_names(ground, two)}: reports {seen} have log ratio "
-                    f"{ratio:.9g}, above {bound:.9g}",
+                    f"traces {_describe_trace(setting, first_trace)} and {_describe_trace(setting, second_trace)}: "
+                    f"reports {reports} have log ratio {log_ratio:.9g}, above {bound:.9g}",
                     problem,
                 )
 
 
-def _twin(place: int, count: int) -> int:
-    return min(place ^ 1, count - 1)
+def _neighbouring_place(place_number: int, count: int) -> int:
+    """Return the neighbour of a place: the other place of its pair (2k, 2k + 1), or itself if there is none."""
+    return min(place_number ^ 1, count - 1)
 
 
-def _names(ground: _TraceSetting, trace: list[int]) -> str:
-    return ", ".join(ground.names[place] for place in trace)
+def _describe_trace(setting: _TraceSetting, trace: list[int]) -> str:
+    """List the names of the places of a trace."""
+    return ", ".join(setting.names[place_number] for place_number in trace)
 
 
-def _ratio(one: float, two: float) -> float:
-    return 0.0 if min(one, two) < LEAST_PROBABILITY else abs(math.log(one / two))
+def _log_ratio(first: float, second: float) -> float:
+    """Return the absolute log ratio of two probabilities, or 0 if one is too small to be computed accurately."""
+    return 0.0 if min(first, second) < MIN_PROBABILITY else abs(math.log(first / second))
 
 
 def _compare_draws(
@@ -176,71 +226,119 @@ def _compare_draws(
     problem: GeneratedProblem,
     release: Any,
     data: MetricData,
-    ground: _TraceSetting,
+    setting: _TraceSetting,
     length: int,
-    chance: Random,
+    random: Random,
 ) -> None:
-    trace = [chance.randrange(len(ground.names)) for _ in range(length)]
-    if trial.history.examples % 4 > 1:  # a stay: what a vertex drawn again for each row would tell adds up
+    """Check that reports drawn along a trace follow the distribution, and that subjects were charged for them.
+
+    Args:
+        trial: The trial, which collects failures.
+        problem: The generated problem.
+        release: The release.
+        data: The data of the release's problem.
+        setting: The places of traces.
+        length: Number of rows of the trace.
+        random: Random generator that chooses the trace.
+    """
+    trace = [random.randrange(len(setting.names)) for _ in range(length)]
+    # Half of the traces are stays: what a vertex that is drawn again for each row would reveal adds up.
+    if trial.history.examples % 4 > 1:
         trace = trace[:1] * length
-    found, spent = _drawn(release, data, ground, trace, chance.getrandbits(60))
+    counts, min_charges = _count_draws(release, data, setting, trace, random.getrandbits(60))
     terms = release.walker.terms
-    whole = terms.report + terms.threshold + 2 * terms.test
-    for seen, cost in spent.items():
-        least = terms.report + whole * (sum(not kept for kept, _ in seen) - 1 + seen[-1][0])
-        if cost < least:
+    segment_epsilon = terms.report + terms.threshold + 2 * terms.test
+    for reports, cost in min_charges.items():
+        # The first report, each renewal, and a segment that has not ended, which is charged in advance.
+        min_charge = terms.report + segment_epsilon * (
+            sum(not is_repeated for is_repeated, _ in reports) - 1 + reports[-1][0]
+        )
+        if cost < min_charge:
             trial.fail(
-                f"trace {_names(ground, trace)}: reports {seen} were charged {cost}, expected at least {least}", problem
+                f"trace {_describe_trace(setting, trace)}: reports {reports} were charged {cost}, "
+                f"expected at least {min_charge}",
+                problem,
             )
-    chances = _tail(found, ground.law.every(trace))
-    if chances < MIN_CHANCE:
+    probability = _tail_probability(counts, setting.law.sequence_probabilities(trace))
+    if probability < MIN_CHANCE:
         trial.fail(
-            f"trace {_names(ground, trace)}: {TRACE_DRAWS:,} draws of its reports are not of the law that "
-            f"prediction and weights give (probability {chances:.2g}): the most frequent were {found.most_common(3)}",
+            f"trace {_describe_trace(setting, trace)}: {TRACE_DRAWS:,} draws of its reports are not of the law that "
+            f"prediction and weights give (probability {probability:.2g}): "
+            f"the most frequent were {counts.most_common(3)}",
             problem,
         )
 
 
-def _drawn(
-    release: Any, data: MetricData, ground: _TraceSetting, trace: list[int], seed: int
+def _count_draws(
+    release: Any, data: MetricData, setting: _TraceSetting, trace: list[int], seed: int
 ) -> tuple[Counter[Reports], dict[Reports, Fraction]]:
-    """Count how often each sequence came for a table's subjects, and the least that one was charged for it."""
-    secret = Secret.of(**{name: name for name in ground.columns})
+    """Draw the reports of one trace for `TRACE_DRAWS` subjects.
+
+    Args:
+        release: The release.
+        data: The data of the release's problem.
+        setting: The places of traces.
+        trace: Numbers of the places of the trace.
+        seed: The seed of the draws.
+
+    Returns:
+        How often each sequence of reports was drawn, and the smallest amount charged for it to any subject.
+    """
+    secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))
+    # All subjects' first rows, then all second rows, ...: rows of a subject are in order.
     rows, subjects = np.repeat(trace, TRACE_DRAWS), np.tile(np.arange(TRACE_DRAWS), len(trace))
     table = pl.DataFrame(
-        {"who": subjects, **{name: pl.Series(ends).gather(rows) for name, ends in ground.columns.items()}}
+        {"who": subjects, **{name: pl.Series(places).gather(rows) for name, places in setting.columns.items()}}
     )
-    made = protector.protect(nw.from_native(table, eager_only=True))
-    place = {name: number for number, name in enumerate(release.outputs.tolist())}
-    outputs = np.array([place[name] for name in made[protector.report_columns[0]].to_list()]).reshape(
-        len(trace), TRACE_DRAWS
-    )
-    kept = made[KEPT].to_numpy().reshape(len(trace), TRACE_DRAWS)
-    found: Counter[Reports] = Counter()
-    least: dict[Reports, Fraction] = {}
+    reported_frame = protector.protect(nw.from_native(table, eager_only=True))
+    output_numbers = {name: number for number, name in enumerate(release.outputs.tolist())}
+    outputs = np.array(
+        [output_numbers[name] for name in reported_frame[protector.report_columns[0]].to_list()]
+    ).reshape(len(trace), TRACE_DRAWS)
+    is_repeated = reported_frame[KEPT].to_numpy().reshape(len(trace), TRACE_DRAWS)
+    counts: Counter[Reports] = Counter()
+    min_charges: dict[Reports, Fraction] = {}
     assert protector.tracer is not None  # a release that draws traces
-    spent = [protector.tracer.limit.spent.get(str(subject), Fraction(0)) for subject in range(TRACE_DRAWS)]
-    for subject, (marks, numbers) in enumerate(zip(kept.T.tolist(), outputs.T.tolist(), strict=True)):
-        seen = tuple(zip(marks, numbers, strict=True))
-        found[seen] += 1
-        least[seen] = min(least.get(seen, spent[subject]), spent[subject])
-    return found, least
+    # What each subject was charged in this table; a seeded run has no ledger.
+    charges = [protector.tracer.limit.spent.get(str(subject), Fraction(0)) for subject in range(TRACE_DRAWS)]
+    for subject, (marks, numbers) in enumerate(zip(is_repeated.T.tolist(), outputs.T.tolist(), strict=True)):
+        reports = tuple(zip(marks, numbers, strict=True))
+        counts[reports] += 1
+        min_charges[reports] = min(min_charges.get(reports, charges[subject]), charges[subject])
+    return counts, min_charges
 
 
-def _tail(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
-    """Probability of a deviation as great, by chi-square over sequences that are expected often."""
+def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) -> float:
+    """Return the p-value of a chi-square test of the draws against the distribution.
+
+    Rare sequences are pooled, because the chi-square approximation fails for small expected counts.
+
+    Args:
+        observed: How often each sequence of reports was drawn.
+        law: The probability of each sequence.
+    """
     from scipy.stats import chisquare
 
-    if any(seen not in law for seen in observed):
+    # A sequence that is impossible by the distribution refutes it at once.
+    if any(reports not in law for reports in observed):
         return 0.0
-    expected = np.array([law[seen] * TRACE_DRAWS for seen in law])
-    counts = np.array([observed[seen] for seen in law], dtype=np.float64)
-    usual = expected >= MIN_EXPECTED_DRAWS
-    rest = float(expected[~usual].sum())
-    if rest < MIN_EXPECTED_DRAWS and not plausible(int(counts[~usual].sum()), TRACE_DRAWS, rest / TRACE_DRAWS):
+    expected = np.array([law[reports] * TRACE_DRAWS for reports in law])
+    counts = np.array([observed[reports] for reports in law], dtype=np.float64)
+    is_frequent = expected >= MIN_EXPECTED_DRAWS
+    rare_expectation = float(expected[~is_frequent].sum())
+    # Rare sequences that even together are too rare for chi-square: their number is tested as a binomial count.
+    if rare_expectation < MIN_EXPECTED_DRAWS and not is_plausible_count(
+        int(counts[~is_frequent].sum()), TRACE_DRAWS, rare_expectation / TRACE_DRAWS
+    ):
         return 0.0
-    got, wanted = counts[usual], expected[usual]
-    if rest >= MIN_EXPECTED_DRAWS:
-        got, wanted = np.append(got, counts[~usual].sum()), np.append(wanted, rest)
-    return float(chisquare(got, wanted * got.sum() / wanted.sum()).pvalue) if len(got) > 1 else 1.0
+    observed_counts, expected_counts = counts[is_frequent], expected[is_frequent]
+    # Rare sequences are counted together.
+    if rare_expectation >= MIN_EXPECTED_DRAWS:
+        observed_counts = np.append(observed_counts, counts[~is_frequent].sum())
+        expected_counts = np.append(expected_counts, rare_expectation)
+    if len(observed_counts) < 2:
+        return 1.0
+    # The test requires equal sums, which differ by the sequences that are left out.
+    scaled_expectations = expected_counts * observed_counts.sum() / expected_counts.sum()
+    return float(chisquare(observed_counts, scaled_expectations).pvalue)

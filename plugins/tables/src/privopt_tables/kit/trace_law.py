@@ -1,6 +1,7 @@
-"""The distribution of reports along short traces: every sequence of outputs, with the noise summed in closed form.
+"""The distribution of reports along short traces, with the noise summed in closed form.
 
-It is the kit's own computation, from the numbers that a release holds; the code that draws is not asked.
+The kit computes the probability of every sequence of outputs from the numbers in a release. It does not use the code
+that draws reports, so that a fault in that code shows up as a difference.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.traces.draw_trace import Walker
 from privopt_metric_dp.traces.prediction import Prediction, Terms
 
-__all__ = ["LEAST_PROBABILITY", "Law", "Reports", "cost_of", "segment_of"]
+__all__ = ["MIN_PROBABILITY", "Law", "Reports", "max_log_ratio", "segment_probability"]
 
 Reports = tuple[tuple[bool, int], ...]
-"""What is seen of a trace: for each row whether the last report was kept, and the report's number."""
+"""The observable part of a trace: for each row whether the last report was repeated, and the output's number."""
 
-LEAST_PROBABILITY: Final = 1e-280
-"""Probability beyond which sums of doubles tell nothing."""
+MIN_PROBABILITY: Final = 1e-280
+"""Probability below which the relative error of a sum of doubles may be large."""
 
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Law:
-    """Probabilities of reports along traces of some places.
+    """The probabilities of reports along traces through a set of places.
 
     Attributes:
-        fresh: (P, K) probability of each output in a fresh report of each place.
-        steps: (P, K) from each place to each output, which tests go by.
-        prediction: level and rates of the noise.
+        fresh: (P, K) Probability of each output in a fresh report from each place.
+        steps: (P, K) Distance from each place to each output, in the steps that the tests use.
+        prediction: The level of distance up to which a report is repeated, and the rates of the noise.
     """
 
     fresh: Floats
@@ -44,85 +45,142 @@ class Law:
 
     @classmethod
     def of(cls, walker: Walker) -> Self:
-        """Return the law along a walker's records."""
+        """Return the distribution of reports along the records of a walker."""
         return cls(fresh=walker.weights / float(TOTAL), steps=walker.prediction.steps, prediction=walker.prediction)
 
-    def every(self, trace: Sequence[int]) -> Mapping[Reports, float]:
-        """Return the probability of every sequence of reports of a trace, given as numbers of places.
+    def sequence_probabilities(self, trace: Sequence[int]) -> Mapping[Reports, float]:
+        """Return the probability of every sequence of reports of a trace.
 
-        Cost: outputs to the power of the trace's length.
+        There are K (K + 1)^(n - 1) sequences of n reports: each report after the first is either a fresh output or a
+        repetition of the last report.
+
+        Args:
+            trace: Numbers of places.
         """
-        outputs, law = self.fresh.shape[1], {}
-        for first in range(outputs):
-            for rest in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
-                seen, last = [(False, first)], first
-                for output in rest:
-                    seen.append((output is None, last if output is None else output))
-                    last = seen[-1][1]
-                law[tuple(seen)] = self.probability(trace, seen)
-        return law
+        outputs, probabilities = self.fresh.shape[1], {}
+        for first_output in range(outputs):
+            # None stands for a repetition of the last report.
+            for later_outputs in itertools.product([None, *range(outputs)], repeat=len(trace) - 1):
+                reports, last_output = [(False, first_output)], first_output
+                for output in later_outputs:
+                    reports.append((output is None, last_output if output is None else output))
+                    last_output = reports[-1][1]
+                probabilities[tuple(reports)] = self.probability(trace, reports)
+        return probabilities
 
-    def probability(self, trace: Sequence[int], seen: Sequence[tuple[bool, int]]) -> float:
-        """Return the probability of one sequence: the product over its fresh reports, and over its segments."""
-        last, total = seen[0][1], float(self.fresh[trace[0], seen[0][1]])
-        kept: tuple[int, ...] = ()
-        for place, (again, output) in zip(trace[1:], seen[1:], strict=True):
-            if again:
-                kept += (place,)
+    def probability(self, trace: Sequence[int], reports: Sequence[tuple[bool, int]]) -> float:
+        """Return the probability of a sequence of reports: the product over its fresh reports and its segments.
+
+        A segment is a report, the rows that repeat it, and the row that renews it.
+
+        Args:
+            trace: Numbers of places.
+            reports: The sequence, as in :data:`Reports`.
+        """
+        last_output, probability = reports[0][1], float(self.fresh[trace[0], reports[0][1]])
+        repeated_places: tuple[int, ...] = ()
+        for place_number, (is_repeated, output) in zip(trace[1:], reports[1:], strict=True):
+            if is_repeated:
+                repeated_places += (place_number,)
                 continue
-            total *= self._segment(last, kept, place) * float(self.fresh[place, output])
-            last, kept = output, ()
-        return total * (self._segment(last, kept, None) if kept else 1.0)
+            # The segment ended here: its tests, times the draw of the fresh report.
+            probability *= self._segment_probability(last_output, repeated_places, place_number) * float(
+                self.fresh[place_number, output]
+            )
+            last_output, repeated_places = output, ()
+        return probability * (self._segment_probability(last_output, repeated_places, None) if repeated_places else 1.0)
 
-    def _segment(self, last: int, kept_steps: tuple[int, ...], renewed: int | None) -> float:
-        key = last, tuple(sorted(kept_steps)), renewed
-        if key not in self._known:
-            numbers = self.prediction
-            far = [int(self.steps[place, last]) - numbers.level for place in kept_steps]
-            end = None if renewed is None else int(self.steps[renewed, last]) - numbers.level
-            self._known[key] = segment_of(float(numbers.threshold), float(numbers.test), far, end)
-        return self._known[key]
+    def _segment_probability(
+        self, last_output: int, repeated_places: tuple[int, ...], renewal_place: int | None
+    ) -> float:
+        """Return the probability of the test results in one segment.
+
+        Args:
+            last_output: The report that the tests repeat or renew.
+            repeated_places: Places of the rows that repeat the report.
+            renewal_place: Place of the row that renews the report; None if the segment has not ended.
+        """
+        # Given the threshold's noise the tests are independent, so that their order has no effect.
+        key = last_output, tuple(sorted(repeated_places)), renewal_place
+        if key not in self._segment_cache:
+            prediction = self.prediction
+            # A report is repeated while its distance is below the noisy threshold; distances are counted from the
+            # level.
+            steps_beyond_level = [
+                int(self.steps[place_number, last_output]) - prediction.level for place_number in repeated_places
+            ]
+            renewal_steps = (
+                None if renewal_place is None else int(self.steps[renewal_place, last_output]) - prediction.level
+            )
+            self._segment_cache[key] = segment_probability(
+                float(prediction.threshold), float(prediction.test), steps_beyond_level, renewal_steps
+            )
+        return self._segment_cache[key]
 
     @cached_property
-    def _known(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
+    def _segment_cache(self) -> dict[tuple[int, tuple[int, ...], int | None], float]:
+        """Cached probabilities, by the arguments of :meth:`_segment_probability` with places in ascending order."""
         return {}
 
 
-def segment_of(threshold: float, test: float, kept_steps: Sequence[int], renewed: int | None) -> float:
-    """Return the probability that tests keep and, at last, renew: geometric series summed over the threshold's noise.
+def segment_probability(
+    threshold: float, test: float, repeated_steps: Sequence[int], renewal_steps: int | None
+) -> float:
+    """Return the probability that tests repeat a report and that a final test, if there is one, renews it.
 
-    A test at x steps beyond the level keeps with probability 1 - exp(-test (m - x)) where the threshold's noise m is
-    above x, and else renews. Cost: two to the power of the tests that keep.
+    The probability is a sum of geometric series over the threshold's noise m. A test at x steps beyond the level
+    repeats the report with probability 1 - exp(-test (m - x)) if m > x, and otherwise renews it. The number of terms is
+    two to the power of the number of repetitions.
 
     Args:
-        threshold, test: rates of the noise, per step.
-        kept_steps: steps beyond the level at the tests that keep.
-        renewed: at the one that renews; None where the segment has not ended.
+        threshold: Rate of the threshold's noise, per step.
+        test: Rate of a test's noise, per step.
+        repeated_steps: Steps beyond the level at each test that repeats the report.
+        renewal_steps: Steps beyond the level at the test that renews the report; None if the segment has not ended.
     """
-    start = max([0, *kept_steps])  # below it one of them surely renews
-    few = math.inf if renewed is None else max(0, renewed - start)  # so many steps in which renewal is sure
-    parts = []
-    for chosen in itertools.product((False, True), repeat=len(kept_steps)):
-        rate = threshold + test * sum(chosen)
-        size = math.exp(-test * sum(start - x for x, taken in zip(kept_steps, chosen, strict=True) if taken))
-        first = math.expm1(-rate * few) / math.expm1(-rate)
-        parts.append((-1) ** sum(chosen) * size * first)
-        if renewed is not None:
-            rest = math.exp(-rate * few - test * (start + few - renewed)) / -math.expm1(-(rate + test))
-            parts.append((-1) ** sum(chosen) * size * rest)
-    return max(0.0, math.exp(-threshold * start) * -math.expm1(-threshold) * math.fsum(parts))
+    # With noise below this one of the tests renews for sure, so the sums begin here.
+    start = max([0, *repeated_steps])
+    # The number of values of the noise, from the start, at which the renewing test renews for sure.
+    sure_steps = math.inf if renewal_steps is None else max(0, renewal_steps - start)
+    terms = []
+    # The product over the repeating tests of 1 - exp(-test (m - x)) is expanded: one term for each subset of them.
+    for selection in itertools.product((False, True), repeat=len(repeated_steps)):
+        rate = threshold + test * sum(selection)
+        factor = math.exp(
+            -test * sum(start - x for x, is_selected in zip(repeated_steps, selection, strict=True) if is_selected)
+        )
+        # The sum of exp(-rate * k) over the noise start + k with k < sure_steps, where the renewing test renews for
+        # sure; without such a test over all k.
+        head_sum = math.expm1(-rate * sure_steps) / math.expm1(-rate)
+        terms.append((-1) ** sum(selection) * factor * head_sum)
+        if renewal_steps is not None:
+            # The sum over the rest, where that test renews with probability exp(-test (start + k - renewal_steps)).
+            tail_sum = math.exp(-rate * sure_steps - test * (start + sure_steps - renewal_steps)) / -math.expm1(
+                -(rate + test)
+            )
+            terms.append((-1) ** sum(selection) * factor * tail_sum)
+    # Terms have both signs; rounding must not make a probability negative.
+    return max(0.0, math.exp(-threshold * start) * -math.expm1(-threshold) * math.fsum(terms))
 
 
-def cost_of(terms: Terms, seen: Reports, apart: Floats) -> Fraction:
-    """Return the largest log ratio of a sequence between two traces, which are ``apart`` (T,) at each time.
+def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction:
+    """Return the largest log ratio between a sequence's probabilities along two traces that the guarantee allows.
 
-    By the theorem, from the parts: a sum that the terms state themselves is not asked.
+    The ratio is computed from the epsilons of the parts, independently of the cost of a segment stated in ``terms``.
+    The first report costs its epsilon times the distance at the first row. Each segment costs its epsilon times the
+    largest distance in it, and only the epsilon of the threshold if it has not ended.
+
+    Args:
+        terms: The epsilons of the parts.
+        reports: The sequence.
+        distances: (T,) Distance between the two traces at each row.
     """
-    whole = terms.report + terms.threshold + 2 * terms.test
-    spent, begun = terms.report * Fraction(float(apart[0])), 1
-    for place in range(1, len(seen)):
-        if not seen[place][0]:
-            spent += whole * Fraction(float(apart[begun : place + 1].max()))
-            begun = place + 1
-    rest = apart[begun:]
-    return spent + terms.threshold * Fraction(float(rest.max(initial=0.0)))
+    segment_epsilon = terms.report + terms.threshold + 2 * terms.test
+    log_ratio, segment_start = terms.report * Fraction(float(distances[0])), 1
+    for index in range(1, len(reports)):
+        # A fresh report ends the segment.
+        if not reports[index][0]:
+            log_ratio += segment_epsilon * Fraction(float(distances[segment_start : index + 1].max()))
+            segment_start = index + 1
+    open_segment = distances[segment_start:]
+    return log_ratio + terms.threshold * Fraction(float(open_segment.max(initial=0.0)))

@@ -1,1 +1,1 @@
-"""How a row is drawn for: by its position, by its id, or word by word."""
+"""Protectors, which draw reports for rows by position, by id or word by word."""

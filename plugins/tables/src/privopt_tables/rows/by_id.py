@@ -1,4 +1,4 @@
-"""Protect rows by a release that draws for itself: one report for each id, without a matrix."""
+"""Protect rows with a release that has its own sampler instead of a matrix: one report for each id."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _UNKNOWN: Final = REASONS.index("unknown id")
 
 @frozen(kw_only=True, eq=False)
 class IdProtector(RowProtector):
-    """Draws one report a row by :meth:`privopt.interfaces.release.Release.sample`, for ids alone.
+    """Draws a report for each id with :meth:`privopt.interfaces.release.Release.sample`.
+
+    It serves releases without a matrix, which have their own sampler.
 
     Attributes:
         release: The release, which draws from the operating system's entropy.
@@ -38,16 +40,16 @@ class IdProtector(RowProtector):
     def of(
         cls, release: Release, secret: Secret, options: ApplyOptions, charger: RowCharger | None = None
     ) -> IdProtector:
-        """Prepare to protect tables.
+        """Make the protector for a release without a matrix, and check the options.
 
         Args:
             release: The release to draw with.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each row to its subject; it must be opened before the first row.
+            charger: Charges each row to its subject. It must be opened before the first row.
 
         Raises:
-            UsageError: Positions, or options that need a matrix: a seed, a batch, kept reports.
+            UsageError: The secret is a position, or an option needs a matrix: a seed, a batch or stored reports.
         """
         positions = list_positions(secret, options, None)
         if any(columns.kind != "id" for _, columns in positions):
@@ -65,24 +67,32 @@ class IdProtector(RowProtector):
 
     @property
     def added_columns(self) -> tuple[str, ...]:
-        """One column of reports for each position."""
+        """Names of the columns of reports, one for each position."""
         return self.report_columns
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Draw for rows whose subjects were charged, if there is a ledger."""
+        """Return the rows with reports in place of ids, and count the rows without a report.
+
+        With a ledger, reports are drawn only for rows whose subjects were charged.
+
+        Args:
+            frame: Rows of the table.
+            first: Number of the frame's first row in the whole table.
+        """
         # Rows are charged before any secret is read, so that whether a subject is charged reveals nothing.
-        granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
+        is_granted, reason = np.ones(len(frame), dtype=bool), np.full(len(frame), -1, dtype=np.int64)
         if self.charger is not None:
-            granted, reason = self.charger.granted(frame)
-        rows = np.flatnonzero(granted)
+            is_granted, reason = self.charger.charge_table(frame)
+        rows = np.flatnonzero(is_granted)
         reports_by_position = [
             self._draw_reports(texts_of(frame[position.columns[0]]).gather(rows).to_list())
             for _, position in self.positions
         ]
         row_reports = zip(*reports_by_position, strict=True)
+        # A row is reported completely or not at all, as the guarantee of several positions says.
         is_complete = np.array([all(report is not None for report in reports) for reports in row_reports], dtype=bool)
         reason[rows[~is_complete]] = _UNKNOWN
-        self.count_refusals(reason)
+        self.count_refusals(reason, first)
         columns = []
         for name, reports in zip(self.added_columns, reports_by_position, strict=True):
             texts = np.full(len(frame), None, dtype=object)
@@ -91,7 +101,7 @@ class IdProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _draw_reports(self, ids: Sequence[str | None]) -> list[str | None]:
-        """Draw a report for each id; None for an id that no record has."""
+        """Draw a report for each id, or None for a missing id and an id that no record has."""
         rows_by_id: dict[str, list[int]] = {}
         for row, name in enumerate(ids):
             if name is not None:
@@ -99,6 +109,7 @@ class IdProtector(RowProtector):
         reports: list[str | None] = [None] * len(ids)
         for name, rows in rows_by_id.items():
             try:
+                # One call for all rows of an id: a release that draws for itself may be slow.
                 samples = self.release.sample(name, len(rows))
             except UnknownNameError:
                 continue

@@ -1,10 +1,11 @@
-"""Protect rows by a certified matrix: a report of each position, or id, from the row of its record.
+"""Protect rows with a certified matrix: the report of a position or id is drawn from the row of its record.
 
-With a batch the random bytes follow from the batch's key, so that the same row has the same report each time (ADR 24).
+In a batch the random bytes are derived from the batch's key, so that a row gets the same report each time (ADR 24).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
@@ -15,28 +16,33 @@ import polars as pl
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.declare.column_texts import FIRST, KEPT, STICKY, prefixed
-from privopt.errors import DoesNotHoldError, UsageError
+from privopt.declare.column_texts import FIRST, KEPT, STICKY, prefix_name, texts_of
+from privopt.declare.name_forms import visible_text
+from privopt.errors import DoesNotHoldError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, row_names
-from privopt.numbers.sampling import RowStreams, draw_each, seeded
+from privopt.numbers.sampling import RowStreams, draw_each, make_source
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.problem.kinds import MetricPrivacy
+from privopt_metric_dp.problem.declared import MetricPrivacy
 from privopt_metric_dp.problem.read_points import COORDINATES
 from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.traces.interpolate import Ways
-from privopt_tables.charge_rows import Drawn, Places, RowCharger
-from privopt_tables.find_positions import RowSecrets
-from privopt_tables.nearest_record import Snap, Strays, on_earth
+from privopt_tables.charge_rows import RowCharger, RowOutputs, RowPlaces
+from privopt_tables.find_positions import MAX_TEXT_ROWS, RowSecrets, spread_rows
+from privopt_tables.nearest_record import Snap, Strays, to_degrees, unusable_reasons
 from privopt_tables.options import BETWEEN_RECORDS, ApplyOptions, check_options, describe_limits, list_positions
+from privopt_tables.position_units import UnitSearch
 from privopt_tables.rows.protector import SEEDED, RowProtector
 from privopt_tables.secret_columns import Secret, positions_of
 from privopt_tables.trace_rows import Tracer
 
 __all__ = ["PositionProtector"]
+
+UNIT_ROWS: Final = 5_000
+"""Number of rows of a part whose positions are compared with the records in other units."""
 
 _READING_PRECISION: Final = "to the millimetre (degrees: to 1e-7, so two may be taken for up to 17.2 mm farther apart)"
 _EVERYWHERE_NOTES: Final = {
@@ -46,22 +52,26 @@ _EVERYWHERE_NOTES: Final = {
     3: f"what holds is between positions as they are read, {_READING_PRECISION}, in the lengths of ways inside the "
     "region; a position outside is reported as the nearest point of its rim",
 }
-"""What a release that holds at every point promises for positions, by the number of corners of its simplices."""
+"""Notes on the guarantee of a release that holds at every point, by the number of corners of its simplices."""
 
 
 @frozen(kw_only=True, eq=False)
 class PositionProtector(RowProtector):
-    """Draws one report a row from a matrix, exactly as it was certified.
+    """Draws a report for each position or id from a matrix, with exactly the certified probabilities.
 
     Attributes:
-        release: The matrix whose rows are drawn from.
-        snap: Finds each row's record.
-        outputs: The outputs' coordinates; None if they have none.
-        tracer: Draws reports of traces; None if the release reports rows one by one.
-        near: Finds further places whose stored report is repeated at a position; None if only its own place's is.
-        row_key_columns: Columns of subject and id that identify a row of a batch; None if its number does.
-        ways: Path lengths from any point to the outputs, for traces; None if a position is reported as its record.
-        strays: Positions far from every record, so far.
+        release: The matrix from whose rows reports are drawn.
+        snap: Finds each row's record, the nearest one to its position.
+        outputs: The coordinates of the outputs; None if they have none.
+        tracer: Draws reports along traces; None if the release reports rows independently.
+        find_neighbours: Finds nearby places whose stored report may be repeated at a position; None if only the report
+            of the position's own place is repeated.
+        row_key_columns: Columns of subject and id that identify a row of a batch; None if rows are identified by
+            number.
+        ways: Path lengths from any point to the outputs, for traces; None if positions are replaced by their records.
+        strays: Counts positions that are far from every record.
+        unit_searches: Searches for other units in which the positions of the table may be.
+        look_alike_counts: Number of rows so far whose id looks like a record's id but differs from it, by column.
     """
 
     release: MatrixRelease
@@ -69,11 +79,14 @@ class PositionProtector(RowProtector):
     outputs: Space | None
     tracer: Tracer | None = None
     ways: Ways | None = None
-    near: Callable[[Floats, Ints], list[list[int]]] | None = None
+    find_neighbours: Callable[[Floats, Ints], list[list[int]]] | None = None
     row_key_columns: tuple[str, str] | None = None
+    unit_searches: tuple[UnitSearch, ...] = ()
+    look_alike_counts: Counter[str] = field(factory=Counter)
     strays: Strays = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        # attrs refuses a plain assignment to a frozen class.
         object.__setattr__(self, "strays", Strays(reach=self.snap.reach))
 
     @classmethod
@@ -86,34 +99,37 @@ class PositionProtector(RowProtector):
         charger: RowCharger | None = None,
         coins: Coins | None = None,
     ) -> PositionProtector:
-        """Prepare to protect tables.
+        """Make the protector for a matrix, and check the options.
 
         Args:
             release: The matrix to draw from.
             data: The problem's data, for coordinates and the region.
             secret: The columns that hold the secret.
             options: How the release is applied.
-            charger: Charges each report to its subject; it must be opened before the first row.
-            coins: The batch's random bytes; None without a batch.
+            charger: Charges each report to its subject. It must be opened before the first row.
+            coins: Source of the batch's random bytes; None without a batch.
 
         Raises:
-            UsageError: A blank prefix, positions that the records do not have, an invalid distance or seed, or options
-                that exclude one another.
+            UsageError: The prefix is blank, the records do not have the given kind of position, the distance or seed is
+                invalid, or options exclude one another.
         """
         positions = list_positions(secret, options, data)
         kind = positions[0][1].kind
         check_options(positions, options, traces=release.walker is not None)
-        source = seeded(options.seed)
+        source = make_source(options.seed)
         places = data.records if data.region is not None or data.records.on_map is not None else None
         snapper = None
         if data.region is not None and kind != "id":
+            # Positions in a region are drawn among the vertices around them; ids name a vertex themselves.
             snapper = Snapper.of(data.region, data.epsilon)
-        snap = Snap(ids=release.records, places=places, region=snapper, source=source, farthest=options.max_snap)
+        snap = Snap(ids=release.records, places=places, region=snapper, source=source, max_distance=options.max_snap)
         for _, columns in positions:
             snap.check(columns)
+        # A release may use some of the problem's outputs only.
         outputs = _select_outputs(release.outputs.tolist(), data.outputs)
         if outputs is not None and kind == "geographic":
-            outputs = on_earth(outputs)
+            # Reports have coordinates of the kind that the table has.
+            outputs = to_degrees(outputs)
         return cls(
             release=release,
             secret=secret,
@@ -125,33 +141,38 @@ class PositionProtector(RowProtector):
             charger=charger,
             tracer=Tracer.of(release, data, options.subject_column, options.time, source, charger, options.forms),
             coins=coins,
-            near=_make_neighbour_finder(options, snap, kind),
+            find_neighbours=_make_neighbour_finder(options, snap, kind),
+            unit_searches=_make_unit_searches(positions, places),
             ways=None if snapper is None or release.walker is None else Ways.of(data),
         )
 
     @property
     def first_position(self) -> Secret:
-        """Columns of the row's first position: the only one with stored reports and for traces."""
+        """Columns of the row's first position, which is the only one with stored reports and for traces."""
         return self.positions[0][1]
 
     def _prefix_names(self, *names: str) -> tuple[str, ...]:
-        """Return names of columns that a row has once, with the prefix of its position if it has only one."""
+        """Return the names of columns that concern a whole row.
+
+        If the row has a single position, they have its prefix.
+        """
+        # With several positions these columns are about the row, so no position's prefix fits.
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
-        return tuple(prefixed(prefix, name) for name in names)
+        return tuple(prefix_name(prefix, name) for name in names)
 
     def coordinate_columns(self, report: str) -> tuple[str, ...]:
-        """Return names of the two columns with the places of a column's reports; none if these have no coordinates."""
+        """Return the names of the columns with coordinates of the reports in column ``report``, if there are any."""
         axes = () if self.outputs is None else COORDINATES[self.outputs.kind]
         return tuple(f"{report}_{axis}" for axis in axes)
 
     @property
     def _trace_columns(self) -> tuple[str, ...]:
-        """Columns that mark a trace's repeated reports and its first ones; none without traces."""
+        """Names of the columns that mark repeated and first reports of a trace. Empty without traces."""
         return () if self.tracer is None else self._prefix_names(KEPT, FIRST)
 
     @property
     def _mark_columns(self) -> tuple[str, ...]:
-        """Columns that mark a whole table: reports drawn by a seed, or repeated ones."""
+        """Names of the columns that mark a whole table as seeded, or as having stored reports."""
         return self._prefix_names(*((SEEDED,) if self.is_seeded else ()), *((STICKY,) if self.is_sticky else ()))
 
     @property
@@ -161,7 +182,12 @@ class PositionProtector(RowProtector):
         return (*reports, *self._trace_columns, *self._mark_columns)
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table as the base class does, and one without the columns that traces need."""
+        """Refuse a table for the reasons of the base class, or because it lacks columns that traces need.
+
+        Args:
+            names: The columns of the table.
+            table: Name of the table, for faults.
+        """
         super().check(names, table)
         if self.tracer is not None:
             roles = {self.tracer.subject: "whose each row is"}
@@ -170,16 +196,26 @@ class PositionProtector(RowProtector):
             self.secret.check_other_columns(roles, names, table)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Draw for rows whose subjects were charged, if there is a ledger."""
+        """Return the rows with reports in place of positions or ids, and count the rows without a report.
+
+        With a ledger, reports are drawn only for rows whose subjects were charged.
+
+        Args:
+            frame: Rows of the table.
+            first: Number of the frame's first row in the whole table.
+        """
         marks: list[Bools] = []
         if self.tracer is not None:
             rows, reason = self.snap.rows(frame, self.first_position, strays=self.strays)
-            far = None if self.ways is None else partial(self._distances_to_outputs, frame)
-            (output_numbers, reason), *marks = self.tracer.reports(frame, rows, reason, far=far)
+            measure_steps = None if self.ways is None else partial(self._distances_to_outputs, frame)
+            # Traces have two marks for each row: whether its report is repeated, and whether it is the first.
+            (output_numbers, reason), *marks = self.tracer.draw_reports(
+                frame, rows, reason, measure_steps=measure_steps
+            )
         elif self.charger is None:
             output_numbers, reason = self._draw_reports(frame, first, np.arange(len(frame)))
         else:
-            output_numbers, reason = self.charger.reports(
+            output_numbers, reason = self.charger.draw_reports(
                 frame,
                 partial(self._draw_reports, frame, first),
                 lambda rows: self._find_places(frame[rows]),
@@ -188,9 +224,10 @@ class PositionProtector(RowProtector):
             # Stored reports come from the ledger's files, which someone may have changed.
             if not (output_numbers.min(initial=0) >= -1 and output_numbers.max(initial=0) < len(self.release.outputs)):
                 raise DoesNotHoldError("kept reports: changed: an output that the release does not have")
-        self.count_refusals(reason)
+        self.count_refusals(reason, first)
         columns = []
         for position, report in enumerate(self.report_columns):
+            # -1 stands for no report.
             outputs = pl.Series(np.ascontiguousarray(output_numbers[:, position])).replace(-1, None)
             columns.append(pl.Series(report, self.release.outputs.tolist(), dtype=pl.String).gather(outputs))
             if self.outputs is not None and self.outputs.coordinates is not None:
@@ -201,39 +238,112 @@ class PositionProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return ids and positions of some rows; the record of a position is the nearest one, also by its name."""
+        """Return the positions of all rows, and the ids and names of the records of an evenly spaced sample of rows.
+
+        The record of a position is the nearest one. Other columns are searched for these secrets.
+        """
+        text_rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         places, secrets = self.snap.places, []
-        ids = self.release.records.tolist()
+        row_of_id = {} if places is None else {name: row for row, name in enumerate(places.ids)}
         for _, columns in self.positions:
-            numbers, reason = self.snap.rows(frame, columns, fixed=True)
-            is_known = (reason < 0).tolist()
-            record_ids = [
-                ids[row] if known and row < len(ids) else None
-                for row, known in zip(numbers.tolist(), is_known, strict=True)
-            ]
+            record_ids = self._record_ids(frame.select(*columns.columns)[text_rows.tolist()], columns)
             texts: list[list[str | None]] = [record_ids]
-            row_of_id = {} if places is None else {name: row for row, name in enumerate(places.ids)}
             if places is not None and places.names is not None:
                 texts.append([None if name not in row_of_id else places.names[row_of_id[name]] for name in record_ids])
             positions, is_geographic = None, columns.kind == "geographic"
             if columns.kind != "id":
-                positions = np.where((reason < 0)[:, None], positions_of(frame, columns)[0], np.nan)
+                positions, fault = positions_of(frame, columns)
+                # Positions that cannot be reported, such as those outside the globe, are no secrets to search for.
+                is_usable = unusable_reasons(positions, fault, geographic=is_geographic) < 0
+                positions = np.where(is_usable[:, None], positions, np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
-                rows = [row_of_id.get(name or "", -1) for name in record_ids]
+                # An id tells where its record lies, so that position must not occur in another column either.
+                rows = [row_of_id.get(name or "", -1) for name in self._record_ids(frame, columns)]
                 positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)
             secrets.append(
                 RowSecrets(
                     positions=positions,
                     is_geographic=is_geographic,
                     texts=tuple(texts),
-                    text_chance=1.0 / max(2, len(ids)),
+                    text_rows=text_rows,
+                    text_chance=1.0 / max(2, len(self.release.records)),
                 )
             )
         return secrets
 
-    def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> Drawn:
-        """Draw output numbers for each position of some rows: for all of a row's positions, or for none."""
+    def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
+        """Look for positions in other units, and for ids that look like a record's id but differ from it.
+
+        What is found becomes a warning.
+        """
+        for _, columns in self.positions:
+            if columns.kind == "id":
+                self._count_look_alikes(texts_of(frame[columns.columns[0]]))
+        sample = frame[spread_rows(len(frame), UNIT_ROWS).tolist()]
+        for search in self.unit_searches:
+            # Read as planar, that is without checks of degrees, because the numbers may be in any unit.
+            search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
+
+    def _count_look_alikes(self, texts: pl.Series) -> None:
+        """Count the rows of a column whose id is not that of a record but looks like one.
+
+        Args:
+            texts: The ids.
+        """
+        # Ids of visible ASCII characters alone cannot look like a different one.
+        unusual = texts.filter(texts.str.contains(r"[^\x21-\x7e]").fill_null(False))
+        if not len(unusual):
+            return
+        ids = set(self.release.records.tolist())
+        visible_ids = set(map(visible_text, ids))
+        look_alikes = [
+            text for text in unusual.unique().to_list() if text not in ids and visible_text(text) in visible_ids
+        ]
+        if look_alikes:
+            self.look_alike_counts[texts.name] += int(unusual.is_in(look_alikes).sum())
+
+    @property
+    def _spelling_notes(self) -> tuple[str, ...]:
+        """Notes on likely other units of positions, and on ids that look like a record's. They quote no cell."""
+        look_alikes = (
+            f"column {cut(name)}: {number_of(count, 'row')} without a report: the id looks like a record's, and "
+            "differs from it by characters that no one sees"
+            for name, count in self.look_alike_counts.items()
+        )
+        return (*(note for search in self.unit_searches for note in search.notes), *look_alikes)
+
+    def no_report_error(self, table: str) -> UsageError:
+        """Return the error of the base class, with hints on likely other units and on ids that look like a record's."""
+        return UsageError("; ".join((str(super().no_report_error(table)), *self._spelling_notes)))
+
+    def _record_ids(self, frame: nw.DataFrame[Any], columns: Secret) -> list[str | None]:
+        """Return the id of each row's record (the nearest to a position), or None if a row has no record.
+
+        Args:
+            frame: The rows.
+            columns: The columns of one position.
+        """
+        ids = self.release.records.tolist()
+        numbers, reason = self.snap.rows(frame, columns, fixed=True)
+        return [
+            # In a region the number is that of a vertex, which need not be one of the release's records.
+            ids[row] if row_has_record and row < len(ids) else None
+            for row, row_has_record in zip(numbers.tolist(), (reason < 0).tolist(), strict=True)
+        ]
+
+    def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> RowOutputs:
+        """Draw output numbers for the given rows: for all positions of a row, or for none.
+
+        Args:
+            frame: The part of the table.
+            first: Number of the part's first row in the whole table.
+            rows: Numbers of the rows to draw for, within the part.
+
+        Returns:
+            (rows, positions) output numbers, -1 for no report, and (rows,) the reason why a row has none, as an index
+            into ``REASONS``, or -1.
+        """
         # With stored reports the strays were counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
         part, make_streams = frame[rows], partial(self._make_streams, frame[rows], first + rows)
@@ -242,12 +352,14 @@ class PositionProtector(RowProtector):
             for name, columns in self.positions
         ]
         reason = np.full(len(part), -1, dtype=np.int64)
-        for _, position_reason in reversed(records_by_position):  # the first position's reason is the one that counts
+        # Reversed, so that the reason of the first position without a record is the one that remains.
+        for _, position_reason in reversed(records_by_position):
             reason = np.where(position_reason >= 0, position_reason, reason)
         usable_rows = np.flatnonzero(reason < 0)
         output_numbers = np.full((len(part), len(self.positions)), -1, dtype=np.int64)
         for position, (name, columns) in enumerate(self.positions):
             streams = make_streams("output", name, columns)
+            # In a batch each row draws from its own stream, so that a repeated run draws the same reports.
             source = self.source if streams is None else streams.of(usable_rows)
             records = records_by_position[position][0][usable_rows]
             output_numbers[usable_rows, position] = draw_each(self.release.weights, records, source=source)
@@ -256,7 +368,17 @@ class PositionProtector(RowProtector):
     def _make_streams(
         self, frame: nw.DataFrame[Any], numbers: Ints, purpose: str, name: str | None, columns: Secret
     ) -> RowStreams | None:
-        """Return the streams of random bytes for one position of some rows of a batch; None without a batch."""
+        """Return the streams of random bytes for a position of the given rows of a batch, or None without a batch.
+
+        A stream is derived from the batch's key, the row and its secret, so a repeated run draws the same report.
+
+        Args:
+            frame: The rows.
+            numbers: The row numbers in the whole table, which identify the rows if there are no row ids.
+            purpose: Name of what is drawn, a vertex or an output.
+            name: Prefix of the position.
+            columns: The columns of the position.
+        """
         if self.coins is None:
             return None
         coins, secrets = self.coins, columns.bytes_of(frame)
@@ -266,48 +388,60 @@ class PositionProtector(RowProtector):
             else [row.to_bytes(8, "big") for row in numbers.tolist()]
         )
 
+        # Reads random bytes start to start + count of a row's stream.
         def read(row: int, start: int, count: int) -> bytes:
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
 
     def _distances_to_outputs(self, frame: nw.DataFrame[Any], rows: Ints) -> Ints:
-        """Return (B, K) distances, in steps, from the positions of some rows to all outputs."""
-        assert self.ways is not None  # protect has looked
-        return self.ways.of_points(self.snap.snapped(frame[rows], self.first_position))
+        """Return (rows, outputs) path lengths, in steps, from the positions of the given rows to all outputs.
 
-    def _find_places(self, frame: nw.DataFrame[Any]) -> Places:
-        """Find each row's place (its record, or a vertex of its piece), why it has none, and further places nearby.
+        Args:
+            frame: The part of the table.
+            rows: Numbers of the rows within the part.
+        """
+        assert self.ways is not None  # protect has looked
+        return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
+
+    def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:
+        """Find the place under which the report of each row is stored: a record, or a vertex of the row's simplex.
 
         The place is a fixed function of the position, so that all visits to it share one stored report.
+
+        Returns:
+            The place of each row, the reason why a row has none, and nearby places whose stored report may be repeated.
         """
         numbers, reason = self.snap.rows(frame, self.first_position, fixed=True, strays=self.strays)
-        if self.near is None:
+        if self.find_neighbours is None:
             return numbers, reason, None
-        return numbers, reason, self.near(positions_of(frame, self.first_position)[0], reason)
+        return numbers, reason, self.find_neighbours(positions_of(frame, self.first_position)[0], reason)
 
     @property
     def price(self) -> str | None:
-        """What a row costs its subject; for traces what a report and a segment cost."""
+        """A sentence on the cost of a row to its subject or, for traces, of a report and a segment."""
         return super().price if self.tracer is None else self.tracer.price
 
     @property
     def sequence(self) -> str | None:
-        """What holds of all reports of a subject, in words; None if nothing counts them."""
+        """A sentence on the guarantee for all reports of a subject; None if reports are not charged."""
+        # Traces count epsilon in memory also without a ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the base class's sentences, and one on positions far from every record."""
-        return (*self.strays.note, *super().warnings(names))
+        """Return the warnings of the base class, and those on positions far from every record and in other units."""
+        return (*self.strays.notes, *self._spelling_notes, *super().warnings(names))
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return sentences that publishers of such a table must know about the guarantee."""
+        """Return the notes of the base class, and what the guarantee means for positions that are not records."""
         base_notes = super().notes(guarantee)
         if self.positions[0][1].kind == "id" or guarantee.kind == NOTHING:
             return base_notes
         if self.snap.region is not None:
+            # Simplices of a region of streets have two corners, those of an area three.
             return (*base_notes, _EVERYWHERE_NOTES[self.snap.region.simplices.shape[1]])
+        # Without metric DP over all pairs there is no factor to state.
         difference = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not describe_limits(guarantee):
             factor = f"exp({float(guarantee.epsilon):g} d)"
@@ -319,13 +453,35 @@ class PositionProtector(RowProtector):
         )
 
 
+def _make_unit_searches(positions: Sequence[tuple[str | None, Secret]], places: Space | None) -> tuple[UnitSearch, ...]:
+    """Return a search for other units for each position that consists of two columns.
+
+    Args:
+        positions: The prefix and the columns of each position.
+        places: The records. Without coordinates of the position's kind there are no searches.
+    """
+    if places is None or places.on_map is None:
+        return ()
+    return tuple(
+        UnitSearch(columns=columns.columns, records=places.on_map, is_geographic=columns.kind == "geographic")
+        for _, columns in positions
+        if columns.kind == places.kind and len(columns.columns) == 2
+    )
+
+
 def _make_neighbour_finder(
     options: ApplyOptions, snap: Snap, kind: str
 ) -> Callable[[Floats, Ints], list[list[int]]] | None:
-    """Return a function that finds places near a position whose stored report is repeated; None if none shall be.
+    """Return a function that finds places near a position whose stored report may be repeated, or None if none may.
+
+    Args:
+        options: How the release is applied.
+        snap: Finds records.
+        kind: The kind of the secret.
 
     Raises:
-        UsageError: No stored reports, no positions, or less than half a cell's diagonal.
+        UsageError: Reports are not stored, the secret is an id, or the distance is not a number above 0, or is less
+            than half the diagonal of a cell.
     """
     if options.charge is None or options.charge.within is None:
         return None
@@ -333,11 +489,16 @@ def _make_neighbour_finder(
         raise UsageError("sticky-within must be given with sticky: it repeats kept reports")
     if kind == "id":
         raise UsageError("sticky-within must have positions to measure from, got ids")
-    return snap.near(options.charge.within, degrees=kind == "geographic")
+    return snap.make_neighbour_finder(options.charge.within, degrees=kind == "geographic")
 
 
 def _select_outputs(ids: list[str], space: Space) -> Space | None:
-    """Return the places of some of a space's ids; None if the space has no coordinates on a map."""
+    """Return the coordinates of a release's outputs, or None if they have no coordinates on a map.
+
+    Args:
+        ids: The ids of the outputs, a selection of those of ``space``.
+        space: The outputs of the problem.
+    """
     points = space.on_map
     if points is None or list(space.ids) == ids:
         return None if points is None else space

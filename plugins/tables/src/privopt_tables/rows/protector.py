@@ -1,7 +1,8 @@
-"""Protectors: they put reports into a table in place of the columns that hold the secret.
+"""The base class of protectors, which replace the columns of a table that hold the secret with reports.
 
-The base class knows which columns go, which are added, who is charged, and what a table's owner and its publisher must
-be told. How a row is drawn for is in :mod:`.by_position`, :mod:`.by_id` and :mod:`.by_word`.
+The base class knows which columns are dropped and added, who is charged, and what the owner and the publisher of a
+table must know. Its subclasses in :mod:`.by_position`, :mod:`.by_id`, :mod:`.by_word` and :mod:`.anywhere` draw the
+reports.
 """
 
 from __future__ import annotations
@@ -19,39 +20,43 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Ints
-from privopt.declare.column_texts import REPORT, prefixed, texts_of
-from privopt.declare.exact_text import exact_text
+from privopt.declare.column_texts import REPORT, prefix_name, texts_of
+from privopt.declare.toml_text import exact_text
 from privopt.errors import Fault, InputError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
 from privopt_tables.charge_rows import RowCharger
-from privopt_tables.column_names import LeakyColumns, like_places, like_positions
-from privopt_tables.find_positions import PositionColumn, RowSecrets
-from privopt_tables.nearest_record import REASONS
+from privopt_tables.clear_columns import ColumnHashes
+from privopt_tables.column_names import LeakyColumns, select_place_names, select_position_names
+from privopt_tables.find_positions import MAX_TEXT_ROWS, PositionColumn, RowSecrets, spread_rows
+from privopt_tables.nearest_record import MALFORMED, REASONS
 from privopt_tables.options import describe_limits, format_counts
 from privopt_tables.secret_columns import Secret
 
 __all__ = ["SEEDED", "RowProtector"]
 
 SEEDED: Final = "seeded"
-"""The column that marks a table that a seed drew."""
+"""The column that marks a table with seeded reports."""
 
 
 @frozen(kw_only=True, eq=False)
 class RowProtector(ABC):
-    """Puts reports into tables in place of the secret, and counts the rows without a report.
+    """Replaces the secret in tables with reports, and counts the rows without a report.
 
     Attributes:
-        secret: The columns that are omitted.
-        positions: The positions of each row: the prefix of their report columns (None for none) and their columns.
+        secret: The columns that hold or reveal the secret, which are dropped.
+        positions: The positions of each row, as pairs of the prefix of the report columns (or None) and the columns.
         source: Source of random bytes.
-        is_seeded: Whether the source is a seed, so that the reports are not private.
-        coins: A batch's random bytes, with a stream of its own for each draw; None for ``source``.
-        charger: Charges each row to its subject, before the secret is looked at; None if nothing is charged.
+        is_seeded: Whether the source is seeded, so that the reports are not private.
+        coins: Source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
+        charger: Charges each row to its subject before the secret is read; None if nothing is charged.
         refusals: Number of rows without a report so far, by reason.
-        leaks: Columns whose values state the secret: those in ``secret.also`` are dropped, the others stay.
-        leaky_columns: Columns that stay and were found to reveal the secret so far, whatever their names are.
+        first_malformed: Number of the first row whose cell is not a position, by reason.
+        leaks: Columns whose values state the secret. Those in ``secret.also`` are dropped, and the others stay.
+        leaky_columns: Finds columns that stay and reveal the secret by their values or fields.
+        column_hashes: Replace the cells of columns with keyed hashes. A list, because the ledger's key is known only
+            once the ledger is open.
     """
 
     secret: Secret
@@ -61,8 +66,10 @@ class RowProtector(ABC):
     coins: Coins | None = None
     charger: RowCharger | None = None
     refusals: Counter[str] = field(factory=Counter)
+    first_malformed: dict[str, int] = field(factory=dict)
     leaks: tuple[PositionColumn, ...] = ()
     leaky_columns: LeakyColumns = field(init=False, factory=LeakyColumns)
+    column_hashes: list[ColumnHashes] = field(factory=list)
 
     @property
     @abstractmethod
@@ -72,49 +79,65 @@ class RowProtector(ABC):
     @property
     def report_columns(self) -> tuple[str, ...]:
         """Names of the columns of reports, one for each position."""
-        return tuple(prefixed(prefix, REPORT) for prefix, _ in self.positions)
+        return tuple(prefix_name(prefix, REPORT) for prefix, _ in self.positions)
 
     @abstractmethod
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return rows with reports in place of the secret's columns, and count the rows without a report.
+        """Return the rows with reports in place of the secret's columns, and count the rows without a report.
 
         Args:
             frame: Rows of the table.
-            first: Number of the first of them in the whole table.
+            first: Number of the frame's first row in the whole table.
         """
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
-        """Return what must not occur in other columns of some rows: here their ids or sentences."""
+        """Return the secrets of rows, for which other columns are searched.
+
+        The base class returns the ids or sentences of an evenly spaced sample of the rows.
+        """
+        rows = spread_rows(len(frame), MAX_TEXT_ROWS)
         return [
-            RowSecrets(positions=None, is_geographic=False, texts=(texts_of(frame[columns.columns[0]]).to_list(),))
+            RowSecrets(
+                positions=None,
+                is_geographic=False,
+                texts=(texts_of(frame[columns.columns[0]]).gather(rows).to_list(),),
+                text_rows=rows,
+            )
             for _, columns in self.positions
         ]
 
+    def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:  # noqa: B027
+        """Look for secrets that are written differently from the records. The base class does nothing."""
+
     @property
     def price(self) -> str | None:
-        """What a row costs its subject, and how many rows the limit allows; None if nothing is charged."""
+        """A sentence on the cost of a row and on how many rows the limit allows; None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """What holds of all reports of a subject, in words; None if nothing is charged."""
+        """A sentence on the guarantee for all reports of a subject; None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property
     def is_sticky(self) -> bool:
-        """Whether the first report of each subject's place is stored and repeated."""
-        return self.charger is not None and self.charger.to.sticky
+        """Whether a subject's first report at a place is stored and repeated."""
+        return self.charger is not None and self.charger.charge.sticky
 
     @property
     def counts(self) -> dict[str, int]:
-        """Further counts of ``apply --json``, by name."""
+        """Additional counts for ``apply --json``, by name."""
         return {}
 
     def check(self, names: list[str], table: str) -> None:
-        """Refuse a table that lacks needed columns, or already has some that would be added.
+        """Refuse a table that lacks required columns, or already has columns that would be added.
+
+        Args:
+            names: The columns of the table.
+            table: Name of the table, for faults.
 
         Raises:
-            InputError: A fault for each column.
+            InputError: Columns are missing or already exist. There is a fault for each column.
         """
         self.secret.check(names, table)
         if self.charger is not None:
@@ -122,11 +145,12 @@ class RowProtector(ABC):
             if self.charger.time is not None:
                 roles[self.charger.time] = "when each row was"
             self.secret.check_other_columns(roles, names, table)
+        # A column of this name that is dropped anyway may be replaced.
         expected = "no such column (reports go there, or under a prefix)"
         faults = [
             Fault(table, f"column {name}", "a column of that name", expected)
             for name in self.added_columns
-            if name in names and name not in (*self.secret.columns, *self.secret.also)
+            if name in names and name not in (*self.secret.columns, *self.secret.omitted)
         ]
         if faults:
             raise InputError(faults)
@@ -135,31 +159,44 @@ class RowProtector(ABC):
         """Add rows to the digest of a batch: their numbers, secrets, subjects and times.
 
         Args:
-            digest: The digest; it is changed in place.
+            digest: The digest, which is changed in place.
             frame: Rows of the table.
-            first: Number of the first of them in the whole table.
+            first: Number of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
+        # No subject has an empty name, so that it can stand for none.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
+        # Secrets are part of the digest: a changed secret would need another report than the one that was charged.
         secrets = [columns.bytes_of(frame) for _, columns in self.positions]
         rows = zip(subjects, periods, *secrets, strict=True)
         for number, (subject, period, *row_secrets) in enumerate(rows, start=first):
             digest.add(b"row", number.to_bytes(8, "big"), subject.encode("utf-8"), period.encode(), *row_secrets)
 
-    def count_refusals(self, reason: Ints) -> None:
+    def count_refusals(self, reason: Ints, first: int) -> None:
         """Count rows by the reason why they have no report.
 
         Args:
-            reason: (B,) indices into :data:`REASONS`; -1 for rows with a report.
+            reason: (B,) indices into :data:`REASONS`, -1 for rows with a report.
+            first: Number of the first of these rows in the whole table.
         """
+        # Only reasons that are about malformed cells have a row that the owner can repair.
+        for index in MALFORMED:
+            if (rows := np.flatnonzero(reason == index)).size:
+                self.first_malformed.setdefault(REASONS[index], first + int(rows[0]))
         for index, count in enumerate(np.bincount(reason[reason >= 0], minlength=len(REASONS)).tolist()):
             if count:
                 self.refusals[REASONS[index]] += count
 
     def replace_secret(self, frame: nw.DataFrame[Any], columns: Iterable[pl.Series]) -> nw.DataFrame[Any]:
-        """Return rows with other columns in place of the secret's, and look for columns that reveal it."""
+        """Return the rows with new columns in place of the secret's, and examine the other columns for copies.
+
+        Args:
+            frame: Rows of the table.
+            columns: The columns to add.
+        """
         backend = frame.implementation
+        # Reports are series of polars; the table may be one of pandas or pyarrow, whose own types its columns need.
         native_columns = [
             nw.from_native(column, series_only=True)
             if backend.is_polars()
@@ -169,37 +206,73 @@ class RowProtector(ABC):
             for column in columns
         ]
         public_frame = self.secret.without(frame)
-        self.leaky_columns.look(public_frame, frame.select(*self.secret.columns))
+        self.leaky_columns.examine_part(public_frame, frame.select(*self.secret.columns))
+        for hashes in self.column_hashes:
+            public_frame = hashes.replace(public_frame)
         return public_frame.with_columns(*native_columns)
 
+    @property
+    def malformed_rows(self) -> tuple[str, ...]:
+        """Notes on the first rows whose cell is not a position. Cells are not quoted, because they may be secret."""
+        noun = "column" if len(self.secret.columns) == 1 else "columns"
+        columns = f"{noun} {', '.join(map(cut, self.secret.columns))}"
+        # Row numbers count from 0 and the header is row 1, so the first row of data is row 2.
+        return tuple(
+            f"row {row + 2:,}, {columns}: expected a position, got {reason}"
+            for reason, row in self.first_malformed.items()
+        )
+
     def no_report_error(self, table: str) -> UsageError:
-        """Return the error for a table without a single report; it says what was charged for it."""
+        """Return the error for a table without any report, which also states what was charged.
+
+        Args:
+            table: Name of the table.
+        """
         reasons = format_counts(self.refusals) or "it has no rows"
         skipped_rows = () if self.charger is None else self.charger.skipped_rows
-        charge_count = 0 if self.charger is None else self.charger.charged
+        # Rows are charged before it is known whether a report can be drawn.
+        charge_count = 0 if self.charger is None else self.charger.charged_count
         charges = f"; charged all the same: {number_of(charge_count, 'row')}" if charge_count else ""
-        return UsageError(f"{table}: no row could be reported: {'; '.join((reasons + charges, *skipped_rows))}")
+        lines = (reasons + charges, *skipped_rows, *self.malformed_rows)
+        return UsageError(f"{table}: no row could be reported: {'; '.join(lines)}")
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:
-        """Return sentences that the publisher of such a table must know, given what the release promises."""
+        """Return notes for the publisher of a protected table, based on the guarantee of the release."""
         sequence = () if self.sequence is None else (self.sequence,)
         return (*describe_limits(guarantee), *sequence, *_describe_several_positions(len(self.positions), guarantee))
 
+    @property
+    def leak_warnings(self) -> tuple[str, ...]:
+        """Warnings of the columns whose values state the secret."""
+        return tuple(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks)
+
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return sentences on what the table's owner must look at before publishing it.
+        """Return warnings that the table's owner must consider before publishing the table.
 
         Args:
-            names: The names of the table's columns before, and of its index.
+            names: The names of the original table's columns, and of its index.
         """
-        named_elsewhere = {*self.secret.columns, *self.secret.also, *self.secret.geometries}
-        copies = [name for name in self.leaky_columns.same if name not in named_elsewhere]
+        named_elsewhere = {*self.secret.columns, *self.secret.omitted, *self.secret.geometries}
+        # Hashed columns do not stay as they are, which other warnings say of columns.
+        hashed_names = {name for hashes in self.column_hashes for name in hashes.columns}
+        hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
+        named_elsewhere |= hashed_names
+        copies = [name for name in self.leaky_columns.copies if name not in named_elsewhere]
+        # A column that was found by its values has a warning of its own, and needs none for its name.
         named_elsewhere |= {leak.name for leak in self.leaks}
+        # Each column is named in one warning at most.
         remaining = [name for name in names if name not in {*named_elsewhere, *copies}]
-        positions = [*like_positions(remaining), *self.leaky_columns.positions]
-        places = [*like_places(remaining), *self.leaky_columns.places]
+        positions = [*select_position_names(remaining), *self.leaky_columns.positions]
+        places = [*select_place_names(remaining), *self.leaky_columns.places]
         return (
             *(() if self.charger is None else self.charger.skipped_rows),
-            *(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks),
+            *self.malformed_rows,
+            *self.leak_warnings,
+            *(
+                f"column {cut(name)} is hashed, and equal to what is protected: equal hashes show which rows were at "
+                "the same place, so leave it out"
+                for name in hashed_copies
+            ),
             *_exposed_columns_warning(copies, "equal to what is protected, which nothing protects there"),
             *_exposed_columns_warning(self.secret.geometries, "of geometries, which nothing protects"),
             *_exposed_columns_warning(positions, "named like positions, which nothing protects"),
@@ -208,7 +281,12 @@ class RowProtector(ABC):
 
 
 def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, ...]:
-    """Return a sentence on how the guarantees of a row's positions add up; nothing for a single position."""
+    """Return a note on how the guarantees of a row's positions add up, or nothing for a single position.
+
+    Args:
+        count: Number of positions.
+        guarantee: The guarantee of one report.
+    """
     if count < 2:
         return ()
     epsilon = "" if guarantee.epsilon is None else f" epsilon {exact_text(Fraction(guarantee.epsilon))} each:"
@@ -219,15 +297,25 @@ def _describe_several_positions(count: int, guarantee: Guarantee) -> tuple[str, 
 
 
 def _leak_warning(leak: PositionColumn, *, is_dropped: bool) -> str:
-    """Return a sentence on a column whose values state the secret, and on what became of it."""
-    rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')} of a sample"
+    """Return a warning about a column whose values state the secret.
+
+    Args:
+        leak: The column, and in how many rows it states the secret in which form.
+        is_dropped: Whether the column was dropped rather than kept in the table.
+    """
+    rows = f"{leak.rows:,} of {number_of(leak.sampled, 'row')}"
     if is_dropped:
         return f"column {cut(leak.name)} was dropped: it states the secret ({leak.form}) in {rows} (--keep keeps it)"
     return f"column {cut(leak.name)} stays and states the secret ({leak.form}) in {rows}: leave it out"
 
 
 def _exposed_columns_warning(names: Sequence[str], reason: str) -> tuple[str, ...]:
-    """Return a sentence on columns that reveal more than the reports do; nothing if there are none."""
+    """Return a warning of columns that may reveal more than the reports, if there are any.
+
+    Args:
+        names: The columns. At most the first ten are named.
+        reason: Why the columns may reveal more, in words that follow "is" or "are".
+    """
     if not names:
         return ()
     listed = ", ".join(map(cut, names[:10])) + (", ..." if len(names) > 10 else "")

@@ -1,1 +1,1 @@
-"""From a table of places to a problem, and which epsilon to choose."""
+"""Draft a problem from a table of places, and compare mechanisms to choose epsilon."""

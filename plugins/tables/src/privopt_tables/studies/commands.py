@@ -1,4 +1,8 @@
-"""The commands that come before a release: init, curve, explore."""
+"""The commands that prepare a release: init, curve and explore.
+
+This module checks options that exclude one another. The work is done by the other modules of the package, which are
+imported only when a command runs.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from privopt.command.completion import MECHANISM
 from privopt.command.exit_codes import (
     DONE,
     GAP,
@@ -16,12 +21,12 @@ from privopt.command.exit_codes import (
     SOLVER,
     STOPPED_FEASIBLE,
     TIME_LIMIT,
-    guarded,
+    handle_errors,
     positive,
     utf8,
 )
 from privopt.command.program import say_result
-from privopt.command.terminal import complain, progress_display
+from privopt.command.terminal import progress_display, remark
 from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -33,7 +38,7 @@ __all__ = ["curve", "explore", "init"]
 
 
 @click.command()
-@click.argument("mechanism")
+@click.argument("mechanism", type=MECHANISM)
 @click.option("--points", type=PATH, metavar="FILE", help="Places, or positions.")
 @click.option("--roads", type=PATH, metavar="FILE", help="Table from,to,km between the places.")
 @click.option("--osm", type=PATH, metavar="FILE", help="Instead: streets of an .osm or .osm.pbf file.")
@@ -60,7 +65,7 @@ __all__ = ["curve", "explore", "init"]
     "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
 )
 @click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
-@guarded
+@handle_errors
 def init(
     mechanism: str,
     points: Path | None,
@@ -94,50 +99,54 @@ def init(
     from privopt_tables.studies.draft_words import init_words
     from privopt_tables.studies.street_map import box_area, read_streets
 
-    if sum(given is not None for given in (points, osm, vectors)) != 1:
+    # click cannot say that exactly one of several options must be given.
+    if sum(source is not None for source in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     choice = ColumnChoice(lat=lat, lon=lon, id=id_, point=geometry)
     has_choice = choice != ColumnChoice()
+    # Each option that the chosen source would ignore is refused, so that no wish is dropped in silence.
     if has_choice and points is None:
         raise UsageError("--lat, --lon, --id and --geometry go with --points: they name its columns")
-    named = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
-    of_individuals: dict[str, Any] = {name: value for name, value in named.items() if value}
+    individual_values = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
+    individual_options: dict[str, Any] = {name: value for name, value in individual_values.items() if value}
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
     if vectors is not None:
         if any((roads, box, walk, bends, ferries, one_way, within is not None)):
             raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
         for line in init_words(mechanism, vectors, ids, out, force=force).notes:
-            complain(f"{out}: {line}")
+            remark(f"{out}: {line}")
         return
-    loaded = registry().get(mechanism).load()
-    if isinstance(loaded, Drafts):
+    # Vectors are finished. The remaining cases need the class of the mechanism.
+    loaded_mechanism = registry().get(mechanism).load()
+    # Mechanisms over tables of individuals draft their own problem files.
+    if isinstance(loaded_mechanism, Drafts):
         if points is None or has_choice or roads is not None or within is not None:
             raise UsageError(
                 f"init {mechanism} takes --points, the table of individuals, and no positions, roads or distances"
             )
-        for line in loaded.draft(points, out, force=force, **of_individuals):
-            complain(f"{out}: {line}")
+        for line in loaded_mechanism.draft(points, out, force=force, **individual_options):
+            remark(f"{out}: {line}")
         return
-    if of_individuals:
+    if individual_options:
         raise UsageError("--count, --persons, --total and --keep-totals go with tables of individuals")
     if points is not None:
         if any((box is not None, walk, bends, ferries, one_way)):
             raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
-        made = draft_problem.init(
+        drafted = draft_problem.init(
             mechanism, points, out, roads=roads, within=within, factor=factor, force=force, choice=choice
         )
     else:
-        assert osm is not None  # one of the two
+        assert osm is not None  # exactly one of the three is given, and it is neither of the other two
         if roads is not None:
             raise UsageError("--roads goes with --points; --osm brings its own")
         if one_way and walk:
             raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
         area = None if box is None else box_area(box)
         streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
-        made = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
-    for line in made.notes:
-        complain(f"{out}: {line}")
+        drafted = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
+    for line in drafted.notes:
+        remark(f"{out}: {line}")
 
 
 @click.command()
@@ -158,9 +167,10 @@ def init(
 @SOLVER
 @JOBS
 @TIME_LIMIT
+@click.option("--json", "as_json", is_flag=True, help="The files that were written and the notes, as one object.")
 @QUIET
 @click.option("--force", is_flag=True, help="Begin again; replace FILE.csv and the others.")
-@guarded
+@handle_errors
 def curve(
     problem: Path,
     mechanisms: str,
@@ -169,6 +179,7 @@ def curve(
     report: Path | None,
     figures: Path | None,
     latex: Path | None,
+    as_json: bool,
     quiet: bool,
     force: bool,
     gap: float | None,
@@ -177,27 +188,32 @@ def curve(
     time_limit: float | None,
 ) -> int:
     """Compare mechanisms: loss and proved bound over epsilon."""
-    from privopt.run.options import Options
+    from privopt.run.task import Options
     from privopt_tables.studies.curve_page import write_curves
 
     with progress_display(quiet=quiet, limit=time_limit) as progress:
-        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
-        found = write_curves(
+        options = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        curves = write_curves(
             problem,
-            _names(mechanisms),
+            _split_names(mechanisms),
             epsilon,
             out,
             report,
-            asked,
-            lambda line: complain(f"note: {line}"),
+            options,
+            lambda line: remark(f"note: {line}"),
             figures=figures,
             latex=latex,
         )
-    for line in found.notes:
-        complain(f"note: {line}")
-    if found.stopped:
-        complain(f"note: {_stopped(found)}; {out} keeps the others, and the same command goes on from them")
-    return STOPPED_FEASIBLE if found.stopped else DONE
+    for line in curves.notes:
+        remark(f"note: {line}")
+    if curves.stopped_count:
+        remark(f"note: {_describe_stop(curves)}; {out} keeps the others, and the same command goes on from them")
+    if as_json:
+        # Only the files that were asked for are listed.
+        paths = {"curves": out, "report": report, "figures": figures, "latex": latex}
+        written = {name: str(path) for name, path in paths.items() if path is not None}
+        say_result({**written, "notes": list(curves.notes), "stopped": curves.stopped_count}, "", as_json=True)
+    return STOPPED_FEASIBLE if curves.stopped_count else DONE
 
 
 @click.command()
@@ -211,7 +227,7 @@ def curve(
 @TIME_LIMIT
 @QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.html.")
-@guarded
+@handle_errors
 def explore(
     problem: Path,
     out: Path | None,
@@ -225,23 +241,29 @@ def explore(
     force: bool,
 ) -> int:
     """Write one page to choose epsilon on: sliders for whom to hide, how well, and what a release may lose."""
-    from privopt.run.options import Options
+    from privopt.run.task import Options
     from privopt_tables.studies.curve_page import write_curves
 
     out = out or Path(f"{problem.stem}-explore.html")
     with progress_display(quiet=quiet, limit=time_limit) as progress:
-        asked = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
-        names = _names(mechanisms)
-        found = write_curves(problem, names, epsilon, None, out, asked, lambda line: complain(f"note: {line}"))
-    if found.stopped:
-        complain(f"note: {_stopped(found)}; {out} shows the others; --force with more time, or --gap 0.01, finds all")
+        options = Options(gap=gap, solver=solver, jobs=jobs, time_limit=time_limit, force=force, progress=progress)
+        mechanism_names = _split_names(mechanisms)
+        curves = write_curves(
+            problem, mechanism_names, epsilon, None, out, options, lambda line: remark(f"note: {line}")
+        )
+    if curves.stopped_count:
+        remark(
+            f"note: {_describe_stop(curves)}; {out} shows the others; --force with more time, or --gap 0.01, finds all"
+        )
     say_result({"page": str(out)}, str(out), as_json=False)
-    return STOPPED_FEASIBLE if found.stopped else DONE
+    return STOPPED_FEASIBLE if curves.stopped_count else DONE
 
 
-def _stopped(curves: Curves) -> str:
-    return f"stopped early, {curves.stopped} of {number_of(len(curves.points), 'point')} missing or unfinished"
+def _describe_stop(curves: Curves) -> str:
+    """Return a clause on how many points of the curves were stopped by a limit or an interrupt."""
+    return f"stopped early, {curves.stopped_count} of {number_of(len(curves.points), 'point')} missing or unfinished"
 
 
-def _names(listed: str) -> list[str]:
-    return [name.strip() for name in listed.split(",") if name.strip()]
+def _split_names(text: str) -> list[str]:
+    """Split a comma-separated list of names, and drop blanks and empty names."""
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,8 +1,9 @@
-"""Compare mechanisms: loss and proved bound over epsilon.
+"""Compare mechanisms by their loss and proved bound over epsilon.
 
-What is certified at one epsilon is private at every larger one, and what is proved for one epsilon bounds every smaller
-one from below. So for mechanisms that seek the optimum both curves fall, and the bounds of one hold for all that
-promise the same.
+A release that is certified at one epsilon is private at every larger epsilon, and a bound that is proved for one
+epsilon holds at every smaller epsilon. So both curves of a mechanism that seeks the optimum fall, and the bounds of a
+mechanism hold for all mechanisms with the same guarantee. :func:`draw_curves` solves every point, and then lets points
+share their releases and bounds.
 """
 
 from __future__ import annotations
@@ -17,19 +18,18 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from privopt.declare.exact_text import exact_text
 from privopt.declare.problems_in_memory import Problem
 from privopt.declare.schema import File, files_of
+from privopt.declare.toml_text import exact_text
 from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
 from privopt.execution import Executor, from_url
-from privopt.execution.clock import clock, limit
-from privopt.execution.interrupts import interrupts
+from privopt.execution.clock import clock, interrupts, limit
 from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.interfaces.abilities import check_memory
-from privopt.run.options import Options
+from privopt.run.task import Options
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.problem.kinds import PerKm
+from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.studies.curve_file import CurveTable, Key, PointsFile
 from privopt_tables.studies.curve_points import (
     OF_RELEASE,
@@ -38,26 +38,26 @@ from privopt_tables.studies.curve_points import (
     Refusals,
     Setting,
     Status,
-    point_of,
+    make_point,
     read_lines,
 )
-from privopt_tables.studies.epsilon_range import epsilons_of
+from privopt_tables.studies.epsilon_range import parse_epsilons
 
 __all__ = ["Curves", "Point", "curve", "draw_curves"]
 
 
 @frozen(kw_only=True)
 class Curves:
-    """What was found.
+    """The points of all mechanisms, with notes for the reader.
 
     Attributes:
-        points: by mechanism, then epsilon.
-        notes: where a loss does not fall with epsilon, and why, a sentence each.
-        refused: mechanisms that cannot take the problem, and why, a sentence each.
-        unit: of losses and bounds.
-        distance_unit: of errors.
-        setting: what is known before any report, of the first mechanism's problem.
-        per_km: what a kilometre of loss costs in the reader's unit, where that problem says it.
+        points: The points by mechanism, then by epsilon.
+        notes: Notes on losses that do not fall with epsilon, with the reasons.
+        refused: Notes on mechanisms that cannot take the problem, with the reasons.
+        unit: Unit of losses and bounds.
+        distance_unit: Unit of errors.
+        setting: What is known before any report, according to the first mechanism's problem.
+        per_km: The cost of one km of loss in the reader's unit, if that problem states it; otherwise None.
     """
 
     points: tuple[Point, ...]
@@ -69,12 +69,12 @@ class Curves:
     per_km: PerKm | None = None
 
     @property
-    def stopped(self) -> int:
-        """How many points a limit or an interrupt stopped, or kept from being begun."""
+    def stopped_count(self) -> int:
+        """Number of points that were stopped, or not begun, because of a limit or an interrupt."""
         return sum(point.status == "stopped" for point in self.points)
 
     def table(self) -> CurveTable:
-        """Return a row a point, columns as :class:`Point` has them, epsilon as its exact text."""
+        """Return a table with a row for each point, the attributes of :class:`Point` as columns and exact epsilons."""
         return CurveTable.of(self.points, self.unit, self.distance_unit)
 
 
@@ -84,15 +84,19 @@ def curve(
     epsilon: str | tuple[float | str, float | str, int],
     **options: object,
 ) -> CurveTable:
-    """Return loss and proved bound over epsilon as a table that draws itself by ``.plot()``: see :func:`draw_curves`.
+    """Return loss and proved bound over epsilon as a table with a method ``plot``: see :func:`draw_curves`.
 
     Args:
-        problem: in memory, or a problem file; its own epsilon is not used.
-        mechanisms: names.
-        epsilon: ``"0.5:5:30"``, or lowest, highest and how many.
-        options: those of :class:`privopt.run.options.Options` that :func:`draw_curves` uses.
+        problem: A problem in memory, or a problem file. Its own epsilon is not used.
+        mechanisms: Names of mechanisms.
+        epsilon: A range such as ``"0.5:5:30"``, or the lowest value, the highest value and the number of values.
+        options: The options of :class:`privopt.run.task.Options` that :func:`draw_curves` uses.
+
+    Raises:
+        PrivoptError: A mechanism is unknown, no mechanism can take the problem, epsilon cannot be read, or no point was
+            found in time.
     """
-    values = epsilons_of(epsilon)
+    values = parse_epsilons(epsilon)
     source = problem.source if isinstance(problem, Problem) else File.read(Path(problem))
     return draw_curves(source, mechanisms, values, Options(**options)).table()  # type: ignore[arg-type]
 
@@ -110,67 +114,80 @@ def draw_curves(
     A mechanism that cannot take the problem is "refused", and the others are solved.
 
     Args:
-        source: the problem file.
-        mechanisms: names, of mechanisms over places.
-        epsilons: ascending.
-        options: of these gap (each method's own where None), solver, jobs, progress, and time_limit: what is not
-            reached then, or when an interrupt comes, is "stopped".
-        announce: called with each sentence of :attr:`Curves.refused`, before anything is solved. Mechanisms that look
-            only while they solve are refused then.
-        stored: file of points of earlier runs, which are not solved again; new points are written to it at once.
+        source: The problem file.
+        mechanisms: Names of mechanisms over places.
+        epsilons: Values in ascending order.
+        options: Options, of which gap (None for each method's own), solver, jobs, progress and time_limit are used.
+            Points that are not solved within the time limit, or before an interrupt, are "stopped".
+        announce: Called with each note of :attr:`Curves.refused`, before anything is solved. Mechanisms that check the
+            problem only while solving it are refused later.
+        stored: File of points of earlier runs, which are not solved again. New points are written to it at once.
 
     Raises:
-        InputError: a problem that no mechanism can take.
-        UsageError: an unknown mechanism, or none that is over places.
-        StoppedError: not one point was found in time, or before an interrupt.
+        InputError: No mechanism can take the problem.
+        UsageError: A mechanism is unknown, or no mechanism protects places.
+        StoppedError: No point was found within the time limit, or before an interrupt.
     """
     options = options or Options()
+    # A mechanism that is named twice has one line.
     names = list(dict.fromkeys(mechanisms))
     if not names:
         raise UsageError("mechanisms must be names, such as optimal-lp,exponential, got none")
     refusals = Refusals(epsilons)
     lines = read_lines(names, source, options.gap, refusals)
-    if all(map(refusals.whole, names)):
+    if all(map(refusals.refuses_all, names)):
         raise refusals.error
-    say = announce or (lambda _: None)
-    early = [say(sentence) for sentence in refusals.sentences]
-    single: dict[Key, Point] = {}
+    send_sentence = announce or (lambda _: None)
+    # The number of sentences that were announced tells which ones are new after solving.
+    announced = [send_sentence(sentence) for sentence in refusals.sentences]
+    points_by_key: dict[Key, Point] = {}
     if stored is not None:
-        single = stored.begin(_digest_of(source, lines, options), names, epsilons)
+        points_by_key = stored.begin(_hash_inputs(source, lines, options), names, epsilons)
     with (
-        interrupts() as came,
+        interrupts() as received_signals,
         from_url(None, options.jobs or 1) as executor,
-        suppress(KeyboardInterrupt),  # what there is stands
+        suppress(KeyboardInterrupt),  # the points that were found so far are the result
         limit(options.time_limit),
-        remembering(),  # what a repair certified is not certified again
+        remembering(),  # a release that a repair has certified is not certified again
     ):
-        _solve_points(lines, refusals, options, executor, came, single, stored)
-    found = {
-        name: [single.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons] for name in names
+        _solve_points(lines, refusals, options, executor, received_signals, points_by_key, stored)
+    points_by_mechanism = {
+        name: [points_by_key.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons]
+        for name in names
     }
-    for sentence in refusals.sentences[len(early) :]:
-        say(sentence)
-    statuses = {point.status for points in found.values() for point in points}
+    # Refusals of mechanisms that checked the problem only while they solved it.
+    for sentence in refusals.sentences[len(announced) :]:
+        send_sentence(sentence)
+    statuses = {point.status for points in points_by_mechanism.values() for point in points}
     if statuses == {"refused"}:
         raise refusals.error
-    if "stopped" in statuses and all(point.loss is None for points in found.values() for point in points):
-        what = "an interrupt" if came else "the time limit"
-        raise StoppedError(f"{what} came before anything was found; nothing written")
-    notes = _joined(lines, found)
+    if "stopped" in statuses and all(point.loss is None for points in points_by_mechanism.values() for point in points):
+        cause = "an interrupt" if received_signals else "the time limit"
+        raise StoppedError(f"{cause} came before anything was found; nothing written")
+    notes = _share_bounds(lines, points_by_mechanism)
     first = lines[0].problem.data
     return Curves(
-        points=tuple(point for name in names for point in found[name]),
+        points=tuple(point for name in names for point in points_by_mechanism[name]),
         notes=tuple(notes),
         unit=first.loss_unit,
         distance_unit=first.unit,
         refused=tuple(refusals.sentences),
-        setting=evolve(lines[0].setting, odds=all(line.metric for line in lines)),
+        # The first mechanism's problem stands for all: they read the same file.
+        setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=first.per_km,
     )
 
 
-def _digest_of(source: File, lines: Sequence[Line], options: Options) -> str:
-    """Return a digest of all that a point follows from: problem, files that it names, gap and solver."""
+def _hash_inputs(source: File, lines: Sequence[Line], options: Options) -> str:
+    """Return a digest of all inputs of the points: the problem, the files that it names, the gap and the solver.
+
+    Points of an earlier run are reused only if their digest is equal.
+
+    Args:
+        source: The problem file.
+        lines: The lines of the curve, whose problems name further files.
+        options: The options, of which gap and solver have an effect.
+    """
     files = {file.name: file.contents for line in lines for file in files_of(line.problem.declared) if not file.absent}
     digest = sha256(repr((options.gap, options.solver)).encode())
     for name, contents in [("", source.contents), *sorted(files.items())]:
@@ -183,42 +200,48 @@ def _solve_points(
     refusals: Refusals,
     options: Options,
     executor: Executor,
-    came: Sequence[int],
+    received_signals: Sequence[int],
     points: dict[Key, Point],
     stored: PointsFile | None,
 ) -> None:
-    """Solve what no earlier run has found, and then what it was stopped at, until an interrupt comes.
+    """Solve the points that no earlier run solved, and then those that were stopped, until an interrupt.
 
     Args:
-        lines: of the curve.
-        refusals: points that are not to be solved; more come.
-        options: as of :func:`draw_curves`.
-        executor: likewise.
-        came: interrupts.
-        points: by mechanism and epsilon, those of earlier runs; more come.
-        stored: file that every point is written to as it is found.
+        lines: The lines of the curve.
+        refusals: Points that must not be solved. More are added.
+        options: The options of the run, of which the solver and the progress function are used.
+        executor: Runs the mechanisms' tasks.
+        received_signals: Numbers of the interrupts so far.
+        points: Points of earlier runs, by mechanism and epsilon. More are added.
+        stored: File to which every point is written as soon as it is found; None for no file.
     """
-    asked = [line for line in lines if not refusals.whole(line.name)]
-    every = [(line, number, epsilon) for line in asked for number, epsilon in enumerate(refusals.epsilons, start=1)]
-    was = {key: point.status for key, point in points.items()}
-    new = [each for each in every if (each[0].name, each[2]) not in was]
-    again = [each for each in every if was.get((each[0].name, each[2])) == "stopped"]
-    for line, number, epsilon in [*new, *again]:
+    # New points come first, so that a run that was stopped before gets further this time.
+    accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
+    tasks = [
+        (line, number, epsilon) for line in accepted_lines for number, epsilon in enumerate(refusals.epsilons, start=1)
+    ]
+    earlier_statuses = {key: point.status for key, point in points.items()}
+    new_tasks = [task for task in tasks if (task[0].name, task[2]) not in earlier_statuses]
+    repeated_tasks = [task for task in tasks if earlier_statuses.get((task[0].name, task[2])) == "stopped"]
+    for line, number, epsilon in [*new_tasks, *repeated_tasks]:
         key = (line.name, epsilon)
-        if came:  # a mechanism that was interrupted may hand over what it has, and say nothing
+        # A mechanism that was interrupted may return its best release instead of an error.
+        if received_signals:
             return
         if key in refusals:
             continue
         if options.progress is not None:
-            at = f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(refusals.epsilons)})"
-            options.progress(at, 0, None, None)
+            step = f"{line.name} at epsilon {float(epsilon):.4g} ({number} of {len(refusals.epsilons)})"
+            options.progress(step, 0, None, None)
         context = SolveContext(method=line.method, solver=options.solver, gap=line.gap, executor=executor)
         try:
-            point = _solved(line, epsilon, context)
-        except InputError as error:  # of a mechanism that looks no sooner
+            point = _solve_point(line, epsilon, context)
+        except InputError as error:
+            # The mechanism checks the problem only while it solves it.
             refusals.add(line.name, {epsilon: error})
             continue
         if point.status == "stopped" and not _loses_less(point, points.get(key)):
+            # Shown if there is nothing better, but not stored, so that the next run tries again.
             points.setdefault(key, point)
             continue
         points[key] = point
@@ -226,86 +249,131 @@ def _solve_points(
             stored.append(point)
 
 
-def _solved(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
+def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
+    """Solve and certify one mechanism at one epsilon.
+
+    Args:
+        line: The mechanism, with the problem.
+        epsilon: The epsilon.
+        context: How to solve: method, solver, gap and executor.
+
+    Returns:
+        The point, without results if the time limit expired or there is no feasible release.
+
+    Raises:
+        InputError: The mechanism cannot take the problem.
+        CertificationError: The release could not be certified.
+    """
     start = time.perf_counter()
-    blank = Point(mechanism=line.name, epsilon=epsilon)
+    empty_point = Point(mechanism=line.name, epsilon=epsilon)
     if clock().left == 0.0:
-        return blank
-    problem = line.at(epsilon)
+        # The time limit was reached before this point was begun.
+        return empty_point
+    problem = line.problem_at(epsilon)
     try:
         check_memory(line.mechanism, problem, context)
         outcome = line.mechanism.solve(problem, context)
     except InfeasibleError:
-        return evolve(blank, status="infeasible", seconds=time.perf_counter() - start)
+        return evolve(empty_point, status="infeasible", seconds=time.perf_counter() - start)
     except StoppedError:
-        return evolve(blank, seconds=time.perf_counter() - start)
+        return evolve(empty_point, seconds=time.perf_counter() - start)
     release: MatrixRelease = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
+    # Every method promises releases that satisfy the guarantee; a figure of any other one would mislead.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
     bound = outcome.lower_bound
-    point = point_of(line.name, epsilon, release, problem, loss, certificate.worst)
+    point = make_point(line.name, epsilon, release, problem, loss, certificate.worst)
     return evolve(
         point,
+        # Rounding can put a bound slightly above the loss of the optimum.
         lower_bound=None if bound is None or not math.isfinite(bound) else min(bound, point.loss),
         seconds=time.perf_counter() - start,
         status="stopped" if outcome.stopped else "feasible",
     )
 
 
-def _joined(lines: Sequence[Line], points_of: dict[str, list[Point]]) -> list[str]:
-    """Let each point use what its neighbours prove: bounds of larger epsilons, releases of smaller ones."""
+def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Point]]) -> list[str]:
+    """Improve each point with results of the others: bounds of larger epsilons, and releases of smaller epsilons.
+
+    Args:
+        lines: The lines of the curve, one for each mechanism.
+        points_by_mechanism: Points in ascending order of epsilon, by mechanism. They are replaced in place.
+
+    Returns:
+        Notes on losses that rise with epsilon.
+    """
     bounds: dict[tuple[object, ...], list[float]] = {}
     for line in lines:
-        best = bounds.setdefault(line.promise, [-math.inf] * len(points_of[line.name]))
-        for place, point in enumerate(points_of[line.name]):
+        # Mechanisms with the same guarantee and loss share their bounds.
+        best_bounds = bounds.setdefault(line.guarantee, [-math.inf] * len(points_by_mechanism[line.name]))
+        for index, point in enumerate(points_by_mechanism[line.name]):
             if point.lower_bound is not None:
-                best[place] = max(best[place], point.lower_bound)
-    nested = {line.promise for line in lines if line.nested}
-    for promise, best in bounds.items():
-        if promise not in nested:
+                best_bounds[index] = max(best_bounds[index], point.lower_bound)
+    # A guarantee is nested if every release that satisfies it at one epsilon does so at larger ones.
+    nested_guarantees = {line.guarantee for line in lines if line.is_nested}
+    for guarantee, best_bounds in bounds.items():
+        if guarantee not in nested_guarantees:
             continue
-        for place in range(len(best) - 2, -1, -1):
-            best[place] = max(best[place], best[place + 1])
+        # A bound at one epsilon holds at every smaller one, so the best ones are carried downwards.
+        for index in range(len(best_bounds) - 2, -1, -1):
+            best_bounds[index] = max(best_bounds[index], best_bounds[index + 1])
     notes = []
     for line in lines:
-        points = points_of[line.name]
+        points = points_by_mechanism[line.name]
+        # A mechanism that proves bounds seeks the optimum, so a release of a smaller epsilon may take the place of a
+        # worse one.
         optimises = any(point.lower_bound is not None for point in points)
-        for place, point in enumerate(points):
+        for index, point in enumerate(points):
             if point.status == "refused":
                 continue
-            before = points[place - 1] if place else None
-            if before is not None and _loses_less(before, point):
+            previous = points[index - 1] if index else None
+            if previous is not None and _loses_less(previous, point):
                 if optimises:
-                    points[place] = _carried(before, point)
+                    points[index] = _reuse_release(previous, point)
                 elif point.loss is not None:
-                    now, then = float(point.epsilon), float(before.epsilon)
+                    epsilon, previous_epsilon = float(point.epsilon), float(previous.epsilon)
                     notes.append(
-                        f"{line.name} loses more at epsilon {now:.4g} than at {then:.4g}: "
+                        f"{line.name} loses more at epsilon {epsilon:.4g} than at {previous_epsilon:.4g}: "
                         "it seeks no optimum, so nothing makes its loss fall"
                     )
-            points[place] = _bounded(points[place], bounds[line.promise][place], line.gap)
+            points[index] = _set_bound(points[index], bounds[line.guarantee][index], line.gap)
     return notes
 
 
-def _loses_less(one: Point, other: Point | None) -> bool:
-    return one.loss is not None and (other is None or other.loss is None or one.loss < other.loss)
+def _loses_less(point: Point, compared: Point | None) -> bool:
+    """Return whether ``point`` has a loss, and ``compared`` has a larger loss or none."""
+    return point.loss is not None and (compared is None or compared.loss is None or point.loss < compared.loss)
 
 
-def _carried(smaller: Point, point: Point) -> Point:
-    """Return the release of a smaller epsilon, which is private at this one too."""
-    kept = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
+def _reuse_release(smaller: Point, point: Point) -> Point:
+    """Return a point with the release of a smaller epsilon, which is private at this point's epsilon too.
+
+    Args:
+        smaller: The point of the smaller epsilon.
+        point: The point whose release is replaced.
+    """
+    figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
+    # The point is not infeasible after all, since there is a release.
     status: Status = "feasible" if point.status == "infeasible" else point.status
-    return evolve(point, **kept, status=status)
+    return evolve(point, **figures, status=status)
 
 
-def _bounded(point: Point, bound: float, gap: float) -> Point:
+def _set_bound(point: Point, bound: float, gap: float) -> Point:
+    """Return a copy of a point with a proved bound, and with the gap and status that follow from the bound.
+
+    Args:
+        point: The point.
+        bound: The bound. Minus infinity if none is proved.
+        gap: The relative gap at which a point counts as optimal.
+    """
     if point.loss is None or bound == -math.inf:
         return evolve(point, lower_bound=None if bound == -math.inf else bound)
-    bound = min(bound, point.loss)  # they may meet but for rounding
-    reached = Objective.of(point.loss, bound, unit="").gap
+    # At the optimum, rounding can put the bound slightly above the loss.
+    bound = min(bound, point.loss)
+    relative_gap = Objective.of(point.loss, bound, unit="").gap
     status: Status = point.status
     if status != "stopped":
-        status = "optimal" if reached is not None and reached <= gap else "feasible"
-    return evolve(point, lower_bound=bound, gap=reached, status=status)
+        status = "optimal" if relative_gap is not None and relative_gap <= gap else "feasible"
+    return evolve(point, lower_bound=bound, gap=relative_gap, status=status)

@@ -1,4 +1,8 @@
-"""The table of a curve: in memory, where it draws itself, and as a file that grows point by point."""
+"""The table of a curve, in memory with a method to draw it, and as a file that grows point by point.
+
+An interrupted run can be continued from the file. Each point is durable as soon as it is found, and only the line that
+was being written can be lost.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, get_args
 import polars as pl
 from attrs import define, field, fields
 
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
 from privopt_tables.studies.curve_points import Point, Status
 
@@ -24,22 +28,22 @@ else:
 __all__ = ["CurveTable", "Key", "PointsFile"]
 
 Key = tuple[str, Fraction]
-"""Of a point: mechanism and epsilon."""
+"""The key of a point: mechanism and epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
 
-SCHEMA: Final = {each.name: pl.String if each.name in _TEXTS else pl.Float64 for each in fields(Point)}
-"""Columns of the table."""
+SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
+"""Columns of the table and their types."""
 
 
 class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into polars
-    """A row a point: ``mechanism``, ``epsilon`` as its exact text, and the figures of :class:`Point`.
+    """A table of points, with the attributes of :class:`Point` as columns and ``epsilon`` as exact text.
 
-    What is selected from it may be a plain table of polars, which has no units and does not draw itself.
+    A selection from the table may be a plain polars table, without units and ``plot``.
 
     Attributes:
-        unit: of losses, bounds and the attacker's errors.
-        distance_unit: of the other errors, and what epsilon is per.
+        unit: Unit of losses, bounds and the attacker's errors.
+        distance_unit: Unit of distance of the other errors. Epsilon is given per this unit.
     """
 
     unit: str = ""
@@ -47,7 +51,13 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @classmethod
     def of(cls, points: Iterable[Point], unit: str = "", distance_unit: str = "") -> Self:
-        """Make the table of some points."""
+        """Make a table of points.
+
+        Args:
+            points: The points.
+            unit: Unit of losses, bounds and the attacker's errors.
+            distance_unit: Unit of distance of the other errors. Epsilon is given per this unit.
+        """
         rows = [
             [exact_text(point.epsilon) if name == "epsilon" else getattr(point, name) for name in SCHEMA]
             for point in points
@@ -61,30 +71,30 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
         """Return the rows as points.
 
         Raises:
-            ValueError: a row is none.
+            ValueError: A row is not a point.
         """
-        found = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in self.to_dicts()]
-        if wrong := {point.status for point in found} - {*get_args(Status)}:
-            raise ValueError(f"unknown status {min(wrong, key=str)}")
-        return found
+        points = [Point(**{**row, "epsilon": Fraction(row["epsilon"])}) for row in self.to_dicts()]
+        if unknown_statuses := {point.status for point in points} - {*get_args(Status)}:
+            raise ValueError(f"unknown status {min(unknown_statuses, key=str)}")
+        return points
 
     def plot(self) -> Figure:
-        """Draw loss (lines) and proved bound (dashes) over epsilon: a figure of matplotlib."""
-        from privopt_tables.studies.curve_pictures import figure_of
+        """Return a matplotlib figure of the loss (lines) and the proved bound (dashes) over epsilon."""
+        from privopt_tables.studies.curve_pictures import draw_loss
 
-        return figure_of(self.points, self.unit, self.distance_unit)
+        return draw_loss(self.points, self.unit, self.distance_unit)
 
 
 @define(kw_only=True, eq=False)
 class PointsFile:
-    """A CSV of points that grows while they are found, so that no kill loses one.
+    """A CSV file to which each point is appended as soon as it is found, so that an interruption loses none.
 
-    A hidden file next to it holds a digest of what its points follow from. The same command goes on from the CSV; a
-    command with another problem is refused.
+    A hidden file next to the CSV file holds a digest of the inputs of the points. Repeating the same command continues
+    the CSV file, and a command with another problem is refused.
 
     Attributes:
-        path: the CSV.
-        force: begin again, whatever the file holds.
+        path: The CSV file.
+        force: Whether to begin again, whatever the file contains.
     """
 
     path: Path
@@ -92,70 +102,85 @@ class PointsFile:
     _digest: str | None = field(default=None, init=False)
 
     @property
-    def mark(self) -> Path:
-        """Return the path of the hidden file."""
+    def mark_path(self) -> Path:
+        """Path of the hidden file with the digest."""
         return self.path.with_name(f".{self.path.name}.curve")
 
     @property
-    def begun(self) -> bool:
-        """Return whether an earlier run has begun it, of this command or of another."""
-        return not self.force and self.path.is_file() and self.mark.is_file()
+    def is_begun(self) -> bool:
+        """Whether the file was begun by an earlier run, of this command or another one, and ``force`` is not set."""
+        return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points of earlier runs, or begin the file at its first point.
+        """Return the points of earlier runs; if there are none, prepare to begin the file with the first point.
 
         Args:
-            digest: of what points follow from.
-            names: of mechanisms.
-            epsilons: of the curve.
+            digest: Digest of the inputs of the points: problem, gap and solver.
+            names: Names of the mechanisms.
+            epsilons: Epsilons of the curve.
 
         Raises:
-            UsageError: the file was begun with another problem or other options, or has points that are not asked for.
-            InputError: the file is another kind of table.
+            UsageError: The file was begun with another problem or other options, or has points that were not requested.
+            InputError: The file is a table of another kind.
         """
-        cure = f"--out {self.path}: exists already; --force replaces it: it was begun with"
-        found: dict[Key, Point] = {}
-        if self.begun:
-            if self.mark.read_bytes() != digest.encode():
-                raise UsageError(f"{cure} another problem, gap or solver")
+        refusal = f"--out {self.path}: exists already; --force replaces it: it was begun with"
+        points_by_key: dict[Key, Point] = {}
+        if self.is_begun:
+            if self.mark_path.read_bytes() != digest.encode():
+                raise UsageError(f"{refusal} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
+                # Points of a curve with other epsilons would be lost, because the finished table has only this
+                # command's.
                 if point.epsilon not in epsilons or point.mechanism not in names:
-                    raise UsageError(f"{cure} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
+                    raise UsageError(f"{refusal} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
+                # Stopped points without a release are solved again as if they were new.
                 if point.loss is not None or point.status == "infeasible":
-                    found[key] = point
+                    points_by_key[key] = point
         else:
-            self._digest = digest  # what stands there stays until there is a point
-        return found
+            # An old file is replaced only once there is a point: see replace_old_file.
+            self._digest = digest
+        return points_by_key
 
     def _read(self) -> list[Point]:
-        """Return the points of the file; a last line that was not written whole is none, and is cut off."""
-        whole = self.path.read_bytes()
-        kept = whole[: whole.rfind(b"\n") + 1]
-        if kept != whole:
-            os.truncate(self.path, len(kept))
-        if not kept:  # a kill came before the first line was whole
+        """Read the points of the file, and cut off an incomplete last line.
+
+        Raises:
+            InputError: The file is a table of another kind.
+        """
+        contents = self.path.read_bytes()
+        complete_lines = contents[: contents.rfind(b"\n") + 1]
+        if complete_lines != contents:
+            os.truncate(self.path, len(complete_lines))
+        # A kill can come before the header is complete.
+        if not complete_lines:
             return []
         try:
-            table = pl.read_csv(BytesIO(kept), schema=SCHEMA)
+            # Another kind of table fails in one of these two lines.
+            table = pl.read_csv(BytesIO(complete_lines), schema=SCHEMA)
             return CurveTable(table).points
         except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
-            found, wanted = str(error).partition("\n")[0], "a table of curve (--force begins again)"
-            raise InputError([Fault(str(self.path), "", found, wanted)]) from None
+            actual, expectation = str(error).partition("\n")[0], "a table of curve (--force begins again)"
+            raise InputError([Fault(str(self.path), "", actual, expectation)]) from None
 
-    def start(self) -> None:
-        """Replace what another command left, once there is something to write."""
+    def replace_old_file(self) -> None:
+        """If the file is begun anew, remove the old file and write the new digest.
+
+        Called only when there is a point to write, so that a command that finds nothing destroys nothing.
+        """
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
-            self.mark.write_text(self._digest, "utf-8")
+            # The table is gone by now, so that a kill before this line leaves nothing that the old digest belongs to.
+            self.mark_path.write_text(self._digest, "utf-8")
             self._digest = None
 
     def append(self, point: Point) -> None:
-        """Write a point at the file's end, durably."""
+        """Append a point to the file durably. If the file is begun anew, the first point replaces the old file."""
         line = CurveTable.of([point])
-        self.start()
+        self.replace_old_file()
         with self.path.open("ab") as file:
             file.write(line.write_csv(include_header=file.tell() == 0).encode())
+            # The point is on the disk before the next one is solved.
             file.flush()
             os.fsync(file.fileno())

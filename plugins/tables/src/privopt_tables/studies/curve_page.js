@@ -4,7 +4,8 @@
   const data = JSON.parse(find("points").textContent);
   const last = data.values.length - 1;
   const slider = Object.fromEntries(["epsilon", "radius", "factor", "bear"].map((id) => [id, find(id)]));
-  const line = document.querySelector('figure svg [id$="-here"]'), from = data.across[slider.epsilon.value];
+  // The line of the chosen epsilon, in the drawing for wide pages and in that for telephones.
+  const lines = [...document.querySelectorAll('figure svg [id$="-here"]')], start = Number(slider.epsilon.value);
 
   // Three digits; what a reader relies on is rounded to the careful side.
   const rounded = (value, way) => {
@@ -91,10 +92,16 @@
     find("told").replaceChildren(...sentences(place, radius, asked).map((text) => made("p", text)));
     find("at").replaceChildren(...data.rows[place].map((cells) => {
       const row = document.createElement("tr");
-      row.append(...cells.map((cell, column) => made(column ? "td" : "th", cell)));
+      row.append(...cells.map((text, column) => {
+        const cell = made(column ? "td" : "th", text);
+        cell.dataset.label = data.columns[column];
+        return cell;
+      }));
       return row;
     }));
-    if (line) line.setAttribute("transform", `translate(${data.across[place] - from} 0)`);
+    lines.forEach((line, n) => {
+      line.setAttribute("transform", `translate(${data.across[n][place] - data.across[n][start]} 0)`);
+    });
   }
 
   function promised(moved) {
@@ -109,7 +116,6 @@
     show(bearable < 0 ? last : bearable, "bear");
   });
   for (const name of ["radius", "factor"]) slider[name].closest("p").hidden = !data.odds;
-  const start = Number(slider.epsilon.value);
   put("radius", Math.log(2) / data.values[start]);  // a hint: an even guess becomes 67 to 33
   show(start, "epsilon");
 })();

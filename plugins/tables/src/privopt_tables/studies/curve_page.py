@@ -1,4 +1,7 @@
-"""``privopt explore`` and ``privopt curve``: the curves into one offline page of sliders, and into a table."""
+"""Write the results of ``privopt curve`` and ``privopt explore``: an offline page with sliders, figures and tables.
+
+The page's script, curve_page.js, handles the sliders and fills the table of one epsilon from data in the page.
+"""
 
 from __future__ import annotations
 
@@ -12,20 +15,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_files
+from privopt.declare.toml_text import exact_text
+from privopt.files.new_folder import check_files, new_file
 from privopt.registry import registry
-from privopt.report.page import document, drawing, script_json, table
-from privopt.report.theme import INK, save
-from privopt.run.options import Options
-from privopt.run.task import read_problem
+from privopt.report.page import document, script_json, table
+from privopt.report.theme import INK, make_narrow, save, svg
+from privopt.run.task import Options, read_problem
 from privopt_tables.studies.curve import Curves, draw_curves
 from privopt_tables.studies.curve_file import PointsFile
-from privopt_tables.studies.curve_pictures import by_mechanism, figure_of, figures_of, latex_of
+from privopt_tables.studies.curve_pictures import draw_figures, draw_loss, format_latex, group_by_mechanism
 from privopt_tables.studies.curve_points import OF_RELEASE, Point
-from privopt_tables.studies.epsilon_range import epsilons_of
+from privopt_tables.studies.epsilon_range import parse_epsilons
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -35,22 +36,29 @@ else:
 __all__ = ["curve_page", "write_curves"]
 
 SLIDER_STEPS: Final = 200
-"""Positions of a slider over numbers."""
+"""Number of steps of a slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""Ends of the slider of factors: below the first next to nothing is learnt, above the last a guess is 95 % sure."""
+"""Ends of the slider of factors: below the first a report reveals almost nothing; at the last, even odds become 95 %
+sure."""
 
 EPSILONS_EXPLORED: Final = 9
-"""Epsilons that ``explore`` solves where none are given: from a fourth of the problem's own to four times it."""
+"""Number of epsilons that ``explore`` solves by default: from a fourth of the problem's own to four times it."""
 
 
-def _around(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
-    """Return the ends of the epsilons around a problem's own, and how many."""
+def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str, str, int]:
+    """Return the default range of epsilons around the problem's own: the lowest, the highest and the number of values.
+
+    Args:
+        source: The problem file.
+        mechanisms: Names of mechanisms. The first one reads the problem.
+    """
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
-    own = getattr(getattr(declared, "privacy", None), "epsilon", None)
-    if not isinstance(own, Fraction):
-        own = Fraction(1)  # of a mechanism without a curve, which is refused next
-    return exact_text(own / 4), exact_text(own * 4), EPSILONS_EXPLORED
+    problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
+    if not isinstance(problem_epsilon, Fraction):
+        # The mechanism has no curve, which the caller finds out next; until then any range will do.
+        problem_epsilon = Fraction(1)
+    return exact_text(problem_epsilon / 4), exact_text(problem_epsilon * 4), EPSILONS_EXPLORED
 
 
 def write_curves(
@@ -65,88 +73,115 @@ def write_curves(
     figures: Path | None = None,
     latex: Path | None = None,
 ) -> Curves:
-    """Solve, and write what was found: each point into the table as it comes, and what the table shows at the end.
+    """Solve all points and write the results: each point to the table as soon as it is found, other files at the end.
 
     Args:
-        problem: the problem file.
-        mechanisms: names.
-        epsilon: LO:HI:N; None for values around the problem's own.
-        out: the table, CSV; one that the same command has begun is gone on with. None for the page alone.
-        report: the page, on which epsilon is chosen, or None.
-        options: those that :func:`privopt_tables.studies.curve.draw_curves` uses; ``force`` replaces files that are
-            there.
-        announce: called with each refusal, as there.
-        figures: folder for the pictures as SVG, PDF and PNG, or None.
-        latex: the table for LaTeX, or None.
+        problem: The problem file.
+        mechanisms: Names of mechanisms.
+        epsilon: The range as LO:HI:N; None for values around the problem's own epsilon.
+        out: The CSV file of the table, which is continued if the same command has begun it. None for the page alone.
+        report: The file of the page for choosing epsilon, or None.
+        options: The options that :func:`privopt_tables.studies.curve.draw_curves` uses. ``force`` replaces existing
+            files.
+        announce: Called with each note on refused mechanisms, as by :func:`draw_curves`.
+        figures: Folder for the figures as SVG, PDF and PNG, or None.
+        latex: The file of the LaTeX table, or None.
 
     Raises:
-        UsageError: files that are there, or options that cannot be meant so.
-        PrivoptError: as :func:`privopt_tables.studies.curve.draw_curves`.
+        UsageError: A file already exists, or options exclude one another.
+        PrivoptError: A mechanism is unknown, no mechanism can take the problem, epsilon cannot be read, or no point was
+            found in time.
     """
-    growing = None if out is None else PointsFile(path=out, force=options.force)
-    replaced = options.force or (growing is not None and growing.begun)
-    of_page = "--out" if out is None else "--report"
-    check_files({"--out": out, "--latex": latex, of_page: report}, force=replaced, read=[problem])
-    source = File.read(problem, wanted="a problem file in TOML")
-    epsilons = epsilons_of(epsilon or _around(source, mechanisms))
-    found = draw_curves(source, mechanisms, epsilons, options, announce, growing)
-    with ExitStack() as made:  # all are made before the first gets its name
+    points_file = None if out is None else PointsFile(path=out, force=options.force)
+    # A command that goes on with its own table may replace its other files, too.
+    may_replace = options.force or (points_file is not None and points_file.is_begun)
+    # ``explore`` calls the page --out, ``curve`` calls it --report.
+    page_option = "--out" if out is None else "--report"
+    check_files({"--out": out, "--latex": latex, page_option: report}, force=may_replace, read=[problem])
+    source = File.read(problem, expectation="a problem file in TOML")
+    epsilons = parse_epsilons(epsilon or _range_around_problem(source, mechanisms))
+    curves = draw_curves(source, mechanisms, epsilons, options, announce, points_file)
+    # Files get their names when the block ends, after all of them were written.
+    with ExitStack() as stack:
         if figures is not None:
-            for name, figure in figures_of(found.points, found.unit, found.distance_unit).items():
+            for name, figure in draw_figures(curves.points, curves.unit, curves.distance_unit).items():
                 for ending in (".svg", ".pdf", ".png"):
-                    save(figure, made.enter_context(new_file(figures / f"{name}{ending}", force=True)))
+                    save(figure, stack.enter_context(new_file(figures / f"{name}{ending}", force=True)))
         if latex is not None:
-            text = latex_of(found.points, found.unit, found.distance_unit)
-            made.enter_context(new_file(latex, force=replaced, option="--latex")).write_text(text, "utf-8")
+            text = format_latex(curves.points, curves.unit, curves.distance_unit)
+            stack.enter_context(new_file(latex, force=may_replace, option="--latex")).write_text(text, "utf-8")
         if report is not None:
-            page = curve_page(found, problem.name)
-            made.enter_context(new_file(report, force=replaced, option=of_page)).write_text(page, "utf-8")
-        if out is not None and growing is not None:
-            growing.start()
-            found.table().write_csv(made.enter_context(new_file(out, force=True)))
-    return found
+            page = curve_page(curves, problem.name)
+            stack.enter_context(new_file(report, force=may_replace, option=page_option)).write_text(page, "utf-8")
+        if out is not None and points_file is not None:
+            points_file.replace_old_file()
+            curves.table().write_csv(stack.enter_context(new_file(out, force=True)))
+    return curves
 
 
 def curve_page(curves: Curves, problem: str) -> str:
-    """Return one HTML document, without anything from outside; ``problem`` is the problem file's name."""
-    head = (
+    """Return the page for choosing epsilon: a self-contained HTML document.
+
+    Args:
+        curves: The curves to show.
+        problem: Name of the problem file.
+    """
+    column_names = (
         *("mechanism", f"loss ({curves.unit})", f"proved bound ({curves.unit})", "gap", "Bayes error"),
         *(f"error, {part} ({curves.distance_unit})" for part in ("median", "95 %")),
         *("epsilon achieved", f"attacker's error ({curves.unit})", "status"),
     )
-    groups = list(by_mechanism(curves.points).values())
-    values = [float(point.epsilon) for point in groups[0]]
-    start = (len(values) - 1) // 2
-    figure = figure_of(curves.points, curves.unit, curves.distance_unit)
-    figure.axes[0].axvline(values[start], color=INK, linewidth=1, gid="here")
+    point_groups = list(group_by_mechanism(curves.points).values())
+    values = [float(point.epsilon) for point in point_groups[0]]
+    # The page opens at the middle epsilon.
+    start_index = (len(values) - 1) // 2
+    figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
+    # The script moves this line by its id to the epsilon that is chosen.
+    figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
     title = f"Choose epsilon: {problem}"
-    shown = drawing("Loss over epsilon", figure)
+    # The line has another place in each of the two drawings, the second of which is made of the first.
+    svgs, across = [], []
+    for name in ("wide", "narrow"):
+        drawn_figure = figure if name == "wide" else make_narrow(figure)
+        svgs.append(svg(drawn_figure, "Loss over epsilon", name=name))
+        across.append(_epsilon_positions(drawn_figure, values))
+    figure_html = f"<figure>{''.join(svgs)}</figure>"
     noun, limits = curves.setting.noun, (f"Note: {line}" for line in curves.setting.limits)
     notes = "".join(f"<p>{escape(line)}.</p>" for line in (*limits, *curves.refused, *curves.notes))
-    every = [(name, f"{float(point.epsilon):.4g}", *rest) for point in curves.points for name, *rest in [_cells(point)]]
+    all_rows = [
+        (name, f"{float(point.epsilon):.4g}", *cells)
+        for point in curves.points
+        # A loop over one value puts epsilon after the name.
+        for name, *cells in [_format_cells(point)]
+    ]
+    # The data of the page's script, which fills in the rest of the page when a slider is moved.
     content = {
         "epsilons": [f"{value:.4g}" for value in values],
         "values": values,
-        "rows": [[_cells(points[place]) for points in groups] for place in range(len(values))],
-        "best": [_best([points[place] for points in groups]) for place in range(len(values))],
+        # For each epsilon a row for each mechanism.
+        "rows": [[_format_cells(points[index]) for points in point_groups] for index in range(len(values))],
+        "best": [_lowest_loss_figures([points[index] for points in point_groups]) for index in range(len(values))],
+        # An attacker without a report, to compare with.
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
+        "columns": column_names,
         "noun": noun,
         "apart": curves.setting.apart,
         "odds": curves.setting.odds,
         "unit": curves.unit,
         "perKm": None if curves.per_km is None else attrs.asdict(curves.per_km),
         "distanceUnit": curves.distance_unit,
-        "across": _across(figure, values),
+        "across": across,
         "factors": SLIDER_FACTORS,
         "steps": SLIDER_STEPS,
     }
+    all_points = table("Every point", (column_names[0], "epsilon", *column_names[1:]), all_rows)
     script = files("privopt_tables.studies").joinpath("curve_page.js").read_text("utf-8")
-    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in head)
+    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in column_names)
     sliders = (
-        _slider("epsilon", "Epsilon", len(values) - 1, start)
-        + _slider("radius", "Hide me within", SLIDER_STEPS, SLIDER_STEPS // 2)
-        + _slider("factor", "up to a factor of", SLIDER_STEPS, SLIDER_STEPS // 2)
-        + _slider("bear", "I can bear", SLIDER_STEPS, SLIDER_STEPS // 2)
+        _slider_html("epsilon", "Epsilon", len(values) - 1, start_index)
+        + _slider_html("radius", "Hide me within", SLIDER_STEPS, SLIDER_STEPS // 2)
+        + _slider_html("factor", "up to a factor of", SLIDER_STEPS, SLIDER_STEPS // 2)
+        + _slider_html("bear", "I can bear", SLIDER_STEPS, SLIDER_STEPS // 2)
     )
     return document(
         title,
@@ -157,45 +192,65 @@ def curve_page(curves: Curves, problem: str) -> str:
         f"one report guesses the wrong {noun}. Attacker's error: how far off that guess is on average.</p>{notes}"
         "</header><main>"
         f'<section><h2>Choose</h2><p>Move one; the others follow.</p><div class="noprint">{sliders}</div>'
-        f'<div id="told" class="told" aria-live="polite"></div>{shown}</section>'
+        f'<div id="told" class="told" aria-live="polite"></div>{figure_html}</section>'
         '<section class="whole"><h2>At this epsilon</h2>'
         '<div class="scroll" tabindex="0" role="region" aria-label="Table: at this epsilon">'
-        f'<table><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></div></section>'
-        f"<section class=whole><h2>All</h2>{table('Every point', (head[0], 'epsilon', *head[1:]), every)}</section>"
+        f'<table class="lists many"><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></div></section>'
+        f"<section class=whole><h2>All</h2>{all_points}</section>"
         "<noscript><p>The sliders need scripts; the picture and the last table do not.</p></noscript></main>"
         f'<script type="application/json" id="points">{script_json(content)}</script><script>{script}</script>',
     )
 
 
-def _slider(name: str, label: str, last: int, value: int) -> str:
+def _slider_html(name: str, label: str, last: int, value: int) -> str:
+    """Return the HTML of a slider with a label and an output for its value.
+
+    Args:
+        name: Id of the slider. The id of the output is ``NAME-is``.
+        label: Text before the slider.
+        last: Number of the last step. The first step is 0.
+        value: The initial step.
+    """
     return (
         f'<p><label for="{name}">{label}</label> <output id="{name}-is" for="{name}"></output>'
         f'<input type="range" id="{name}" min="0" max="{last}" value="{value}" autocomplete="off"></p>'
     )
 
 
-def _across(figure: Figure, values: Sequence[float]) -> list[float]:
-    """Return where epsilons stand in a figure that was drawn, from its left in points, as its SVG counts."""
-    places = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
-    return [round(float(place), 2) for place in places / figure.bbox.width * 72 * figure.get_figwidth()]
+def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
+    """Return the horizontal positions of epsilons in a drawn figure, in points (1/72 inch) from the left edge.
+
+    The SVG of the figure uses these coordinates, so the page's script can move a line in it.
+    """
+    # 72 points are an inch, and the figure's size is in inches.
+    pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
+    return [round(float(pixel), 2) for pixel in pixels / figure.bbox.width * 72 * figure.get_figwidth()]
 
 
-def _best(points: Sequence[Point]) -> dict[str, object] | None:
-    """Return the figures of the mechanism that loses least at one epsilon."""
-    known = [point for point in points if point.loss is not None]
-    if not known:
+def _lowest_loss_figures(points: Sequence[Point]) -> dict[str, object] | None:
+    """Return the numbers of the mechanism with the lowest loss at one epsilon, for the page's script.
+
+    Args:
+        points: The points of all mechanisms at this epsilon.
+
+    Returns:
+        The numbers by name, or None if no release was found.
+    """
+    solved_points = [point for point in points if point.loss is not None]
+    if not solved_points:
         return None
-    best = min(known, key=lambda point: point.loss or 0.0)
+    best_point = min(solved_points, key=lambda point: point.loss or 0.0)
     return {
-        "name": best.mechanism,
-        "loss": best.loss,
-        "bound": best.lower_bound,
-        "wrong": best.bayes_error,
-        "miss": best.adversary_error,
+        "name": best_point.mechanism,
+        "loss": best_point.loss,
+        "bound": best_point.lower_bound,
+        "wrong": best_point.bayes_error,
+        "miss": best_point.adversary_error,
     }
 
 
-def _cells(point: Point) -> Sequence[str]:
+def _format_cells(point: Point) -> Sequence[str]:
+    """Return a point's cells in the page's tables, without epsilon."""
     figures = (point.loss, point.lower_bound, point.gap, *(getattr(point, name) for name in OF_RELEASE))
-    shown = ["none" if value is None else f"{value:.4g}" for value in figures]
-    return (point.mechanism, *shown, point.status)
+    texts = ["none" if value is None else f"{value:.4g}" for value in figures]
+    return (point.mechanism, *texts, point.status)

@@ -1,4 +1,7 @@
-"""The pictures of a curve, and its table for LaTeX."""
+"""Draw the figures of a curve, and format its LaTeX table.
+
+The figures use the theme of all reports (:mod:`privopt.report.theme`), which suits the page and papers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from privopt.report.theme import axes_of, themed
+from privopt.report.theme import SOFT, add_legend, axes_of, use_theme
 from privopt_tables.studies.curve_points import Point
 
 if TYPE_CHECKING:
@@ -14,124 +17,167 @@ if TYPE_CHECKING:
 else:
     Figure = Any
 
-__all__ = ["by_mechanism", "figure_of", "figures_of", "latex_of"]
+__all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 LABELLED_DECADES: Final = 3.0
-"""Beyond so many on an axis powers of ten alone are labelled."""
+"""Number of decades on an axis beyond which only powers of ten are labelled."""
 
-MARKERS: Final = "osD^vPX*"
-"""Of lines of one colour: the next is taken as often as the colours have all been used."""
+MARKERS: Final = "oDs^vPX"
+"""Markers of lines, in their order: lines differ by more than a colour."""
+
+LINE_STYLES: Final = ("-", ":", "-.")
+"""Styles of lines: the next one is used whenever all colours have been used once. Dashes are for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
-"""Characters of a name in the picture at most."""
+"""Largest number of characters of a name in a picture."""
 
 
-SIGNS: Final = str.maketrans(
+LATEX_ESCAPES: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "#$%&_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-"""Signs of names that LaTeX would read as its own."""
+"""Replacements for signs of names that have a meaning in LaTeX."""
 
 
-def by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
-    """Return the points of each mechanism."""
+def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
+    """Group points by mechanism, in the order in which the mechanisms occur."""
     groups: dict[str, list[Point]] = {}
     for point in points:
         groups.setdefault(point.mechanism, []).append(point)
     return groups
 
 
-def figure_of(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
-    """Draw loss (lines) and proved bound (dashes) over epsilon, both axes logarithmic."""
-    label = f"loss{_of(unit)}; dashed: proved bound"
-    return _drawn(points, distance_unit, "loss", label, "lower_bound")
+def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
+    """Draw loss (lines) and proved bound (dashes) over epsilon, with both axes logarithmic.
+
+    Args:
+        points: The points by mechanism, then by epsilon.
+        unit: Unit of losses.
+        distance_unit: Unit of distance; epsilon is given per this unit.
+    """
+    label = f"loss{_parenthesize(unit)}"
+    return _draw_figure(points, distance_unit, "loss", label, "lower_bound")
 
 
-def figures_of(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
-    """Draw all figures of a curve, by name: the loss, and the attacker's error."""
-    error = f"attacker's error{_of(unit)}"
+def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
+    """Draw all figures of a curve, the loss and the attacker's error, and return them by name.
+
+    The arguments are those of :func:`draw_loss`.
+    """
+    error = f"attacker's error{_parenthesize(unit)}"
     return {
-        "loss": figure_of(points, unit, distance_unit),
-        "adversary_error": _drawn(points, distance_unit, "adversary_error", error),
+        "loss": draw_loss(points, unit, distance_unit),
+        "adversary_error": _draw_figure(points, distance_unit, "adversary_error", error),
     }
 
 
-def _of(unit: str) -> str:
+def _parenthesize(unit: str) -> str:
+    """Return a unit in parentheses after a space, or an empty text for no unit."""
     return f" ({unit})" if unit else ""
 
 
-@themed
-def _drawn(points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None) -> Figure:
+@use_theme
+def _draw_figure(
+    points: Sequence[Point], distance_unit: str, solid: str, label: str, dashed: str | None = None
+) -> Figure:
+    """Return a figure of one or two columns over epsilon, with a line for each mechanism.
+
+    Args:
+        points: The points by mechanism, then by epsilon.
+        distance_unit: Unit of distance; epsilon is given per this unit.
+        solid: Column to draw as lines with markers.
+        label: Label of the vertical axis.
+        dashed: Column to draw as dashes; None for none.
+    """
     from matplotlib import rcParams
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     figure, axes = axes_of(7.2, 4.6)
     colours = len(rcParams["axes.prop_cycle"])
-    for number, (name, of_name) in enumerate(by_mechanism(points).items()):
-        if all(point.status == "refused" for point in of_name):
+    for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
+        if all(point.status == "refused" for point in mechanism_points):
             continue
-        marker = MARKERS[number // colours % len(MARKERS)]
-        (drawn,) = axes.plot(*_sides(of_name, solid), marker=marker, ms=3, label=_short(name))
+        marker, style = MARKERS[number % len(MARKERS)], LINE_STYLES[number // colours % len(LINE_STYLES)]
+        (solid_line,) = axes.plot(
+            *_positive_points(mechanism_points, solid), marker=marker, ms=4, linestyle=style, label=_shorten_name(name)
+        )
         if dashed is not None:
-            axes.plot(*_sides(of_name, dashed), linestyle="--", color=drawn.get_color(), linewidth=1)
+            axes.plot(
+                *_positive_points(mechanism_points, dashed), linestyle="--", color=solid_line.get_color(), linewidth=1
+            )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    for axis, (low, high) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        if not 0 < low < high:  # nothing above 0 is drawn
+    for axis, (lower, upper) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        # The limits are not positive if no point is drawn.
+        if not 0 < lower < upper:
             continue
-        decades = math.log10(high / low)
-        labelled = (
-            (1, 2, 5) if 1 < decades <= LABELLED_DECADES else (1,) if decades > LABELLED_DECADES else range(1, 10)
-        )
-        axis.set_major_locator(LogLocator(subs=labelled))
-        # plain numbers: the theme reads no markup
+        decades = math.log10(upper / lower)
+        # The more decades, the fewer labels each has room for.
+        ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
+        labelled_digits = next(digits for most, digits in ranges if decades <= most)
+        axis.set_major_locator(LogLocator(subs=labelled_digits))
+        # Plain numbers, because the theme draws text as it is, and matplotlib's own formatter writes markup.
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        # Minor ticks stay without labels, which would overlap.
         axis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel(f"epsilon{_of(distance_unit and f'per {distance_unit}')}")
+    axes.set_xlabel(f"epsilon{_parenthesize(distance_unit and f'per {distance_unit}')}")
     axes.set_ylabel(label)
     axes.grid(visible=True, which="both", linewidth=0.4)
-    axes.legend()
+    if dashed is not None:
+        axes.plot([], [], linestyle="--", color=SOFT, linewidth=1, label="proved bound")
+    add_legend(figure)
     return figure
 
 
-def _short(name: str) -> str:
-    """Shorten a name to the picture's width: of a long path its end, which distinguishes files."""
+def _shorten_name(name: str) -> str:
+    """Shorten a name to :data:`MAX_LABEL_CHARACTERS`, keeping the end of a path, which distinguishes files."""
     return name if len(name) <= MAX_LABEL_CHARACTERS else f"...{name[3 - MAX_LABEL_CHARACTERS :]}"
 
 
-def _sides(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
-    """Return the epsilons and figures of the points that have a figure above 0, which a logarithmic axis can show."""
-    pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]
-    return [one for one, _ in pairs], [other for _, other in pairs]
-
-
-def latex_of(points: Sequence[Point], unit: str, distance_unit: str) -> str:
-    """Write the points as a table for LaTeX that needs no package.
+def _positive_points(points: Sequence[Point], name: str) -> tuple[list[float], list[float]]:
+    """Return the epsilons and values of the points whose value is above 0, which a logarithmic axis can show.
 
     Args:
-        points: by mechanism, then epsilon.
-        unit: of losses, bounds and the attacker's errors.
-        distance_unit: that epsilon is per.
+        points: The points.
+        name: Name of the column that holds the value.
+    """
+    pairs = [(float(point.epsilon), value) for point in points if (value := getattr(point, name))]
+    return [epsilon for epsilon, _ in pairs], [figure for _, figure in pairs]
+
+
+def format_latex(points: Sequence[Point], unit: str, distance_unit: str) -> str:
+    """Return the points as a LaTeX table that needs no package.
+
+    Args:
+        points: The points by mechanism, then by epsilon.
+        unit: Unit of losses, bounds and the attacker's errors.
+        distance_unit: Unit of distance; epsilon is given per this unit.
     """
     heads = ("mechanism", r"$\varepsilon$", "loss", "bound", "gap", r"$\varepsilon$ achieved", "attacker", "status")
     lines = [
-        f"% loss, proved bound and attacker's error{_of(unit)} over epsilon per {distance_unit}",
+        f"% loss, proved bound and attacker's error{_parenthesize(unit)} over epsilon per {distance_unit}",
         r"\begin{tabular}{lrrrrrrl}",
         r"\hline",
         f"{' & '.join(heads)} \\\\",
     ]
-    for name, group in by_mechanism(points).items():
+    for name, group in group_by_mechanism(points).items():
         lines.append(r"\hline")
         for point in group:
             values = (point.loss, point.lower_bound, point.gap, point.epsilon_achieved, point.adversary_error)
-            cells = [name.translate(SIGNS), _number(float(point.epsilon)), *map(_number, values), point.status]
+            cells = [
+                name.translate(LATEX_ESCAPES),
+                _format_number(float(point.epsilon)),
+                *map(_format_number, values),
+                point.status,
+            ]
             lines.append(f"{' & '.join(cells)} \\\\")
     return "\n".join([*lines, r"\hline", r"\end{tabular}", ""])
 
 
-def _number(value: float | None) -> str:
-    """Write a number of four digits, or a dash for none."""
+def _format_number(value: float | None) -> str:
+    """Format a number with four digits for LaTeX, or a missing number as a dash."""
     if value is None:
         return "--"
+    # The exponent is written as a power of ten, which LaTeX sets as such.
     digits, _, exponent = f"{value:.4g}".partition("e")
     return rf"${digits} \cdot 10^{{{int(exponent)}}}$" if exponent else digits

@@ -1,4 +1,8 @@
-"""The mechanisms of a curve, each read and checked against the problem first, and its points, one at one epsilon."""
+"""The mechanisms and points of a curve. A point is one mechanism at one epsilon.
+
+:func:`read_lines` reads the problem and makes a :class:`Line` for each mechanism that can solve it. :class:`Refusals`
+records the points that a mechanism cannot solve.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +15,8 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, slices
-from privopt.declare.exact_text import exact_text
 from privopt.declare.schema import File
+from privopt.declare.toml_text import exact_text
 from privopt.errors import InputError, PrivoptError, UnknownNameError, UsageError
 from privopt.interfaces import UtilityLoss
 from privopt.interfaces.abilities import check_problem
@@ -26,35 +30,46 @@ from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
 from privopt_tables.options import BETWEEN_RECORDS, describe_limits
 
-__all__ = ["OF_RELEASE", "Line", "Point", "Refusals", "Setting", "Status", "adversary_error", "point_of", "read_lines"]
+__all__ = [
+    "OF_RELEASE",
+    "Line",
+    "Point",
+    "Refusals",
+    "Setting",
+    "Status",
+    "adversary_error",
+    "make_point",
+    "read_lines",
+]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""Figures of a point that its release has, whichever epsilon it stands at."""
+"""Figures of a point that follow from its release alone, not from its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Entries of a block of expected losses, at most."""
+"""Largest number of entries of a block of expected losses."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
 
 
 @frozen(kw_only=True)
 class Point:
-    """One mechanism at one epsilon. Figures are None where nothing was found.
+    """The results of one mechanism at one epsilon. They are None if no release was found.
 
     Attributes:
-        mechanism: its name.
-        epsilon: exact.
-        loss: of a certified release.
-        lower_bound: proved for every release with this promise.
-        gap: relative, as in result.json.
-        bayes_error: how often an attacker's best guess from one report is wrong, under the prior.
-        error_p50, error_p95: quantiles of the distance from record to report, under the prior.
-        seconds: that it took.
-        status: "optimal" where the gap asked for is met, else "feasible"; "infeasible", "stopped"; "refused" by a
-            mechanism that cannot take the problem.
-        epsilon_achieved: the least epsilon that the release keeps over the required pairs, exact and rounded up.
-        adversary_error: expected loss of the attacker's best guess from one report under the prior, in the loss's own
-            unit, among the outputs. None where the loss is not one of single reports.
+        mechanism: Name of the mechanism.
+        epsilon: Exact epsilon.
+        loss: Loss of a certified release.
+        lower_bound: Proved lower bound on the loss of every release with this guarantee.
+        gap: Relative gap, as in result.json.
+        bayes_error: How often an attacker's best guess from one report is wrong, under the prior.
+        error_p50, error_p95: Quantiles of the distance from record to report, under the prior.
+        seconds: Duration of the solution.
+        status: "optimal" if the requested gap is met, otherwise "feasible"; or "infeasible", "stopped", or "refused" if
+            the mechanism cannot take the problem.
+        epsilon_achieved: The least epsilon that the release satisfies over the required pairs, computed exactly and
+            rounded up.
+        adversary_error: Expected loss, in the loss's unit, of the attacker's best guess among the outputs from one
+            report under the prior. None if the loss does not concern single reports.
     """
 
     mechanism: str
@@ -71,7 +86,7 @@ class Point:
     adversary_error: float | None = None
 
 
-def point_of(
+def make_point(
     name: str,
     epsilon: Fraction,
     release: MatrixRelease,
@@ -79,28 +94,32 @@ def point_of(
     loss: UtilityLoss[MatrixRelease],
     achieved: float | None,
 ) -> Point:
-    """Return a certified release as a point, its bound and status to come.
+    """Return the point of a certified release. Its bound is added later.
 
     Args:
-        name, epsilon: of the point.
-        release: certified, of the problem's records, or of some of them.
-        problem: with its prior and distances.
-        loss: by which the release, and the guesses of an attacker, are judged.
-        achieved: the least epsilon that the release keeps.
+        name: Name of the mechanism.
+        epsilon: Epsilon of the point.
+        release: A certified release for all or some of the problem's records.
+        problem: The problem, with its prior and distances.
+        loss: The loss that measures the release and the guesses of an attacker.
+        achieved: The least epsilon that the release satisfies.
     """
     rows, prior = release.probabilities, problem.data.prior
-    chosen = problem.data.records.numbers(release.records.tolist())  # all, or the senders alone
-    prior = prior[chosen] / prior[chosen].sum()
+    # A release may have rows for some of the records only, those that send reports.
+    record_numbers = problem.data.records.numbers(release.records.tolist())
+    # The prior of the records that the release has rows for.
+    prior = prior[record_numbers] / prior[record_numbers].sum()
     mass = np.zeros(problem.data.shape)
-    mass[chosen] = prior[:, None] * rows
-    middle, most = _error_quantiles(problem.data, mass)
+    # Joint probabilities of records and reports; 0 for records that send none.
+    mass[record_numbers] = prior[:, None] * rows
+    median, high_quantile = _error_quantiles(problem.data, mass)
     return Point(
         mechanism=name,
         epsilon=epsilon,
         loss=loss.evaluate(release),
         bayes_error=bayes_error(rows, prior),
-        error_p50=middle,
-        error_p95=most,
+        error_p50=median,
+        error_p95=high_quantile,
         status="feasible",
         epsilon_achieved=achieved,
         adversary_error=adversary_error(rows, loss.weighted) if isinstance(loss, ExpectedLoss) else None,
@@ -108,48 +127,60 @@ def point_of(
 
 
 def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
-    """Return the distances from record to report that hold half and 95 % of the mass (N, K); None where not known."""
+    """Return the median and the 95 % quantile of the distance from a record to its report.
+
+    Args:
+        data: The problem's data.
+        mass: (N, K) Joint probabilities of records and reports.
+
+    Returns:
+        Two distances, or None twice if distances from records to outputs are not known.
+    """
     if not data.crossed:
         return None, None
     distances = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
+    # The quantile is the smallest distance at which the cumulated mass reaches it.
     order = np.argsort(distances, kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
-    places = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
-    quantiles: list[float] = distances[order[np.minimum(places, len(order) - 1)]].tolist()
+    positions = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
+    quantiles: list[float] = distances[order[np.minimum(positions, len(order) - 1)]].tolist()
     return quantiles
 
 
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
-    """Return the expected loss of the best guess at the record behind one report (Shokri et al., S&P 2011).
+    """Return the expected loss of the best guess at the record from one report (Shokri et al., S&P 2011).
 
     For output k an attacker who knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. The result is
-    at most the loss of the release, which takes each output for itself.
+    at most the loss of the release, because the attacker could always guess k itself.
 
     Args:
-        probabilities: (N, K) z.
+        probabilities: (N, K) matrix z.
         weighted: (N, K) p_i c_ik.
 
     Notes:
-        N K^2 multiplications, in blocks.
+        This takes N K^2 multiplications, in blocks.
     """
-    used = np.flatnonzero(probabilities.any(axis=0))
+    # Outputs that are never reported cost the attacker nothing.
+    nonzero_columns = np.flatnonzero(probabilities.any(axis=0))
     count = probabilities.shape[1]
-    parts = [used[part] for part in slices(len(used), count, BLOCK)]
-    return math.fsum(least for part in parts for least in (probabilities[:, part].T @ weighted).min(axis=1).tolist())
+    blocks = [nonzero_columns[block] for block in slices(len(nonzero_columns), count, BLOCK)]
+    return math.fsum(
+        min_loss for block in blocks for min_loss in (probabilities[:, block].T @ weighted).min(axis=1).tolist()
+    )
 
 
 @frozen(kw_only=True)
 class Setting:
-    """What is known of a problem before any report: what a page compares an attack on one report with.
+    """What is known about records before any report. The page compares it with an attack on one report.
 
     Attributes:
-        noun: what a record is called.
-        apart: how the distance of two records is measured, in a word or two.
-        bayes_error: how often an attacker's best guess at the record is wrong, under the prior of all records.
-        adversary_error: expected loss of the best guess under the same prior, in the loss's unit; None where the loss
-            is not one of single reports.
-        limits: what the promise does not cover, a sentence each.
-        odds: whether every mechanism promises metric DP, which bounds the odds between two records.
+        noun: The noun for a record.
+        apart: How the distance between two records is measured, in a word or two.
+        bayes_error: How often an attacker's best guess at the record is wrong, under the prior of all records.
+        adversary_error: Expected loss of the best guess under the same prior, in the loss's unit. None if the loss does
+            not concern single reports.
+        limits: Sentences on what the guarantee does not cover.
+        odds: Whether every mechanism guarantees metric DP, which bounds the odds between two records.
     """
 
     noun: str = "record"
@@ -162,15 +193,17 @@ class Setting:
 
 @frozen(kw_only=True, eq=False)
 class Line:
-    """One mechanism along epsilon.
+    """A mechanism of a curve, which is a line in the figure.
 
     Attributes:
-        name: of the mechanism.
-        mechanism: it, loaded.
-        method, gap: how it is asked.
-        problem: at the problem file's own epsilon.
-        promise: what its bounds hold for.
-        metric: whether that is metric DP.
+        name: Name of the mechanism.
+        mechanism: The loaded mechanism.
+        method: The method that solves it.
+        gap: The requested relative gap.
+        problem: The problem at the problem file's own epsilon.
+        guarantee: A key that is equal for mechanisms that can share bounds, because their guarantees and losses are
+            equal.
+        is_metric: Whether the guarantee is metric DP.
     """
 
     name: str
@@ -178,47 +211,53 @@ class Line:
     method: str
     gap: float
     problem: MetricInstance[Any]
-    promise: tuple[object, ...] = field(default=())
-    metric: bool = False
+    guarantee: tuple[object, ...] = field(default=())
+    is_metric: bool = False
 
-    def stated(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem with another epsilon; the edges of a region stay those of its own epsilon."""
+    def declare_at(self, epsilon: Fraction) -> MetricInstance[Any]:
+        """Return the problem with another epsilon, for checks.
+
+        If the problem has a region, its edges stay those of the original epsilon.
+        """
+        # The data of a problem are reused, since distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
 
-    def at(self, epsilon: Fraction) -> MetricInstance[Any]:
-        """Return the problem to solve with another epsilon."""
-        problem = self.stated(epsilon)
-        if (
-            problem.data.region is not None
-        ):  # what its edges are held to, and where streets are divided, goes with epsilon
-            again: MetricInstance[Any] = self.mechanism.load(problem.declared, problem.data.file)
-            return again
+    def problem_at(self, epsilon: Fraction) -> MetricInstance[Any]:
+        """Return the problem with another epsilon, for solving. A region is divided again for this epsilon."""
+        problem = self.declare_at(epsilon)
+        # The constraints on a region's edges, and where its streets are divided, depend on epsilon.
+        if problem.data.region is not None:
+            reloaded: MetricInstance[Any] = self.mechanism.load(problem.declared, problem.data.file)
+            return reloaded
         return problem
 
     @property
     def setting(self) -> Setting:
-        """Return what is known before any report."""
+        """What is known about records before any report, according to this mechanism's problem."""
         data, loss = self.problem.data, self.mechanism.utility(self.problem, self.method)
-        placed = data.records.kind in ("geographic", "planar")
-        promised = self.mechanism.privacy(self.problem, self.method).guarantee
-        limits = describe_limits(promised)
-        if placed and data.region is None:
+        has_places = data.records.kind in ("geographic", "planar")
+        guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
+        limits = describe_limits(guarantee)
+        # A position that is not a record is protected as its nearest record only.
+        if has_places and data.region is None:
             limits += (BETWEEN_RECORDS,)
+        # Without a report the best guess is the most probable record, or the output with the lowest expected loss.
         return Setting(
-            noun="place" if placed else "record",
-            apart="apart, from neighbour to neighbour" if promised.scope == "neighbours" else "apart",
+            noun="place" if has_places else "record",
+            apart="apart, from neighbour to neighbour" if guarantee.scope == "neighbours" else "apart",
             limits=limits,
             bayes_error=1.0 - float(data.prior.max()),
             adversary_error=float(loss.weighted.sum(axis=0).min()) if isinstance(loss, ExpectedLoss) else None,
         )
 
     @property
-    def nested(self) -> bool:
-        """Whether what is private at an epsilon is so at a larger one, so that bounds hold at smaller ones too.
+    def is_nested(self) -> bool:
+        """Whether a release that is private at one epsilon is private at every larger epsilon.
 
-        Snapping to streets is another with each epsilon, and bounds are of mechanisms that snap alike.
+        If so, bounds hold at smaller epsilons too. The exception is snapping to streets, which depends on epsilon: a
+        bound holds only for mechanisms that snap in the same way.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
@@ -226,11 +265,11 @@ class Line:
 
 @frozen(eq=False)
 class Refusals:
-    """The points that a mechanism cannot take, and why.
+    """The points that mechanisms refuse because they cannot solve the problem there, with the reasons.
 
     Attributes:
-        epsilons: of the curve, ascending.
-        sentences: why, one for each mechanism.
+        epsilons: Epsilons of the curve, ascending.
+        sentences: The reasons, one sentence for each mechanism.
     """
 
     epsilons: Sequence[Fraction]
@@ -238,96 +277,119 @@ class Refusals:
     _errors: dict[tuple[str, Fraction], PrivoptError] = field(factory=dict, init=False)
 
     def __contains__(self, key: tuple[str, Fraction]) -> bool:
+        """Return whether a mechanism refuses an epsilon, given (name, epsilon)."""
         return key in self._errors
 
     def add(self, name: str, errors: Mapping[Fraction, PrivoptError]) -> None:
-        """Keep why a mechanism refuses some epsilons; the first of them gets a sentence."""
-        said = any(named == name for named, _ in self._errors)
+        """Record why a mechanism refuses some epsilons, with a sentence for the first one.
+
+        Args:
+            name: Name of the mechanism.
+            errors: The error at each of these epsilons.
+        """
+        # One sentence for each mechanism is enough.
+        has_sentence = any(refused_name == name for refused_name, _ in self._errors)
         self._errors.update({(name, epsilon): error for epsilon, error in errors.items()})
-        if said or not errors:
+        if has_sentence or not errors:
             return
         epsilon, error = next(iter(errors.items()))
-        where = "" if self.whole(name) else f" at epsilon {exact_text(epsilon)}"
-        self.sentences.append(f"{name} refused{where}: {'; '.join(str(error).splitlines())}")
+        scope = "" if self.refuses_all(name) else f" at epsilon {exact_text(epsilon)}"
+        self.sentences.append(f"{name} refused{scope}: {'; '.join(str(error).splitlines())}")
 
-    def whole(self, name: str) -> bool:
-        """Check whether a mechanism is refused at every epsilon."""
+    def refuses_all(self, name: str) -> bool:
+        """Return whether a mechanism refuses every epsilon."""
         return all((name, epsilon) in self for epsilon in self.epsilons)
 
     def point(self, name: str, epsilon: Fraction) -> Point:
-        """Return a point without figures: refused, or else stopped."""
-        refused = (name, epsilon) in self
-        return Point(mechanism=name, epsilon=epsilon, status="refused" if refused else "stopped")
+        """Return a point without results: "refused" if the mechanism refuses it, otherwise "stopped"."""
+        is_refused = (name, epsilon) in self
+        return Point(mechanism=name, epsilon=epsilon, status="refused" if is_refused else "stopped")
 
     @property
     def error(self) -> PrivoptError:
-        """All faults as one error, or the first error that is not about the input."""
+        """The faults of all refusals as one error, or the first error that does not concern the input."""
         errors = list(self._errors.values())
-        other = next((error for error in errors if not isinstance(error, InputError)), None)
-        every = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
-        return other or InputError(dict.fromkeys(every))
+        usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
+        faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
+        # Several mechanisms find the same faults, each of which is reported once.
+        return usage_error or InputError(dict.fromkeys(faults))
 
 
 def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: Refusals) -> list[Line]:
     """Read the problem for each mechanism, and note which mechanisms cannot take it.
 
     Args:
-        names: of mechanisms, each once.
-        source: the problem file.
-        gap: asked for, each method's own where None.
-        refusals: what is added to.
+        names: Distinct names of mechanisms.
+        source: The problem file.
+        gap: The requested gap. None for the default gap of each method.
+        refusals: Collects the refusals.
 
     Returns:
-        The mechanisms that could read the problem, those that refuse it among them.
+        The mechanisms that could read the problem, including those that refuse it at some or all epsilons.
 
     Raises:
-        UnknownNameError: a mechanism is unknown.
-        InputError, UsageError: not one mechanism could read the problem.
+        UnknownNameError: A mechanism is unknown.
+        InputError, UsageError: No mechanism could read the problem.
     """
     lines = []
     for name in names:
         try:
-            line = _line(name, source, gap)
+            line = _read_line(name, source, gap)
+        # A misspelt name is the user's error, not a refusal.
         except UnknownNameError:
             raise
         except (InputError, UsageError) as error:
             refusals.add(name, dict.fromkeys(refusals.epsilons, error))
             continue
         lines.append(line)
-        checked = {epsilon: _refusal(line, epsilon) for epsilon in refusals.epsilons}
-        refusals.add(name, {epsilon: error for epsilon, error in checked.items() if error is not None})
+        errors_by_epsilon = {epsilon: _find_refusal(line, epsilon) for epsilon in refusals.epsilons}
+        refusals.add(name, {epsilon: error for epsilon, error in errors_by_epsilon.items() if error is not None})
     if not lines:
         raise refusals.error
     return lines
 
 
-def _refusal(line: Line, epsilon: Fraction) -> InputError | None:
+def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
+    """Return the error with which a mechanism refuses the problem at an epsilon, or None if it accepts the problem."""
     try:
-        check_problem(line.mechanism, line.stated(epsilon), line.method)
+        check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:
         return error
     return None
 
 
-def _line(name: str, source: File, gap: float | None) -> Line:
-    registered = registry().get(name)
-    method = registered.method(None)
-    mechanism = registered.load()
+def _read_line(name: str, source: File, gap: float | None) -> Line:
+    """Load a mechanism and read the problem for it.
+
+    Args:
+        name: Name of the mechanism.
+        source: The problem file.
+        gap: The requested gap. None for the default gap of the method.
+
+    Raises:
+        UnknownNameError: The mechanism is unknown.
+        InputError: The problem file is not for this mechanism.
+        UsageError: The mechanism does not release a single matrix over places.
+    """
+    entry = registry().get(name)
+    method = entry.method(None)
+    mechanism = entry.load()
     problem = mechanism.load(read_problem(mechanism, source), source.name)
     if isinstance(problem, MetricInstance) and not isinstance(mechanism, MetricMechanism):
         raise UsageError(f"{name} does not release one matrix for all places, so it has no curve")
     if not isinstance(problem, MetricInstance):
         raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
     privacy = mechanism.privacy(problem, method.name)
-    promised = privacy.guarantee
+    guarantee = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
+    # Equal expected losses are shared by their values; any other loss is shared with no other mechanism.
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return Line(
-        name=registered.spec.name,
+        name=entry.spec.name,
         mechanism=mechanism,
         method=method.name,
         gap=method.gap if gap is None else gap,
         problem=problem,
-        promise=(promised.kind, promised.unit, promised.scope, loss.unit, weighted),
-        metric=isinstance(privacy, MetricDP),
+        guarantee=(guarantee.kind, guarantee.unit, guarantee.scope, loss.unit, weighted),
+        is_metric=isinstance(privacy, MetricDP),
     )

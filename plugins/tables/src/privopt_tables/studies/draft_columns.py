@@ -1,4 +1,8 @@
-"""What ``privopt init`` takes a table's columns for: ids, coordinates, people."""
+"""Recognise the columns of a table for ``privopt init``: ids, coordinates and people.
+
+The decision that matters for privacy is whether rows are public places, whose positions the problem file publishes, or
+rows of people or trips. Tables of people, and tables without ids of places, get a grid instead.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +20,12 @@ from attrs import field, frozen
 from privopt.declare.frames import PARQUET, list_columns, table_of
 from privopt.declare.schema import File
 from privopt.errors import Fault, InputError, UsageError
-from privopt_tables.column_names import like_places
+from privopt_tables.column_names import select_place_names
 from privopt_tables.foreign_tables import find_position_column, read_foreign_table, split_positions
-from privopt_tables.studies.draft_grid import grid_over
-from privopt_tables.studies.draft_text import relative
+from privopt_tables.studies.draft_grid import describe_skipped_cells, lay_grid
+from privopt_tables.studies.draft_text import relative_path
 
-__all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognised"]
+__all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognize_table"]
 
 LATITUDES: Final = (
     *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
@@ -34,6 +38,7 @@ LONGITUDES: Final = (
     "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
+"""Pairs of columns of plane coordinates in km, in lower case as those above."""
 
 PEOPLE: Final = re.compile(
     r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
@@ -41,34 +46,50 @@ PEOPLE: Final = re.compile(
     r"([ _-]?(id|uuid|guid|no|nr|num|number|name|key|hash|code))?",
     re.IGNORECASE,
 )
-"""Columns that tell people, trips or devices apart, and so no places."""
+"""Names of columns that identify people, trips or devices, and therefore not places."""
 
 CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""Columns that people have, and shops too: whose they are a place's own id tells."""
+"""Names of columns that people have, and shops too. They are about people unless the ids are those of places."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
+"""Names of id columns that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
+"""Names of columns of ids, and of names that may serve as ids, the likeliest first."""
 
 MAX_PLACES: Final = 5_000
-"""Rows beyond which a table of latitudes and longitudes is taken for positions."""
+"""Number of rows beyond which a table of latitudes and longitudes is taken for positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
 class RecognisedTable:
-    """What a table holds: the keys of [records], and what was taken for what."""
+    """The contents that ``init`` recognised in a table.
+
+    Attributes:
+        records: The keys of [records] in the problem file.
+        kind: The kind of distance.
+        notes: Notes on how each column was understood. The problem file repeats them.
+        owner_notes: Notes for the table's owner only, which the public problem file must not repeat.
+    """
 
     records: dict[str, object]
     kind: str
     notes: list[str] = field(factory=list)
+    owner_notes: list[str] = field(factory=list)
 
 
 @frozen(kw_only=True)
 class ColumnChoice:
-    """Names of a table's columns, if its owner states them; ``point`` is one column of positions as text."""
+    """The columns that the table's owner names with options. A column that is None is recognised by name.
+
+    Attributes:
+        lat, lon: Columns of latitudes and longitudes.
+        id: Column of ids.
+        point: A column of positions as text.
+    """
 
     lat: str | None = None
     lon: str | None = None
@@ -76,14 +97,24 @@ class ColumnChoice:
     point: str | None = None
 
     def check(self, names: Sequence[str], file: str) -> None:
-        """Refuse names that the table does not have, and one coordinate without the other."""
+        """Refuse columns that the table does not have, and one coordinate without the other.
+
+        Args:
+            names: The columns of the table.
+            file: Name of the table, for faults.
+
+        Raises:
+            UsageError: Columns exclude one another, or only one of a pair is given.
+            InputError: The table lacks a column.
+        """
+        # Exactly one of the two is given.
         if (self.lat is None) != (self.lon is None):
             raise UsageError("--lat and --lon must be given together")
         if self.lat is not None and self.point is not None:
             raise UsageError("--geometry must be omitted with --lat and --lon: it names a column of both")
-        wanted = f"one of {list_columns(names)}"
+        expectation = f"one of {list_columns(names)}"
         faults = [
-            Fault(file, f"column {name}", "no such column", wanted)
+            Fault(file, f"column {name}", "no such column", expectation)
             for name in (self.lat, self.lon, self.id, self.point)
             if name is not None and name not in names
         ]
@@ -92,48 +123,73 @@ class ColumnChoice:
 
 
 def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
-    """Return a table in another layout as one with columns lat and lon; None for a table that is read as it is.
+    """Convert a table in another format (GeoJSON, GPX, a column of positions, ...) to one with columns lat and lon.
+
+    Args:
+        points: The table.
+        choice: The columns named by the table's owner.
+
+    Returns:
+        The converted table, or None for a table that needs no conversion.
 
     Raises:
-        InputError: The table cannot be read, or a cell of its column of positions states none.
+        InputError: The table cannot be read, or a cell in the column of positions is not a position.
     """
     foreign = read_foreign_table(points)
-    frame = _frame(points)[0] if foreign is None else foreign
+    frame = _read_table(points)[0] if foreign is None else foreign
     choice.check(frame.columns, points.name)
     column = choice.point
     lower = {name.lower() for name in frame.columns}
     has_axes = bool(lower & {*LATITUDES}) and bool(lower & {*LONGITUDES})
     if column is None and choice.lat is None and not has_axes and not any(x in lower and y in lower for x, y in PLANES):
+        # Neither options nor names give coordinates, so look for one column of positions.
         column = find_position_column(frame)
+    # Without such a column a foreign table has lat and lon already, and another one needs no conversion.
     if column is None or frame[column].dtype != pl.String:
         return foreign
     return split_positions(frame, column, points.name)
 
 
-def recognised(points: Path, folder: Path, *, ids_alone: bool, choice: ColumnChoice | None = None) -> RecognisedTable:
-    """Read a table, and say what its columns are taken for.
+def recognize_table(
+    points: Path, folder: Path, *, ids_alone: bool, choice: ColumnChoice | None = None
+) -> RecognisedTable:
+    """Read a table and recognise its columns.
 
     Args:
         points: The table.
         folder: The folder of the problem file.
-        ids_alone: Whether places may be known by their ids alone.
-        choice: Columns that its owner names; those omitted are recognised by name.
+        ids_alone: Whether places may have ids without coordinates.
+        choice: The columns named by the table's owner. Others are recognised by name.
+
+    Returns:
+        The keys for the problem file, which either name a list of public places or describe a grid over positions of
+        people.
 
     Raises:
-        InputError: no places are recognised, or rows are of people and have no latitudes and longitudes.
+        InputError: No places are recognised, or the rows are of people and have no latitudes and longitudes.
     """
-    frame, geometry = _frame(points)
-    lower = {name.lower(): name for name in reversed(frame.columns)}
+    frame, geometry, unreadable = _read_table(points)
+    # Reversed, so that the first of several columns with the same name in lower case counts.
+    names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
-    def first(names: Sequence[str]) -> str | None:
-        return next((lower[name] for name in names if name in lower), None)
+    # The first of some known names that the table has, whatever its case.
+    def find_column(names: Sequence[str]) -> str | None:
+        return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
     choice.check(frame.columns, points.name)
-    lat, lon = choice.lat or first(LATITUDES), choice.lon or first(LONGITUDES)
-    plane = next(((lower[x], lower[y]) for x, y in PLANES if x in lower and y in lower), None)
-    if plane is not None and lat is None and "osmid" in lower:  # OSMnx has degrees in x and y
-        (lon, lat), plane = plane, None
+    lat, lon = choice.lat or find_column(LATITUDES), choice.lon or find_column(LONGITUDES)
+    plane_columns = next(
+        (
+            (names_by_lower_case[x], names_by_lower_case[y])
+            for x, y in PLANES
+            if x in names_by_lower_case and y in names_by_lower_case
+        ),
+        None,
+    )
+    # OSMnx writes degrees into x (longitude) and y (latitude).
+    if plane_columns is not None and lat is None and "osmid" in names_by_lower_case:
+        (lon, lat), plane_columns = plane_columns, None
     if choice.point is not None:
         geometry = choice.point
     columns: dict[str, object] = {}
@@ -144,119 +200,199 @@ def recognised(points: Path, folder: Path, *, ids_alone: bool, choice: ColumnCho
     elif geometry is not None:
         notes = [f"column {geometry} is taken for points in longitude and latitude"]
         columns["geometry"] = geometry
-    elif plane is not None:
-        notes = [f"columns {plane[0]} and {plane[1]} are taken for km on a plane (degrees: columns lat and lon)"]
-        columns |= {"x": plane[0], "y": plane[1]}
+    elif plane_columns is not None:
+        x, y = plane_columns
+        notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
+        # Nothing tells degrees from km by their values, so the note says how to name columns of degrees.
+        columns |= {"x": x, "y": y}
         kind = "euclidean"
     elif ids_alone:
         notes = ["no coordinates are recognised: places are known by their roads alone"]
     else:
-        wanted = f"columns such as {', '.join(LATITUDES[:3])} with {', '.join(LONGITUDES[:4])}; x and y; or GeoParquet"
-        raise InputError([Fault(points.name, "header", f"columns {list_columns(frame.columns)}", wanted)])
-    used = {str(name) for name in columns.values()}
-    ids, others = _ids(frame, lower, used)
+        expectation = (
+            f"columns such as {', '.join(LATITUDES[:3])} with {', '.join(LONGITUDES[:4])}; x and y; or GeoParquet"
+        )
+        raise InputError([Fault(points.name, "header", f"columns {list_columns(frame.columns)}", expectation)])
+    if unreadable:
+        notes.append(f"columns of a type that cannot be read are left out: {', '.join(unreadable)}")
+    used_columns = {str(name) for name in columns.values()}
+    ids, alternatives = _find_id_columns(frame, names_by_lower_case, used_columns)
     if choice.id is not None:
-        ids, others = (choice.id,), ()
-        if rows := _repeated_rows(frame[choice.id])[:5]:
+        ids, alternatives = (choice.id,), ()
+        if rows := _repeated_row_numbers(frame[choice.id])[:5]:
             raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
-    is_list = ids_alone or choice.id is not None
-    people = None if is_list else _people(frame.columns, ids)
-    trips = (
-        lat is not None and not is_list and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
+    # Roads join places, and an owner who names a column of ids says that rows are places.
+    is_list_of_places = ids_alone or choice.id is not None
+    people_column = None if is_list_of_places else _find_people_column(frame.columns, ids)
+    # A start or a pickup is the place of a trip, and so many positions are rarely a list of public places.
+    is_trips = (
+        lat is not None
+        and not is_list_of_places
+        and (lat.lower().startswith(("start", "pickup")) or frame.height > MAX_PLACES)
     )
-    if people is not None and "lat" not in columns:
-        wanted = "a table of public places, or columns lat and lon, over which a grid is laid"
-        raise InputError([Fault(points.name, f"column {people}", "ids of people or trips, not of places", wanted)])
-    if ids and not trips and people is None:
-        told = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
-        notes.append(told + (f"; {' and '.join(others)} would do too" if others else ""))
-        read = ", ".join([*ids, *(name for name in frame.columns if name in used)])
-        taken = f"each row is taken for a public place: solve publishes columns {read} of this table"
-        notes.append(f"{taken}; positions of people need a grid")
+    if people_column is not None and "lat" not in columns:
+        expectation = "a table of public places, or columns lat and lon, over which a grid is laid"
+        raise InputError(
+            [Fault(points.name, f"column {people_column}", "ids of people or trips, not of places", expectation)]
+        )
+    if ids and not is_trips and people_column is None:
+        note = f"ids are those of {'column' if len(ids) == 1 else 'columns'} {' / '.join(ids)}"
+        notes.append(note + (f"; {' and '.join(alternatives)} would do too" if alternatives else ""))
+        published_columns = ", ".join([*ids, *(name for name in frame.columns if name in used_columns)])
+        publication_note = (
+            f"each row is taken for a public place: solve publishes columns {published_columns} of this table"
+        )
+        notes.append(f"{publication_note}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
-        own = {key: name for key, name in columns.items() if name != key or key == "geometry"}
-        records: dict[str, object] = {"points": relative(points, folder)}
-        return RecognisedTable(records=records | ({"columns": own} if own else {}), kind=kind, notes=notes)
-    repeated = None if trips or people is not None else _repeated_ids(frame, lower, used)
-    if repeated is not None:
-        raise InputError([_repeated_fault(points.name, repeated, row) for row in _repeated_rows(frame[repeated])[:5]])
+        # Columns that have the standard names need not be stated; a geometry has none.
+        stated_columns = {key: name for key, name in columns.items() if name != key or key == "geometry"}
+        records: dict[str, object] = {"points": relative_path(points, folder)}
+        return RecognisedTable(
+            records=records | ({"columns": stated_columns} if stated_columns else {}), kind=kind, notes=notes
+        )
+    # A column of ids that are almost unique is probably a list of places with an error, not positions of people.
+    repeated_column = (
+        None if is_trips or people_column is not None else _find_repeated_ids(frame, names_by_lower_case, used_columns)
+    )
+    if repeated_column is not None:
+        raise InputError(
+            [
+                _repeated_fault(points.name, repeated_column, row)
+                for row in _repeated_row_numbers(frame[repeated_column])[:5]
+            ]
+        )
     if "lat" not in columns:
         raise InputError([Fault(points.name, "header", "no column that is unique for each row", "ids of the places")])
-    why = f"{frame.height:,} rows of column {lat}" if ids else _unnamed(frame, used)
-    why = why if people is None else f"column {people} identifies people or trips"
-    notes.append(f"{why}: positions and no list of places, so a grid is laid over them")
-    grid, said = grid_over(frame, columns, points.name)
-    return RecognisedTable(records={"grid": grid}, kind=kind, notes=[*notes, said])
+    reason = f"{frame.height:,} rows of column {lat}" if ids else _explain_missing_ids(frame, used_columns)
+    reason = reason if people_column is None else f"column {people_column} identifies people or trips"
+    notes.append(f"{reason}: positions and no list of places, so a grid is laid over them")
+    grid, grid_note = lay_grid(frame, columns, points.name)
+    skipped = describe_skipped_cells(frame, [str(columns[name]) for name in ("lat", "lon")], points.name)
+    return RecognisedTable(records={"grid": grid}, kind=kind, notes=[*notes, grid_note], owner_notes=skipped)
 
 
-def _frame(points: Path) -> tuple[pl.DataFrame, str | None]:
-    """Return the table, and its column of geometries where it is GeoParquet."""
-    file = File.read(points, str(points), wanted="a table")
-    if file.contents.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"<"):  # no message quotes what may be secret
+def _read_table(points: Path) -> tuple[pl.DataFrame, str | None, list[str]]:
+    """Read a table from CSV, Parquet or GeoParquet.
+
+    Returns:
+        The table, its geometry column (None unless it is GeoParquet), and the columns that cannot be read.
+
+    Raises:
+        InputError: The file is not a table, or has metadata that cannot be read.
+    """
+    file = File.read(points, str(points), expectation="a table")
+    # JSON and XML are refused here, because an error of the CSV reader could quote a secret.
+    if file.contents.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"[", b"<"):
         raise InputError([Fault(points.name, "", "JSON or XML", "a table: CSV, Parquet or GeoParquet")])
     frame = table_of(file)
     if not file.contents.startswith(PARQUET):
-        return frame, None
+        return frame, None, []
+    unreadable = sorted(file.seen.unreadable)
     try:
         geo = pl.read_parquet_metadata(io.BytesIO(file.contents)).get("geo")
-        return frame, None if geo is None else str(json.loads(geo)["primary_column"])
+        # GeoParquet names its column of geometries in the metadata "geo".
+        return frame, None if geo is None else str(json.loads(geo)["primary_column"]), unreadable
     except (pl.exceptions.PolarsError, ValueError, KeyError, TypeError, RecursionError):
         raise InputError([Fault(points.name, "", "metadata that cannot be read", "Parquet or GeoParquet")]) from None
 
 
-def _ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return columns that are unique for each row, and others that are: one, or one under a parent column."""
-    plain = [name for name in frame.columns if name not in used and _names(frame[name])]
-    likely: list[str] = []
-    for known, ending in ((IDS, "id"), (NAMES, "name")):
-        likely += [lower[name] for name in known if lower.get(name) in plain]
-        likely += [name for name in plain if name not in likely and name.lower().endswith(ending)]
-    apart = tuple(name for name in likely if frame[name].n_unique() == frame.height)
-    if apart:
-        return apart[:1], apart[1:]
-    for name in likely:
-        for parent in plain:
-            few = frame[parent].n_unique() < frame[name].n_unique()
-            if few and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
+def _find_id_columns(
+    frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Find the columns that identify rows: one column, or a parent's id and an id that is unique within the parent.
+
+    Args:
+        frame: The table.
+        names_by_lower_case: The columns of the table by their lower-case names.
+        used_columns: Columns that are already used for something else.
+
+    Returns:
+        The columns of ids, possibly none, and other single columns that could serve as ids.
+    """
+    candidates = [name for name in frame.columns if name not in used_columns and _may_be_ids(frame[name])]
+    likely_columns: list[str] = []
+    for known_names, ending in ((IDS, "id"), (NAMES, "name")):
+        likely_columns += [
+            names_by_lower_case[name] for name in known_names if names_by_lower_case.get(name) in candidates
+        ]
+        likely_columns += [name for name in candidates if name not in likely_columns and name.lower().endswith(ending)]
+    unique_columns = tuple(name for name in likely_columns if frame[name].n_unique() == frame.height)
+    # A single column is a simpler id than a pair.
+    if unique_columns:
+        return unique_columns[:1], unique_columns[1:]
+    for name in likely_columns:
+        # Ids may be unique only within a parent: county codes within a state, for example.
+        for parent in candidates:
+            is_coarser = frame[parent].n_unique() < frame[name].n_unique()
+            if is_coarser and frame.select(pl.struct(parent, name).n_unique()).item() == frame.height:
                 return (parent, name), ()
     return (), ()
 
 
-def _repeated_ids(frame: pl.DataFrame, lower: dict[str, str], used: set[str]) -> str | None:
-    """Return a column that is named as ids of places are and is unique for most rows, not for all."""
-    for name in dict.fromkeys(lower[known] for known in IDS if known in lower and lower[known] not in used):
-        if _names(frame[name]) and frame.height / 2 < frame[name].n_unique() < frame.height:
+def _find_repeated_ids(frame: pl.DataFrame, names_by_lower_case: dict[str, str], used_columns: set[str]) -> str | None:
+    """Return a column that is named like ids of places and unique for most rows but not for all, or None.
+
+    Args:
+        frame: The table.
+        names_by_lower_case: The columns of the table by their lower-case names.
+        used_columns: Columns that are already used for something else.
+    """
+    for name in dict.fromkeys(
+        names_by_lower_case[name_of_ids]
+        for name_of_ids in IDS
+        if name_of_ids in names_by_lower_case and names_by_lower_case[name_of_ids] not in used_columns
+    ):
+        # More than half of the ids are different, so the repeated ones are probably errors.
+        if _may_be_ids(frame[name]) and frame.height / 2 < frame[name].n_unique() < frame.height:
             return name
     return None
 
 
-def _repeated_rows(ids: pl.Series) -> list[int]:
-    """Return the numbers of rows whose id occurred before."""
+def _repeated_row_numbers(ids: pl.Series) -> list[int]:
+    """Return the numbers, counted from 0, of the rows whose id occurs in an earlier row."""
     return np.flatnonzero(~ids.is_first_distinct().to_numpy()).tolist()
 
 
 def _repeated_fault(file: str, column: str, row: int) -> Fault:
-    wanted = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
-    return Fault(file, f"row {row + 2:,}, column {column}", "the id of an earlier row", wanted)
+    """Return the fault of a row whose id occurs in an earlier row.
+
+    Args:
+        file: Name of the table.
+        column: The column of ids.
+        row: Number of the row, counted from 0.
+    """
+    expectation = "ids that differ (in a table of visits, call the column person_id: a grid is laid then)"
+    # Rows are counted from 1 in faults, and the header is row 1.
+    return Fault(file, f"row {row + 2:,}, column {column}", "the id of an earlier row", expectation)
 
 
-def _unnamed(frame: pl.DataFrame, used: set[str]) -> str:
-    """Say why no column is taken for ids of places, and which one could be."""
+def _explain_missing_ids(frame: pl.DataFrame, used_columns: set[str]) -> str:
+    """Return a clause on why no column is used as ids of places, and which column could be."""
     for name in frame.columns:
-        if name not in used and _names(frame[name]) and frame[name].n_unique() == frame.height:
+        if name not in used_columns and _may_be_ids(frame[name]) and frame[name].n_unique() == frame.height:
             return f"column {name} has no name of ids: rename it to id if its rows are public places"
     return "no column is unique for each row"
 
 
-def _people(names: Sequence[str], ids: Sequence[str]) -> str | None:
-    """Return the column by which rows belong to people or trips; None if rows may be public places."""
-    of_places = any(name.lower() in OF_PLACES or like_places([name]) for name in ids if not CONTACTS.fullmatch(name))
-    kinds = (PEOPLE,) if of_places else (PEOPLE, CONTACTS)
-    return next((name for kind in kinds for name in names if kind.fullmatch(name.strip())), None)
+def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
+    """Return a column that shows that rows belong to people or trips, or None if rows may be public places.
+
+    Args:
+        names: The columns of the table.
+        ids: The table's columns of ids.
+    """
+    has_place_ids = any(
+        name.lower() in OF_PLACES or select_place_names([name]) for name in ids if not CONTACTS.fullmatch(name)
+    )
+    # Shops have telephones, too: with ids of places, contacts say nothing about people.
+    patterns = (PEOPLE,) if has_place_ids else (PEOPLE, CONTACTS)
+    return next((name for pattern in patterns for name in names if pattern.fullmatch(name.strip())), None)
 
 
-def _names(column: pl.Series) -> bool:
-    """Check whether a column may be ids: text or whole numbers, none missing."""
-    text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
-    whole = column.dtype.is_integer() and not column.has_nulls()
-    return whole or (text and not column.has_nulls() and not (column.cast(pl.String).str.strip_chars() == "").any())
+def _may_be_ids(column: pl.Series) -> bool:
+    """Return whether a column may hold ids: text or whole numbers without missing or blank cells."""
+    is_text = column.dtype in (pl.String, pl.Categorical, pl.Enum)
+    is_complete_integers = column.dtype.is_integer() and not column.has_nulls()
+    return is_complete_integers or (
+        is_text and not column.has_nulls() and not (column.cast(pl.String).str.strip_chars() == "").any()
+    )

@@ -1,8 +1,13 @@
-"""The grid that ``init`` lays over a table of people."""
+"""Compute the grid of places that ``init`` proposes for a table of people.
+
+The problem file is public, but the positions may be secret. So the grid depends only on the extent of the middle 98 %
+of the positions, rounded to a coarse lattice, and reveals no more than this rounded extent.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -10,83 +15,147 @@ import polars as pl
 
 from privopt.arrays import Floats
 from privopt.declare.tables import POINT
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 from privopt.numbers.distances import EARTH_RADIUS_KM
 
-__all__ = ["digits", "grid_over"]
+__all__ = ["describe_skipped_cells", "lay_grid", "round_to_digits"]
 
 
 GRID_CELLS: Final = 400
-"""Cells of a grid over a table that is not a list of places."""
+"""Approximate number of cells of the grid."""
 
 MIN_POSITIONS: Final = 200
-"""Positions; of fewer the extent tells more, and the draft says so."""
+"""Number of positions below which their extent reveals more, and the draft says so."""
 
 MARGIN_SHARE: Final = 0.01
-"""Part of the positions at each end that no grid is laid over."""
+"""Share of the positions at each end that the grid need not cover."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""km; of a grid that is wider it is said."""
+"""Extent in km beyond which the draft warns that the grid is wide."""
 
 LATTICE_DEGREES: Final = 0.05
-"""Degrees to whose multiples a grid over positions is rounded outward."""
+"""Step in degrees of the lattice to which the grid's extent is rounded outward."""
 
-_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
-"""km of a degree of latitude."""
+_KM_PER_DEGREE: Final = EARTH_RADIUS_KM * math.pi / 180.0
+"""Length of a degree of latitude in km."""
 
 
-def grid_over(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
-    """Lay even cells over the middle 98 % of positions; return them and a sentence that says so.
+def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tuple[dict[str, object], str]:
+    """Return a grid of square cells over the middle 98 % of positions.
 
-    The problem file is public, the positions may be secret: its corner and cells follow from a coarse lattice alone.
+    The corner and the size of the cells depend only on the extent rounded to a coarse lattice, because the problem file
+    is public.
+
+    Args:
+        frame: The table.
+        columns: The names of the columns of latitudes and longitudes, by the keys ``lat`` and ``lon``.
+        file: Name of the table, for faults.
+
+    Returns:
+        The keys of [records.grid], and a sentence on what the grid covers and reveals.
+
+    Raises:
+        InputError: There are no numeric positions, or too many that are not degrees.
     """
-    up, across = (_finite(frame[str(columns[name])]) for name in ("lat", "lon"))
-    if not up.size or not across.size:
+    latitudes, longitudes = (_finite_numbers(frame[str(columns[name])]) for name in ("lat", "lon"))
+    if not latitudes.size or not longitudes.size:
         raise InputError([Fault(file, "", "no positions that are numbers", f"numbers{POINT.replace('its', 'their')}")])
-    few = min(up.size, across.size)
-    up, across = _degrees(up, -90, 90, columns["lat"], file), _degrees(across, -180, 360, columns["lon"], file)
-    south, top = _extent(up)
-    west, right = min(
-        (_extent((across - turn) % 360.0 + turn) for turn in (-180.0, 0.0)), key=lambda ends: ends[1] - ends[0]
+    position_count = min(latitudes.size, longitudes.size)
+    latitudes, longitudes = (
+        _check_degrees(latitudes, -90, 90, columns["lat"], file),
+        _check_degrees(longitudes, -180, 360, columns["lon"], file),
     )
-    west, right = (west - 360.0, right - 360.0) if west > 180.0 else (west, right)
-    tall, wide = (top - south) * _DEGREE, (right - west) * _DEGREE * math.cos(math.radians(south))
-    cell = digits(max(math.sqrt(tall * wide / GRID_CELLS), max(tall, wide) / GRID_CELLS, 1e-3), up=True)
-    rows, cols = (math.ceil(side / cell) + 1 for side in (tall, wide))
-    grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell}
+    south, north = _rounded_extent(latitudes)
+    # Longitudes are taken in -180..180 and in 0..360; the shorter extent is the one that does not cross the jump.
+    west, east = min(
+        (_rounded_extent((longitudes - offset) % 360.0 + offset) for offset in (-180.0, 0.0)),
+        key=lambda interval: interval[1] - interval[0],
+    )
+    # Back to -180 to 180, as far as the west end is concerned.
+    west, east = (west - 360.0, east - 360.0) if west > 180.0 else (west, east)
+    height_km, width_km = (
+        (north - south) * _KM_PER_DEGREE,
+        (east - west) * _KM_PER_DEGREE * math.cos(math.radians(south)),
+    )
+    # The second term keeps long, narrow tables at about 400 cells in a row, the third keeps cells at least a metre
+    # wide.
+    cell_km = round_to_digits(
+        max(math.sqrt(height_km * width_km / GRID_CELLS), max(height_km, width_km) / GRID_CELLS, 1e-3), up=True
+    )
+    rows, cols = (math.ceil(length / cell_km) + 1 for length in (height_km, width_km))
+    grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     grid["south_west"] = [round(south, 6), round(west, 6)]
-    said = f"the grid has {rows} x {cols} cells of {cell:g} km over the middle 98 % of the positions"
-    said += f", rounded outward to {LATTICE_DEGREES:g} degrees: this file reveals that much of the table"
-    if max(tall, wide) > WIDE_GRID_KM:
-        said += f"; they spread over {max(tall, wide):,.0f} km, and cells so wide hide whole towns: are some wrong?"
-    if few < MIN_POSITIONS:
-        said += f"; of {few} positions that may be too much: state a grid of your own"
-    return grid, said
+    note = f"the grid has {rows} x {cols} cells of {cell_km:g} km over the middle 98 % of the positions"
+    note += f", rounded outward to {LATTICE_DEGREES:g} degrees: this file reveals that much of the table"
+    if max(height_km, width_km) > WIDE_GRID_KM:
+        extent = f"{max(height_km, width_km):,.0f} km"
+        note += f"; they spread over {extent}, and cells so wide hide whole towns: are some wrong?"
+    if position_count < MIN_POSITIONS:
+        note += f"; of {position_count} positions that may be too much: state a grid of your own"
+    return grid, note
 
 
-def _degrees(side: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
-    """Return the numbers that are degrees."""
-    good = (side >= min_degrees) & (side <= max_degrees)
-    if (far := int((~good).sum())) > MARGIN_SHARE * side.size:
-        found = f"{far:,} numbers outside {min_degrees} to {max_degrees}"
-        raise InputError([Fault(file, f"column {column}", found, "degrees (are latitudes and longitudes swapped?)")])
-    return side[good]
+def describe_skipped_cells(frame: pl.DataFrame, columns: Sequence[str], file: str) -> list[str]:
+    """Return a note for the table's owner on each column with cells that are not numbers, without quoting cells.
+
+    Args:
+        frame: The table.
+        columns: The columns of latitudes and longitudes.
+        file: Name of the table.
+    """
+    lines = []
+    for name in columns:
+        numbers = frame[name].cast(pl.Float64, strict=False)
+        # Texts that are not numbers become null.
+        rows = (numbers.is_null() | ~numbers.is_finite()).fill_null(value=True).arg_true()
+        if len(rows):
+            count = number_of(len(rows), "cell")
+            lines.append(f"{file}: {count} of column {name} without a number (row {int(rows[0]) + 2:,}) did not count")
+    return lines
 
 
-def _extent(side: Floats) -> tuple[float, float]:
-    """Return the ends of the middle 98 % of degrees, rounded outward to two different multiples of the lattice."""
-    low, high = np.quantile(side, [MARGIN_SHARE, 1.0 - MARGIN_SHARE]).tolist()
-    first, last = math.floor(low / LATTICE_DEGREES), math.ceil(high / LATTICE_DEGREES)
-    return first * LATTICE_DEGREES, max(last, first + 1) * LATTICE_DEGREES
+def _check_degrees(values: Floats, min_degrees: int, max_degrees: int, column: object, file: str) -> Floats:
+    """Return the numbers in the range of degrees, leaving out at most 1 % of them.
+
+    Args:
+        values: The numbers of a column.
+        min_degrees, max_degrees: The range of degrees.
+        column: Name of the column.
+        file: Name of the table.
+
+    Raises:
+        InputError: More than 1 % of the numbers are outside the range.
+    """
+    is_valid = (values >= min_degrees) & (values <= max_degrees)
+    if (invalid_count := int((~is_valid).sum())) > MARGIN_SHARE * values.size:
+        actual = f"{invalid_count:,} numbers outside {min_degrees} to {max_degrees}"
+        raise InputError([Fault(file, f"column {column}", actual, "degrees (are latitudes and longitudes swapped?)")])
+    return values[is_valid]
 
 
-def _finite(column: pl.Series) -> Floats:
+def _rounded_extent(values: Floats) -> tuple[float, float]:
+    """Return the range of the middle 98 % of degrees, rounded outward to multiples of the lattice.
+
+    The two ends are at least one lattice step apart.
+    """
+    lower, upper = np.quantile(values, [MARGIN_SHARE, 1.0 - MARGIN_SHARE]).tolist()
+    first_multiple, last_multiple = math.floor(lower / LATTICE_DEGREES), math.ceil(upper / LATTICE_DEGREES)
+    return first_multiple * LATTICE_DEGREES, max(last_multiple, first_multiple + 1) * LATTICE_DEGREES
+
+
+def _finite_numbers(column: pl.Series) -> Floats:
+    """Return the finite numbers in a column, leaving out cells that are not numbers."""
     values: Floats = column.cast(pl.Float64, strict=False).drop_nulls().to_numpy()
     finite: Floats = values[np.isfinite(values)]
     return finite
 
 
-def digits(value: float, up: bool) -> float:
-    """Return the number to three digits, not below it or not above it."""
+def round_to_digits(value: float, up: bool) -> float:
+    """Round a number to three significant digits.
+
+    Args:
+        value: A positive number.
+        up: Whether to round up, so that the result is not below the value, or down.
+    """
     scale = 10.0 ** (math.floor(math.log10(value)) - 2)
     return float(f"{(math.ceil if up else math.floor)(value / scale) * scale:.3g}")

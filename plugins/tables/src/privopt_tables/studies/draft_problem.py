@@ -1,6 +1,7 @@
-"""``privopt init``: from a table to a commented problem file that ``solve`` takes as it is.
+"""Write a commented problem file from a table (``privopt init``), which ``solve`` accepts unchanged.
 
-What is recognised is said, line by line, in the file and by the command: nothing is guessed in silence.
+The file and the command state everything that was recognised, line by line, so that nothing is guessed silently.
+:mod:`.draft_columns` recognises the columns, and :mod:`.draft_text` formats the file.
 """
 
 from __future__ import annotations
@@ -19,45 +20,45 @@ from attrs import evolve, frozen
 
 from privopt.arrays import slices
 from privopt.declare.frames import csv_bytes
+from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.declare.schema import KEY, File, Key
 from privopt.declare.toml import load_problem
 from privopt.declare.toml_text import to_toml
-from privopt.errors import Fault, InputError, UsageError
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_file
+from privopt.errors import Fault, InputError, UsageError, conceal
+from privopt.files.new_folder import check_file, new_file
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData, load
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_tables.studies.draft_columns import ColumnChoice, convert_table, recognised
-from privopt_tables.studies.draft_grid import digits
-from privopt_tables.studies.draft_text import problem_text, relative
+from privopt_tables.studies.draft_columns import ColumnChoice, convert_table, recognize_table
+from privopt_tables.studies.draft_grid import round_to_digits
+from privopt_tables.studies.draft_text import format_problem, relative_path
 from privopt_tables.studies.street_map import StreetMap
 
-__all__ = ["Draft", "draft", "init", "init_from_map", "loaded", "own_tables"]
+__all__ = ["Draft", "draft", "init", "init_from_map", "load_drafted_problem", "suggest_tables"]
 
 REACH_FACTOR: Final = 3.0
-"""How many times the distance between neighbours somebody is hidden within, where nothing is asked for."""
+"""Default radius within which a person is hidden, as a multiple of the distance between neighbours."""
 
 MIN_EPSILON: Final = 1e-300
-"""Of an epsilon that doubles can work with; the greatest is one over it."""
+"""Smallest epsilon that doubles can work with; the largest is its inverse."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""Records whose nearest neighbour is looked for."""
+"""Largest number of records whose nearest neighbour is searched for; of more records a sample is taken."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""Places beyond which the optimum may take minutes: 462 cells took over two, on two busy processors in 2026-11."""
+"""Number of places beyond which the optimum may take minutes: 462 took over two, on two busy processors in 2026-11."""
 
 
 @frozen(kw_only=True)
 class Draft:
-    """A problem file, and what was recognised on the way.
+    """A drafted problem file, with notes on what was recognised.
 
     Attributes:
-        text: of the file.
-        notes: what was taken for what, and what epsilon means, a sentence each.
+        text: Text of the file.
+        notes: Notes on how the columns were understood, and on the meaning of epsilon.
     """
 
     text: str
@@ -75,47 +76,71 @@ def init(
     force: bool = False,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of places, or of positions; see :func:`draft`.
+    """Write a problem file for a table of places or positions: see :func:`draft`.
 
-    The places of a table in another layout (GeoJSON, GPX, ...) are written next to it, as NAME-points.csv.
+    A table in another format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
+    written next to the problem file, as NAME-points.csv.
+
+    Args:
+        mechanism: Name of the mechanism that the problem is for.
+        points: The table.
+        out: The problem file.
+        roads: A table with columns from, to, km, between the ids of ``points``; None for none.
+        within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
+        factor: Factor by which one report may change the odds between two places at that distance.
+        choice: Columns of ``points`` named by the user. Others are recognised.
+        force: Whether to replace existing files.
+
+    Raises:
+        InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
+        UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
     """
+    # Checked before any work.
     check_file(out.absolute(), force=force)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
     folder = out.absolute().parent
     if frame is None:
-        made = draft(mechanism, points, folder, roads=roads, within=within, factor=factor, choice=choice)
+        drafted = draft(mechanism, points, folder, roads=roads, within=within, factor=factor, choice=choice)
         with new_file(out, force=force) as path:
-            path.write_text(made.text, "utf-8")
-        return made
+            path.write_text(drafted.text, "utf-8")
+        return drafted
     target = out.absolute().with_name(f"{out.stem}-points.csv")
+    # The converted table has columns lat and lon instead of the column of positions.
     choice = evolve(choice, point=None)
-    with _naming_table(target.name, points.name), TemporaryDirectory() as temporary:
+    # The converted table is written only if its places are public; positions of people stay in a temporary folder.
+    with _rename_faults(target.name, points.name), TemporaryDirectory() as temporary:
         table = Path(temporary) / target.name
         table.write_bytes(csv_bytes(frame))
-        has_places = "points" in recognised(table, folder, ids_alone=roads is not None, choice=choice).records
+        has_places = "points" in recognize_table(table, folder, ids_alone=roads is not None, choice=choice).records
         if has_places:
             check_file(target, force=force)
             with new_file(target, force=force) as path:
                 copyfile(table, path)
             table = target
         try:
-            made = draft(mechanism, table, folder, roads=roads, within=within, factor=factor, choice=choice)
+            drafted = draft(mechanism, table, folder, roads=roads, within=within, factor=factor, choice=choice)
         except BaseException:
             if has_places:
+                # A table without a problem file would be left over.
                 target.unlink()
             raise
     with new_file(out, force=force) as path:
-        path.write_text(made.text, "utf-8")
+        path.write_text(drafted.text, "utf-8")
     if not has_places:
-        return made
-    written = f"the places of {points.name} are in {target.name}, which the problem file names"
-    return evolve(made, notes=(written, *made.notes))
+        return drafted
+    note = f"the places of {points.name} are in {target.name}, which the problem file names"
+    return evolve(drafted, notes=(note, *drafted.notes))
 
 
 @contextmanager
-def _naming_table(table: str, name: str) -> Iterator[None]:
-    """Name the table that the user gave in faults of its converted form."""
+def _rename_faults(table: str, name: str) -> Iterator[None]:
+    """Make faults raised in the ``with`` block name the user's table instead of the converted table.
+
+    Args:
+        table: Name of the converted table.
+        name: Name of the table that the user gave.
+    """
     try:
         yield
     except InputError as error:
@@ -133,30 +158,50 @@ def init_from_map(
     factor: float = 4.0,
     force: bool = False,
 ) -> Draft:
-    """Write a problem file for the places of a street map, and their tables NAME-points.csv and NAME-roads.csv."""
+    """Write a problem file for the places of a street map, with the tables NAME-points.csv and NAME-roads.csv.
+
+    Args:
+        mechanism: Name of the mechanism that the problem is for.
+        streets: The street map.
+        out: The problem file.
+        within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
+        factor: Factor by which one report may change the odds between two places at that distance.
+        force: Whether to replace existing files.
+
+    Raises:
+        InputError: ``solve`` would refuse the problem.
+        UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
+    """
     points, roads = (out.with_name(f"{out.stem}-{table}.csv") for table in ("points", "roads"))
     for target in (out, points, roads):
         check_file(target.absolute(), force=force)
     with TemporaryDirectory() as folder:
-        beside = Path(folder)
-        tables = beside / points.name, beside / roads.name
+        # Drafted in a temporary folder first, so that a refused problem leaves no tables behind.
+        temporary_folder = Path(folder)
+        tables = temporary_folder / points.name, temporary_folder / roads.name
         streets.write(*tables)
-        made = draft(
-            mechanism, tables[0], beside, roads=tables[1], one_way=streets.one_way, within=within, factor=factor
+        drafted = draft(
+            mechanism,
+            tables[0],
+            temporary_folder,
+            roads=tables[1],
+            one_way=streets.one_way,
+            within=within,
+            factor=factor,
         )
         with (
             new_file(out, force=force) as path,
-            new_file(points, force=force) as own_points,
-            new_file(roads, force=force) as own_roads,
+            new_file(points, force=force) as points_target,
+            new_file(roads, force=force) as roads_target,
         ):
-            path.write_text(made.text, "utf-8")
-            copyfile(tables[0], own_points)
-            copyfile(tables[1], own_roads)
-    written = (
+            path.write_text(drafted.text, "utf-8")
+            copyfile(tables[0], points_target)
+            copyfile(tables[1], roads_target)
+    note = (
         f"{points.name} has {len(streets.places):,} places, {roads.name} {len(streets.km):,} roads, a row for each "
         f"direction: {ONE_WAY_LOSS if streets.one_way else BOTH_WAYS_LOSS}"
     )
-    return evolve(made, notes=(*streets.notes, written, *made.notes))
+    return evolve(drafted, notes=(*streets.notes, note, *drafted.notes))
 
 
 def draft(
@@ -170,118 +215,167 @@ def draft(
     factor: float = 4.0,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Return a problem file that was read as ``solve`` will read it.
+    """Return a drafted problem file, after checking that ``solve`` will accept it.
 
     Args:
-        mechanism: that it is for.
-        points: CSV, Parquet or GeoParquet: a list of places, each with an id, or any table of positions, over which a
+        mechanism: Name of the mechanism that the problem is for.
+        points: A CSV, Parquet or GeoParquet file with a list of places, each with an id, or with positions over which a
             grid is laid.
-        folder: the folder that it will lie in.
+        folder: The folder in which the problem file will be.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
-        one_way: The loss is the error in travel along ``roads`` in their direction.
-        within: km within which a person is to be hidden; three times the distance between neighbours by default.
-        factor: by which one report may change the odds between two places so far apart.
-        choice: columns of ``points`` that are named; others are recognised.
+        one_way: Whether the loss is the error in travel distance along the directed ``roads``.
+        within: Distance in km within which a person is hidden. By default three times the distance between neighbours.
+        factor: Factor by which one report may change the odds between two places at that distance.
+        choice: Columns of ``points`` named by the user. Others are recognised.
 
     Raises:
-        InputError: a table in which no places are recognised, or that ``solve`` would refuse.
-        UsageError: a mechanism that is not over places, or amounts that cannot be meant so.
+        InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
+        UsageError: The mechanism does not protect places, or an amount is out of range.
     """
     if not factor > 1.0 or not math.isfinite(factor):
         raise UsageError(f"--factor must be a number above 1, got {factor:g}")
-    cls = registry().get(mechanism).load().problem_class
-    if not issubclass(cls, MetricProblem):
+    problem_class = registry().get(mechanism).load().problem_class
+    if not issubclass(problem_class, MetricProblem):
         raise UsageError(
             f"{mechanism} is not over places; privopt describe {mechanism} shows what its problem file holds"
         )
-    found = recognised(points, folder, ids_alone=roads is not None, choice=choice)
-    tables: dict[str, dict[str, object]] = {"records": found.records, "distance": {"kind": found.kind}}
+    recognised = recognize_table(points, folder, ids_alone=roads is not None, choice=choice)
+    tables: dict[str, dict[str, object]] = {"records": recognised.records, "distance": {"kind": recognised.kind}}
     if roads is not None:
-        tables["distance"] = {"kind": "graph", "edges": relative(roads, folder)}
-        if "grid" in found.records:
+        tables["distance"] = {"kind": "graph", "edges": relative_path(roads, folder)}
+        # The roads' ends are ids, which cells of a grid do not have.
+        if "grid" in recognised.records:
             raise InputError(
                 [Fault(points.name, "", "no column of ids", "a column of ids that names the nodes of --roads")]
             )
     utility: dict[str, object] = {"kind": "distance"}
     if roads is not None and one_way:
-        utility = {"kind": "travel-cost", "edges": relative(roads, folder), "directed": True}
+        utility = {"kind": "travel-cost", "edges": relative_path(roads, folder), "directed": True}
     tables |= {"privacy": {"epsilon": 1.0}, "utility": utility}
-    data = loaded(MetricProblem, tables, folder, points.name)
-    spacing = _spacing(data)
-    reach = REACH_FACTOR * spacing if within is None else within
-    asked = math.log(factor) / reach if reach else math.inf
-    if not MIN_EPSILON <= asked <= 1 / MIN_EPSILON:
-        given = f"--within {reach:g}" if within is not None else f"records {reach / REACH_FACTOR:g} {data.unit} apart"
-        raise UsageError(
-            f"{given}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {asked:g}"
+    # Epsilon follows from the distances, so the problem is read with a provisional epsilon of 1 first.
+    data = load_drafted_problem(MetricProblem, tables, folder, points.name)
+    spacing = _median_spacing(data)
+    # exp(epsilon * radius) = factor is the most by which a report changes the odds between two places within the
+    # radius.
+    radius = REACH_FACTOR * spacing if within is None else within
+    target_epsilon = math.log(factor) / radius if radius else math.inf
+    if not MIN_EPSILON <= target_epsilon <= 1 / MIN_EPSILON:
+        source = (
+            f"--within {radius:g}" if within is not None else f"records {radius / REACH_FACTOR:g} {data.unit} apart"
         )
-    epsilon = digits(asked, up=False)
+        raise UsageError(
+            f"{source}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {target_epsilon:g}"
+        )
+    # Rounded down, so that the factor is at most what was asked for.
+    epsilon = round_to_digits(target_epsilon, up=False)
     tables["privacy"] = {"epsilon": epsilon}
-    tables |= own_tables(cls, reach)
-    loaded(cls, tables, folder, points.name)
+    tables |= suggest_tables(problem_class, radius)
+    # The finished problem is read once more, as the mechanism will, so that its errors appear now.
+    load_drafted_problem(problem_class, tables, folder, points.name)
     unit = data.unit
     meaning = [
-        f"hides anyone within {reach:.4g} {unit}: one report changes the odds between two such places by a factor "
-        f"of at most {_up(math.exp(epsilon * reach))}",
-        f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_up_exp(epsilon * spacing)}",
+        f"hides anyone within {radius:.4g} {unit}: one report changes the odds between two such places by a factor "
+        f"of at most {_format_up(math.exp(epsilon * radius))}",
+        f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
-    if reach < spacing:
+    # Then a person is hidden among no other place.
+    if radius < spacing:
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
-        meaning.append(f"most places have no neighbour within {reach:.4g} {unit}: {hint}")
-    notes = [*found.notes, *_expectations(mechanism, len(data.records))]
-    warnings = [f"warning: {warning}" for warning in data.warnings]
+        meaning.append(f"most places have no neighbour within {radius:.4g} {unit}: {hint}")
+    notes = [*recognised.notes, *recognised.owner_notes, *_describe_assumptions(mechanism, len(data.records))]
+    look_alikes = warn_of_look_alikes(data.records.ids, "ids")
+    warnings = [f"warning: {warning}" for warning in (*data.warnings, *look_alikes)]
     return Draft(
-        text=problem_text(mechanism, points, tables, found.notes, meaning), notes=(*notes, *meaning, *warnings)
+        text=format_problem(mechanism, points, tables, recognised.notes, meaning), notes=(*notes, *meaning, *warnings)
     )
 
 
-def _expectations(mechanism: str, places: int) -> Iterator[str]:
-    """Say what solving the draft assumes, and whether it will take long."""
-    yield f"all {places:,} places count as equally likely: give a prior for your own"
-    if mechanism == "optimal-lp" and places > QUICK_PLACES:
-        yield f"the optimum over {places:,} places may take minutes: --gap 0.05 or --time-limit 60 gives a first look"
+def _describe_assumptions(mechanism: str, place_count: int) -> Iterator[str]:
+    """Yield notes on the assumptions of the drafted problem, and on whether solving it may take long."""
+    yield f"all {place_count:,} places count as equally likely: give a prior for your own"
+    if mechanism == "optimal-lp" and place_count > QUICK_PLACES:
+        cure = "--gap 0.05 or --time-limit 60 gives a first look"
+        yield f"the optimum over {place_count:,} places may take minutes: {cure}"
 
 
-def loaded(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, table: str) -> MetricData:
-    """Read the problem as ``solve`` will; faults of what was drafted are faults of the table that it comes from."""
+def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], folder: Path, table: str) -> MetricData:
+    """Read a drafted problem exactly as ``solve`` will.
+
+    Args:
+        cls: The mechanism's class of problems.
+        tables: The tables of the problem file.
+        folder: The folder of the problem file.
+        table: Name of the table from which the problem was drafted, for faults.
+
+    Raises:
+        InputError: ``solve`` would refuse the problem.
+    """
     source = File(name=table, path=folder / "problem.toml", kept=to_toml(tables).encode())
-    return load(load_problem(cls, source), table)
+    try:
+        return load(load_problem(cls, source), table)
+    except InputError as error:
+        raise InputError(
+            # Faults of cells must not quote them, because the table may hold positions of people.
+            conceal([fault])[0] if fault.where.startswith("row ") and ", column " in fault.where else fault
+            for fault in error.faults
+        ) from None
 
 
 # --- what is suggested ---------------------------------------------------------------------------------
 
 
-def _spacing(data: MetricData) -> float:
-    """Distance to the nearest record elsewhere, median over (some) records."""
+def _median_spacing(data: MetricData) -> float:
+    """Return the median distance of the records, or a sample of them, to the nearest record at another place.
+
+    Raises:
+        InputError: All records are at the same place, or cannot reach one another.
+    """
     count = len(data.records)
-    nearest = []
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_RECORDS)).astype(np.int64))
-    for part in slices(len(chosen), count, 2**22):
-        rows = data.metric.rows(chosen[part])
+    min_distances = []
+    record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_RECORDS)).astype(np.int64))
+    # In blocks of about four million distances, to bound the memory.
+    for part in slices(len(record_numbers), count, 2**22):
+        rows = data.metric.rows(record_numbers[part])
+        # Records at the same place, and the record itself, are no neighbours.
         rows[rows <= 0] = np.inf
-        nearest.append(rows.min(axis=1))
-    known = np.concatenate(nearest)
-    known = known[np.isfinite(known)]
-    if not known.size:
-        found = f"{count} records at one place, or out of reach of one another"
-        raise InputError([Fault(data.records.source, "", found, "places apart from one another")])
-    return float(np.median(known))
+        min_distances.append(rows.min(axis=1))
+    distances = np.concatenate(min_distances)
+    distances = distances[np.isfinite(distances)]
+    if not distances.size:
+        actual = f"{count} records at one place, or out of reach of one another"
+        raise InputError([Fault(data.records.source, "", actual, "places apart from one another")])
+    return float(np.median(distances))
 
 
-def own_tables(cls: type[MetricProblem], reach: float) -> dict[str, dict[str, object]]:
-    """Return the tables that one mechanism needs besides: what has no default is a distance, or all records."""
-    made: dict[str, dict[str, object]] = {}
-    common = {attribute.name for attribute in attrs.fields(MetricProblem)}
+def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:
+    """Return the additional tables that a mechanism's problem file needs, with values for required keys.
+
+    Args:
+        cls: The mechanism's class of problems.
+        radius: Radius within which a person is hidden, in the unit of distances.
+    """
+    tables: dict[str, dict[str, object]] = {}
+    common_names = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        if attribute.name in common or declared is None or attribute.default is not attrs.NOTHING:
+        # Common tables are written by the caller, and tables with a default need not be written.
+        if attribute.name in common_names or declared is None or attribute.default is not attrs.NOTHING:
             continue
         table = get_type_hints(cls)[attribute.name]
-        made[declared.name or attribute.name] = dict(_required(table, reach))
-    return made
+        tables[declared.name or attribute.name] = dict(_suggest_keys(table, radius))
+    return tables
 
 
-def _required(table: type[Any], reach: float) -> Iterator[tuple[str, object]]:
+def _suggest_keys(table: type[Any], radius: float) -> Iterator[tuple[str, object]]:
+    """Yield the keys of a table that have no default, each with a value: a distance, or all records.
+
+    Args:
+        table: The class of the table.
+        radius: Radius within which a person is hidden, in the unit of distances.
+
+    Raises:
+        UsageError: A key of another kind has no default.
+    """
     hints = get_type_hints(table)
     for attribute in attrs.fields(table):
         declared: Key | None = attribute.metadata.get(KEY)
@@ -289,18 +383,20 @@ def _required(table: type[Any], reach: float) -> Iterator[tuple[str, object]]:
             continue
         name = declared.name or attribute.name
         if hints[attribute.name] is float and "distance" in declared.unit:
-            yield name, float(f"{reach:.4g}")
+            yield name, float(f"{radius:.4g}")
+        # The type is a union that has a literal "all".
         elif any("all" in get_args(member) for member in get_args(hints[attribute.name])):
             yield name, "all"
         else:
             raise UsageError(f"{name} has no default that could be suggested: {declared.help}")
 
 
-def _up(value: float) -> str:
-    """Return a factor in words, rounded up."""
-    return f"{digits(value, up=True):g}"
+def _format_up(value: float) -> str:
+    """Format a factor, rounded up to three significant digits so that it is never understated."""
+    return f"{round_to_digits(value, up=True):g}"
 
 
-def _up_exp(exponent: float) -> str:
-    """Return exp of it in words, rounded up."""
-    return _up(math.exp(exponent)) if exponent < 700 else f"e^{_up(exponent)}"
+def _format_exp_up(exponent: float) -> str:
+    """Format exp(exponent), rounded up to three digits, or as a power of e if it is too large for a double."""
+    # exp overflows above 709.
+    return _format_up(math.exp(exponent)) if exponent < 700 else f"e^{_format_up(exponent)}"

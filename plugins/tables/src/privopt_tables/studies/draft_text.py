@@ -1,4 +1,7 @@
-"""The text of a drafted problem file: its tables, with what was recognised and what it means as comments."""
+"""Format a drafted problem file: its tables, with notes on what was recognised and what it means as comments.
+
+Tables are written one by one, because each has comments before it.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,29 @@ from pathlib import Path
 
 from privopt.declare.toml_text import to_toml
 
-__all__ = ["problem_text", "relative"]
+__all__ = ["format_problem", "relative_path"]
 
 
-def relative(path: Path, folder: Path) -> str:
-    """Return a path as the problem file names it from its folder."""
+def relative_path(path: Path, folder: Path) -> str:
+    """Return a path relative to a folder, as used in a problem file in that folder."""
     return os.path.relpath(path.absolute(), folder)
 
 
-def problem_text(
+def format_problem(
     mechanism: str, points: Path, tables: dict[str, dict[str, object]], notes: Sequence[str], meaning: Sequence[str]
 ) -> str:
-    """Write the problem file, with what was recognised and what it means as comments."""
-    said = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
-    keys = {
+    """Write the text of a problem file, with comments before each table.
+
+    Args:
+        mechanism: Name of the mechanism that the problem is for.
+        points: The table from which the problem was drafted.
+        tables: The tables of the problem, by name.
+        notes: Notes on what was recognised, which become comments of [records].
+        meaning: Notes on the meaning of epsilon, which become comments of [privacy]. The word "epsilon" is put before
+            the first note.
+    """
+    comments_by_table = {"records": notes, "privacy": [f"epsilon {line}" for line in meaning[:1]] + list(meaning[1:])}
+    hints_by_table = {
         "distance": ["euclidean | haversine | graph | matrix: what epsilon is per"],
         "privacy": ["neighbours_within = ... promises less, to pairs so near alone, and solves faster"],
         "utility": [
@@ -36,6 +48,11 @@ def problem_text(
         "",
     ]
     for name, table in tables.items():
-        lines += [f"# {' '.join(line.split())}" for line in (*said.get(name, ()), *keys.get(name, ()))]
+        lines += [
+            # Line ends in a comment would be lines of TOML.
+            f"# {' '.join(line.split())}"
+            for line in (*comments_by_table.get(name, ()), *hints_by_table.get(name, ()))
+        ]
+        # Each table by itself, so that its comments stand right before it.
         lines.append(to_toml({name: table}))
     return "\n".join(lines)

@@ -1,4 +1,7 @@
-"""``privopt init --vectors``: a problem file for words, epsilon proposed by how many others hide each of them."""
+"""Write a problem file for words (``privopt init --vectors``), with an epsilon based on how many words hide each word.
+
+Distances between vectors have no familiar unit, so epsilon is chosen from the distances to neighbours of certain ranks.
+"""
 
 from __future__ import annotations
 
@@ -11,96 +14,121 @@ from attrs import evolve
 
 from privopt.arrays import Floats, slices
 from privopt.errors import Fault, InputError, UsageError
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_file
+from privopt.files.new_folder import check_file, new_file
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_tables.studies.draft_grid import digits
-from privopt_tables.studies.draft_problem import Draft, loaded, own_tables
-from privopt_tables.studies.draft_text import problem_text, relative
+from privopt_tables.studies.draft_grid import round_to_digits
+from privopt_tables.studies.draft_problem import Draft, load_drafted_problem, suggest_tables
+from privopt_tables.studies.draft_text import format_problem, relative_path
 from privopt_tables.studies.word_vectors import is_vector_text, read_word_vectors
 
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""How many others shall hide a word: the first is proposed, and the others are told."""
+"""Numbers of other words that hide a word. Epsilon is proposed for the first number, and stated for the others."""
 
-MOST_WORDS: Final = 0.95
-"""Part of the words for which that holds: the rest are outliers, whose distances say nothing of the others."""
+HIDDEN_SHARE: Final = 0.95
+"""Share of the words that epsilon must hide. The others are outliers, whose distances say nothing about most words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""Words whose neighbours are looked for, evenly through the list."""
+"""Largest number of words whose neighbours are searched for. Of a longer list they are taken at even intervals."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
-    """Return distances to the nearest neighbour and to those of :data:`RANKS`, ascending, of at most 2,000 words."""
+    """Return the distances from words to their nearest neighbour and to the neighbours of :data:`RANKS`, by rank.
+
+    Each value is an ascending array over at most 2,000 of the words. Ranks that exceed the number of words are omitted.
+
+    Args:
+        data: The words, with a metric between them.
+    """
     count = len(data.records)
     ranks = [rank for rank in (1, *RANKS) if rank < count]
-    chosen = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_WORDS)).astype(np.int64))
-    parts = []
-    for part in slices(len(chosen), count, 1 << 22):
-        rows = data.metric.rows(chosen[part])
-        parts.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, ranks])
-    return dict(zip(ranks, np.sort(np.concatenate(parts).T, axis=1), strict=True))
+    word_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_WORDS)).astype(np.int64))
+    distances_by_part = []
+    for part in slices(len(word_numbers), count, 1 << 22):
+        rows = data.metric.rows(word_numbers[part])
+        # The distance of rank 0 is that to the word itself, so index k of a sorted row is the k-th neighbour.
+        distances_by_part.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, ranks])
+    return dict(zip(ranks, np.sort(np.concatenate(distances_by_part).T, axis=1), strict=True))
 
 
-def _reach(distances: Floats, share: float) -> float:
-    """Return the distance within which this part of the words has its neighbour."""
-    return float(np.quantile(distances, share, method="higher"))
+def _distance_quantile(distances: Floats, probability: float) -> float:
+    """Return the distance within which the given share of words have their neighbour.
+
+    Args:
+        distances: Ascending distances of the words to their neighbours of a certain rank.
+        probability: The share.
+    """
+    # The "higher" of two distances, so that at least the share is within it.
+    return float(np.quantile(distances, probability, method="higher"))
 
 
 def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool = False) -> Draft:
-    """Write a problem file for words and their vectors; of vectors in text, also NAME-vectors.npy and NAME-words.txt.
+    """Write a problem file for words and their vectors. Vectors in text are converted to .npy and .txt files.
 
     Args:
-        mechanism: that it is for.
-        vectors: ``.npy`` of shape (N, dim), one row a word; or text of GloVe or word2vec.
-        ids: text file with a word a line; None for numbers.
-        out: the problem file.
-        force: replace it.
+        mechanism: Name of the mechanism that the problem is for.
+        vectors: A ``.npy`` file of shape (N, dim) with one row per word, or a text file of GloVe or word2vec, which is
+            converted to NAME-vectors.npy and NAME-words.txt.
+        ids: Text file with one word per line. None to use numbers as words.
+        out: The problem file.
+        force: Whether to replace existing files.
 
     Raises:
-        InputError: vectors or words that ``solve`` would refuse, or fewer than 12 words.
-        UsageError: a mechanism that is not over places, or a file that is there.
+        InputError: ``solve`` would refuse the vectors or words, or there are fewer than 12 words.
+        UsageError: The mechanism does not protect places, or a file already exists.
     """
+    # Checked before any work, and again when the file is written.
     check_file(out.absolute(), force=force)
-    cls = registry().get(mechanism).load().problem_class
-    if not issubclass(cls, MetricProblem):
+    problem_class = registry().get(mechanism).load().problem_class
+    if not issubclass(problem_class, MetricProblem):
         raise UsageError(
             f"{mechanism} must be over places or words to take --vectors; privopt list names those that are"
         )
     if is_vector_text(vectors):
-        return _init_text(mechanism, vectors, ids, out, force=force)
+        return _init_from_text(mechanism, vectors, ids, out, force=force)
     folder = out.absolute().parent
-    records: dict[str, object] = {"vectors": relative(vectors, folder)}
+    records: dict[str, object] = {"vectors": relative_path(vectors, folder)}
     if ids is not None:
-        records["ids"] = relative(ids, folder)
+        records["ids"] = relative_path(ids, folder)
     tables: dict[str, dict[str, object]] = {"records": records, "distance": {"kind": "euclidean"}}
     tables |= {"privacy": {"epsilon": 1.0}, "utility": {"kind": "distance"}}
-    data = loaded(MetricProblem, tables, folder, vectors.name)
+    data = load_drafted_problem(MetricProblem, tables, folder, vectors.name)
     if len(data.records) <= RANKS[0] + 1:
         raise InputError([Fault(vectors.name, "", f"{len(data.records)} words", f"more than {RANKS[0] + 1}")])
-    away = neighbour_distances(data)
-    reach = _reach(away[RANKS[0]], MOST_WORDS)
-    if not reach > 0:
+    distances_by_rank = neighbour_distances(data)
+    # Within this radius nearly all words have ten others, so exp(epsilon * radius) = e hides each among these.
+    radius = _distance_quantile(distances_by_rank[RANKS[0]], HIDDEN_SHARE)
+    # Most words share their vector with ten others, so that epsilon would be infinite.
+    if not radius > 0:
         raise InputError(
             [Fault(vectors.name, "", f"{RANKS[0]} and more equal vectors", "words apart from one another")]
         )
-    epsilon = digits(1.0 / reach, up=False)
+    # Rounded down: exp(epsilon * radius) must not exceed e.
+    epsilon = round_to_digits(1.0 / radius, up=False)
     tables["privacy"] = {"epsilon": epsilon}
-    tables |= own_tables(cls, reach)
-    loaded(cls, tables, folder, vectors.name)
+    tables |= suggest_tables(problem_class, radius)
+    load_drafted_problem(problem_class, tables, folder, vectors.name)
     notes = (f"each row of {vectors.name} is taken for a word, {len(data.records):,} of them",)
-    meaning = _meaning(away, epsilon)
-    made = Draft(text=problem_text(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
+    meaning = _describe_epsilon(distances_by_rank, epsilon)
+    drafted = Draft(text=format_problem(mechanism, vectors, tables, notes, meaning), notes=(*notes, *meaning))
     with new_file(out, force=force) as path:
-        path.write_text(made.text, "utf-8")
-    return made
+        path.write_text(drafted.text, "utf-8")
+    return drafted
 
 
-def _init_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool) -> Draft:
-    """Write vectors in text as ``.npy`` and a list of words next to the problem file, and the problem file."""
+def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, force: bool) -> Draft:
+    """Convert vectors in text to a ``.npy`` file and a list of words next to the problem file, and write that file.
+
+    Args:
+        mechanism: Name of the mechanism that the problem is for.
+        vectors: Text file of GloVe or word2vec.
+        ids: Must be None, because each line begins with its word.
+        out: The problem file.
+        force: Whether to replace existing files.
+    """
     if ids is not None:
         raise UsageError("--ids must be omitted with vectors in text: each line begins with its word")
     table = read_word_vectors(vectors)
@@ -113,25 +141,33 @@ def _init_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
         with new_file(words, force=force) as path:
             path.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
         draft = init_words(mechanism, array, words, out, force=force)
+    # Also after an interrupt the files are removed: without the problem file they are of no use.
     except BaseException:
         array.unlink(missing_ok=True)
         words.unlink(missing_ok=True)
         raise
-    written = f"the words and vectors of {vectors.name} are in {words.name} and {array.name}"
-    return evolve(draft, notes=(*table.notes, written, *draft.notes))
+    note = f"the words and vectors of {vectors.name} are in {words.name} and {array.name}"
+    return evolve(draft, notes=(*table.notes, note, *draft.notes))
 
 
-def _meaning(away: dict[int, Floats], epsilon: float) -> list[str]:
-    """Say what epsilon hides a word among, and which epsilon would hide it among more."""
-    share = f"{100 * MOST_WORDS:g} of 100 words"
+def _describe_epsilon(distances_by_rank: dict[int, Floats], epsilon: float) -> list[str]:
+    """Return notes on how many other words hide a word at this epsilon, and which epsilon hides it among more.
+
+    Args:
+        distances_by_rank: The distances from :func:`neighbour_distances`.
+        epsilon: The proposed epsilon.
+    """
+    share_text = f"{100 * HIDDEN_SHARE:g} of 100 words"
     lines = [
-        f"{epsilon:g}: of {share} at least {RANKS[0]} others are so near that one report changes the odds between the "
-        f"word and each of them by a factor of at most e, {math.ceil(100 * math.e) / 100:g}"
+        f"{epsilon:g}: of {share_text} at least {RANKS[0]} others are so near that one report changes the odds between "
+        f"the word and each of them by a factor of at most e, {math.ceil(100 * math.e) / 100:g}"
     ]
-    lines += [
-        f"for at least {rank} others: epsilon {digits(1.0 / _reach(away[rank], MOST_WORDS), up=False):g}"
-        for rank in away
-        if rank in RANKS[1:]
+    for rank in RANKS[1:]:
+        if rank in distances_by_rank:
+            radius = _distance_quantile(distances_by_rank[rank], HIDDEN_SHARE)
+            lines.append(f"for at least {rank} others: epsilon {round_to_digits(1.0 / radius, up=False):g}")
+    medians = [
+        f"{_distance_quantile(distances, 0.5):.3g} to the neighbour of rank {rank}"
+        for rank, distances in distances_by_rank.items()
     ]
-    halves = [f"{_reach(distances, 0.5):.3g} to the neighbour of rank {rank}" for rank, distances in away.items()]
-    return [*lines, f"distances, median over the words: {', '.join(halves)}"]
+    return [*lines, f"distances, median over the words: {', '.join(medians)}"]

@@ -1,4 +1,7 @@
-"""Read a range of epsilons: from a lowest to a highest, in geometric steps."""
+"""Parse a range of epsilons ``LO:HI:N`` into N geometrically spaced values.
+
+The values are exact rationals with short decimal forms, so that a value copied from a table gives the same epsilon.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +12,51 @@ from typing import Final
 
 import numpy as np
 
-from privopt.declare.exact_text import StatedFraction
+from privopt.declare.toml_text import StatedFraction
 from privopt.errors import UsageError, cut
 
-MOST_EPSILONS: Final = 10_000
-"""Epsilons at most."""
+MAX_EPSILONS: Final = 10_000
+"""Largest number of epsilons."""
 
-LONGEST_NUMBER: Final = 400
-"""Characters of an end of the range at most."""
+MAX_CHARACTERS: Final = 400
+"""Largest number of characters of each part of the range."""
 
 
-def epsilons_of(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
-    """Return values from a lowest to a highest in geometric steps, both ends included and exact.
+def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fraction]:
+    """Return N geometrically spaced values from the lowest to the highest, with both ends exact.
 
-    >>> [str(value) for value in epsilons_of("0.5:2:3")]
+    >>> [str(value) for value in parse_epsilons("0.5:2:3")]
     ['1/2', '1', '2']
 
     Args:
-        grid: ``"LO:HI:N"``, or the three of them.
+        grid: The text ``"LO:HI:N"``, or a tuple of these three values.
 
     Raises:
-        UsageError: no numbers above 0, in order, or too few or too many values, or too many for what lies between.
+        UsageError: The ends are not numbers above 0 in ascending order, the number of values is out of range, or there
+            are too few doubles between the ends.
     """
     parts = grid.split(":") if isinstance(grid, str) else [str(part) for part in grid]
-    got = cut(":".join(parts))
-    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or max(map(len, parts)) > LONGEST_NUMBER:
-        raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {got}")
+    actual = cut(":".join(parts))
+    if len(parts) != 3 or not (parts[2].isascii() and parts[2].isdigit()) or max(map(len, parts)) > MAX_CHARACTERS:
+        raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {actual}")
     count = int(parts[2])
     try:
         decimals = [Decimal(end) for end in parts[:2]]
     except InvalidOperation:
-        raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {got}") from None
-    if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):  # before a rational is made of it
-        raise UsageError(f"epsilon: expected ends between 1e-300 and 1e300, as 0.5:5:30 has, got {got}")
-    low, high = (StatedFraction(str(end)) for end in decimals)
-    if not 0 < low < high or not 2 <= count <= MOST_EPSILONS:
-        raise UsageError(f"epsilon: expected 0 < LO < HI and 2 to {MOST_EPSILONS:,} values, got {got}")
-    between = np.geomspace(float(low), float(high), count)[1:-1].tolist()
+        raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {actual}") from None
+    # Checked before a rational is built, which could have millions of digits.
+    if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):
+        raise UsageError(f"epsilon: expected ends between 1e-300 and 1e300, as 0.5:5:30 has, got {actual}")
+    lower, upper = (StatedFraction(str(end)) for end in decimals)
+    if not 0 < lower < upper or not 2 <= count <= MAX_EPSILONS:
+        raise UsageError(f"epsilon: expected 0 < LO < HI and 2 to {MAX_EPSILONS:,} values, got {actual}")
+    # The inner values need not be exact, unlike the ends, so doubles will do.
+    inner_values = np.geomspace(float(lower), float(upper), count)[1:-1].tolist()
+    # Nine digits are easier to read; 17 distinguish all doubles.
     for digits in (9, 17):
-        values = [low, *(StatedFraction(f"{value:.{digits}g}") for value in between), high]
-        if all(one < other for one, other in pairwise(values)):
+        values = [lower, *(StatedFraction(f"{value:.{digits}g}") for value in inner_values), upper]
+        if all(smaller < larger for smaller, larger in pairwise(values)):
             return values
     raise UsageError(
-        f"epsilon: expected fewer values, or ends farther apart, as there are fewer doubles between these, got {got}"
+        f"epsilon: expected fewer values, or ends farther apart, as there are fewer doubles between these, got {actual}"
     )

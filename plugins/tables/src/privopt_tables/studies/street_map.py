@@ -1,7 +1,7 @@
-"""Streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
+"""Read streets from OpenStreetMap (.osm, .osm.pbf) as a problem's places and roads (``privopt init --osm``).
 
 Nodes of ways tagged ``highway`` become places, and the stretches between them become roads. Only the largest connected
-part stays. The result depends on the map alone, not on the order of its elements in the file.
+part is kept. The result depends only on the map, not on the order of its elements in the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 Position = tuple[float, float]
 """Latitude and longitude, degrees."""
 Area = Callable[[Floats], Bools]
-"""Says which positions (N, 2), in degrees, are inside."""
+"""A function that returns which positions (N, 2), in degrees, are inside an area."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -48,10 +48,10 @@ class StreetMap:
     """Streets between places.
 
     Attributes:
-        places: id -> (latitude, longitude), degrees.
-        km: (from, to) -> length of the shortest stretch, for each direction that may be taken.
-        notes: what was taken and what was omitted, a sentence each.
-        one_way: whether travel along the roads' directions is to be the loss.
+        places: (latitude, longitude) in degrees, by id.
+        km: Length of the shortest stretch by (from, to), for each permitted direction.
+        notes: Notes on what was used and what was omitted.
+        one_way: Whether the loss is travel distance along the directed roads.
     """
 
     places: dict[str, Position]
@@ -60,7 +60,12 @@ class StreetMap:
     one_way: bool = False
 
     def write(self, points: Path, roads: Path) -> None:
-        """Write the tables id,lat,lon and from,to,km (a row for each direction)."""
+        """Write the CSV tables of places (id, lat, lon) and roads (from, to, km, with a row for each direction).
+
+        Args:
+            points: The file of places.
+            roads: The file of roads.
+        """
         positions = np.array(list(self.places.values()))
         pl.DataFrame({"id": list(self.places), "lat": positions[:, 0], "lon": positions[:, 1]}).write_csv(points)
         tails, heads = zip(*self.km, strict=True)
@@ -68,10 +73,10 @@ class StreetMap:
 
 
 def box_area(text: str) -> Area:
-    """Return the area inside ``S,W,N,E``, in degrees.
+    """Parse a box ``S,W,N,E`` in degrees, and return a function that tells which positions are inside.
 
     Raises:
-        UsageError: The text is not four numbers, or they are out of order.
+        UsageError: The text is not four numbers, or the numbers are out of order.
     """
     try:
         south, west, north, east = map(float, text.split(","))
@@ -81,6 +86,7 @@ def box_area(text: str) -> Area:
         ) from None
     if not (-90 <= south < north <= 90 and -180 <= west < east <= 180):
         raise UsageError(f"--box {text}: S must be less than N (-90 to 90), W less than E (-180 to 180)")
+    # Positions are (latitude, longitude).
     min_corner, max_corner = np.array([south, west]), np.array([north, east])
     return lambda positions: np.asarray(((positions >= min_corner) & (positions <= max_corner)).all(axis=1))
 
@@ -94,16 +100,16 @@ def read_streets(
     ferries: bool = False,
     one_way: bool = False,
 ) -> StreetMap:
-    """Read the streets of a map file, and keep those of the largest connected part.
+    """Read the streets in a map file, and keep those of the largest connected part.
 
     Args:
-        file: OpenStreetMap data. The ending tells its format.
-        area: Nodes outside it are omitted. None takes all.
-        walk: Take footways too, and every way in both directions.
-        bends: Keep nodes that merely bend a street.
-        ferries: Take the lines of ferries too.
-        one_way: Keep the largest part in which one-way streets lead from every place to every other. Otherwise parts
-            count as connected whatever the direction of their streets.
+        file: File of OpenStreetMap data. Its ending determines the format.
+        area: Tells which nodes to keep. None keeps all nodes.
+        walk: Whether to include footways, and to use every way in both directions.
+        bends: Whether to keep nodes that merely bend a street.
+        ferries: Whether to include ferry lines.
+        one_way: Whether to keep the largest strongly connected part, in which streets lead from every place to every
+            other. Otherwise the directions of streets do not matter for connectedness.
 
     Raises:
         InputError: The file cannot be read, or has no streets.
@@ -115,14 +121,20 @@ def read_streets(
     extract = _read_extract(file, walk, ferries)
     places, notes = extract.positions, [*extract.notes]
     if area is not None and places:
-        is_inside = area(np.array(list(places.values()))).tolist()
-        notes.append(f"{is_inside.count(False):,} nodes outside the area asked for are omitted")
-        places = {name: position for (name, position), inside in zip(places.items(), is_inside, strict=True) if inside}
+        in_area_flags = area(np.array(list(places.values()))).tolist()
+        notes.append(f"{in_area_flags.count(False):,} nodes outside the area asked for are omitted")
+        places = {
+            name: position
+            for (name, position), is_in_area in zip(places.items(), in_area_flags, strict=True)
+            if is_in_area
+        }
     km = _measure_stretches(extract.ways, places)
     if not km:
         where = "" if area is None else " in the area asked for"
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
+    # Places that cannot be reached have no distance, so only one part is kept.
     streets = _select_largest_part(StreetMap(places=places, km=km, one_way=one_way))
+    # Without a way back every place is a part by itself.
     if not streets.km:
         expectation = "streets that lead somewhere and back, or no --one-way"
         raise InputError([Fault(str(file), "", "one-way streets alone, none of which leads back", expectation)])
@@ -137,7 +149,12 @@ def read_streets(
 
 @frozen(kw_only=True)
 class _Way:
-    """A street or a ferry line: its nodes in order, and the directions in which it may be taken."""
+    """A street or a ferry line.
+
+    Attributes:
+        nodes: The ids of the way's nodes in order.
+        forward, backward: Whether the way may be used in the order of its nodes, and in the opposite direction.
+    """
 
     nodes: tuple[str, ...]
     forward: bool
@@ -146,12 +163,13 @@ class _Way:
 
 @frozen(kw_only=True, eq=False)
 class _Extract:
-    """What a map file holds: the ways that are taken, and the positions of their nodes in the order of their ids.
+    """The part of a map file that is used.
 
     Attributes:
-        ways: in the order of the file.
-        positions: of the nodes of these ways; an extract may lack some.
-        notes: what was taken and what was omitted, a sentence each.
+        ways: The streets and ferry lines to use, in the order of the file.
+        positions: (latitude, longitude) of the nodes of these ways by id, in the order of ids. An extract may lack some
+            nodes.
+        notes: Notes on what was used and what was omitted.
     """
 
     ways: list[_Way]
@@ -160,7 +178,13 @@ class _Extract:
 
 
 def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
-    """Read the ways of streets, and of ferries if asked for."""
+    """Read the streets and, if requested, the ferry lines, with the positions of their nodes.
+
+    Args:
+        file: OpenStreetMap data.
+        walk: Whether to read streets for pedestrians instead of cars.
+        ferries: Whether to read ferry lines too.
+    """
     try:
         import osmium
     except ModuleNotFoundError as error:
@@ -171,17 +195,21 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     positions: dict[int, Position] = {}
     ferry_count = other_count = 0
     try:
+        # Ways hold numbers of nodes only; osmium adds their positions.
         reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
         for way in reader.with_filter(osmium.filter.KeyFilter("highway", "route")):
             if not way.is_way():
                 continue
             tags = dict(way.tags)
+            # An area is a square or a car park, whose outline is no street.
             is_street = tags.get("highway") in kinds and tags.get("area") != "yes"
             is_ferry = not is_street and tags.get("route") == "ferry" and _takes_passengers(tags, walk)
             ferry_count += is_ferry
             if not is_street and not (is_ferry and ferries):
+                # Routes of buses and the like are no streets, and are not counted.
                 other_count += not is_ferry and ("highway" in tags or tags["route"] == "ferry")
                 continue
+            # An extract may lack nodes outside its area.
             positions.update({node.ref: (node.lat, node.lon) for node in way.nodes if node.location.valid()})
             ways.append(_directed_way(tuple(str(node.ref) for node in way.nodes), tags, walk))
     except RuntimeError as error:
@@ -201,26 +229,39 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 
 
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
-    """Return whether a ferry takes cars, or people on foot."""
+    """Return whether a ferry takes pedestrians (if ``walk`` is true) or cars. Without a tag it takes both."""
     access = next((tags[key] for key in (FOOT_ACCESS if walk else CAR_ACCESS) if key in tags), "yes")
     return access != "no"
 
 
 def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -> _Way:
-    """Return a way with the directions in which it may be taken: on foot both."""
+    """Return a way with the directions in which it may be used, which are both for pedestrians.
+
+    Args:
+        nodes: The ids of the way's nodes in order.
+        tags: The OpenStreetMap tags of the way.
+        walk: Whether the map is for pedestrians.
+    """
     oneway = tags.get("oneway", "no")
+    # -1 means that the street leads against the order of its nodes.
     forward = oneway != "-1"
     backward = not forward or not (oneway in FORWARD or tags.get("junction") == "roundabout")
     return _Way(nodes=nodes, forward=forward or walk, backward=backward or walk)
 
 
 def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> dict[tuple[str, str], float]:
-    """Return the great-circle km of each stretch between two of the places, for each direction that may be taken."""
+    """Return the great-circle length in km of each stretch between two places, for each permitted direction.
+
+    Args:
+        ways: The ways. Nodes that are not places are left out, with the stretches that begin or end there.
+        places: The position of each place.
+    """
     pairs = {
         pair
         for way in ways
         for a, b in pairwise(way.nodes)
         if a != b and a in places and b in places
+        # A direction that may not be taken gives no pair.
         for pair in [(a, b)] * way.forward + [(b, a)] * way.backward
     }
     if not pairs:
@@ -232,34 +273,40 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
 
 
 def _select_largest_part(streets: StreetMap) -> StreetMap:
-    """Return the connected part with most places; of one-way maps the part with ways from each place to each other."""
+    """Return the connected part with the most places.
+
+    In one-way maps this is the largest strongly connected part, in which streets lead from every place to every other.
+    """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])
+    # With one-way streets the components are strong: streets lead from every place to every other.
     labels = components(len(rank), pairs, strong=streets.one_way)
-    is_kept = labels == np.bincount(labels).argmax()
-    places = {name: streets.places[name] for name, number in rank.items() if is_kept[number]}
+    is_largest = labels == np.bincount(labels).argmax()
+    places = {name: streets.places[name] for name, number in rank.items() if is_largest[number]}
     km = {(a, b): length for (a, b), length in streets.km.items() if a in places and b in places}
     return evolve(streets, places=places, km=km)
 
 
 def _contract_bends(streets: StreetMap) -> StreetMap:
-    """Replace each chain of nodes that merely bend a street by one road between its ends.
+    """Replace each chain of nodes that merely bend a street with a single road between its ends.
 
-    Which nodes are bends is decided on the given map, before any of them goes: a junction whose streets are
-    contracted into one another stays a junction. A street that returns to its own junction keeps its middle node.
+    Bends are determined on the given map, before any node is removed, so that a junction remains one even if its
+    streets are contracted into one another. A street that returns to its own junction keeps its middle node.
     """
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
     if len(bends) == len(streets.places):
-        bends.discard(next(iter(streets.places)))  # a ring without a junction keeps one node, and so its middle node
+        # A ring without a junction keeps one node, and so, as a street that returns to it, its middle node.
+        bends.discard(next(iter(streets.places)))
     bends -= _loop_middles(streets, neighbours, bends)
     km: dict[tuple[str, str], float] = {}
     for start, first in streets.km:
         if start in bends:
             continue
         chain = _follow_chain(start, first, neighbours, bends)
-        # fsum rounds once: both directions of a street get the same length
+        # fsum rounds once, so both directions of a street get the same length.
         length = fsum(streets.km[pair] for pair in pairwise(chain))
+        # Two streets may join the same two places; the shorter one counts.
         km[start, chain[-1]] = min(length, km.get((start, chain[-1]), length))
     rank = _ranks(streets.places)
     km = {pair: km[pair] for pair in sorted(km, key=lambda pair: (rank[pair[0]], rank[pair[1]]))}
@@ -268,27 +315,45 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
 
 
 def _neighbours(streets: StreetMap) -> dict[str, list[str]]:
-    """Return the neighbours of each place, in either direction, in the order of the places."""
+    """Return the neighbours of each place, along streets in either direction, in the order of the places."""
     rank = _ranks(streets.places)
     sets: dict[str, set[str]] = {name: set() for name in streets.places}
     for a, b in streets.km:
         sets[a].add(b)
         sets[b].add(a)
-    return {name: sorted(found, key=rank.__getitem__) for name, found in sets.items()}
+    # Sorted, because the order of sets differs from run to run.
+    return {name: sorted(neighbours, key=rank.__getitem__) for name, neighbours in sets.items()}
 
 
 def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: StreetMap) -> bool:
-    """Return whether a node joins two others by streets of one kind: both two-way, or one-way in one direction."""
+    """Return whether a node merely bends a street.
+
+    A bend joins exactly two other nodes by streets of the same kind, both two-way or both one-way in the same
+    direction.
+
+    Args:
+        name: The node.
+        neighbours: The neighbours of each place.
+        streets: The street map.
+    """
+    # Ends of streets and junctions are no bends.
     if len(neighbours[name]) != 2:
         return False
     a, b = neighbours[name]
-    enters_a, enters_b = ((side, name) in streets.km for side in (a, b))
-    leaves_a, leaves_b = ((name, side) in streets.km for side in (a, b))
+    enters_a, enters_b = ((neighbour, name) in streets.km for neighbour in (a, b))
+    leaves_a, leaves_b = ((name, neighbour) in streets.km for neighbour in (a, b))
     return enters_a == leaves_b and enters_b == leaves_a
 
 
 def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> list[str]:
-    """Return the nodes from a place along a street until the next one that is no bend."""
+    """Return the nodes along a street from a place up to the next node that is not a bend.
+
+    Args:
+        start: The place.
+        first: The next node along the street.
+        neighbours: The neighbours of each place.
+        bends: The nodes that merely bend a street.
+    """
     chain = [start, first]
     while chain[-1] in bends:
         a, b = neighbours[chain[-1]]
@@ -297,19 +362,28 @@ def _follow_chain(start: str, first: str, neighbours: Mapping[str, Sequence[str]
 
 
 def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], bends: Collection[str]) -> set[str]:
-    """Return the middle nodes of streets that return to their own junction; without one the street would be lost."""
+    """Return the middle nodes of streets that return to their own junction.
+
+    Without its middle node such a street would become a road from a place to itself and be lost.
+
+    Args:
+        streets: The street map.
+        neighbours: The neighbours of each place.
+        bends: The nodes that merely bend a street.
+    """
     rank, middles = _ranks(streets.places), set()
     for start, first in streets.km:
         if start in bends or first not in bends:
             continue
         chain = _follow_chain(start, first, neighbours, bends)
         if chain[-1] == start:
+            # All nodes but the junction, which is at both ends.
             inner = chain[1:-1]
-            # of an even number of nodes the first by id, so that both directions name the same node
+            # Of an even number of nodes the first by id, so that both directions name the same node.
             middles.add(min(inner[(len(inner) - 1) // 2], inner[len(inner) // 2], key=rank.__getitem__))
     return middles
 
 
 def _ranks(places: Mapping[str, Position]) -> dict[str, int]:
-    """Return the number of each place, in the order of their ids."""
+    """Return the rank of each place, counted from 0, in the order of ids."""
     return {name: number for number, name in enumerate(places)}

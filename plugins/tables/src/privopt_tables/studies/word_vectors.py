@@ -1,4 +1,8 @@
-"""Read word vectors from text: GloVe, or word2vec with its header line of two counts."""
+"""Read word vectors from text files of GloVe, or of word2vec with its header line of two counts.
+
+Only words that :func:`.by_word.split_words` can find in a sentence are kept, because other words could not be
+protected.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +20,7 @@ from privopt_tables.rows.by_word import split_words
 
 __all__ = ["WordVectors", "is_vector_text", "read_word_vectors"]
 
+# Every .npy file begins with these bytes (NumPy Enhancement Proposal 1).
 NPY: Final = b"\x93NUMPY"
 
 
@@ -24,9 +29,9 @@ class WordVectors:
     """Words and their vectors.
 
     Attributes:
-        words: (N,) words that differ and that a sentence can contain.
-        vectors: (N, dim) their vectors, in order.
-        notes: what was left out, a sentence each.
+        words: (N,) distinct words that a sentence can contain.
+        vectors: (N, dim) vectors of the words.
+        notes: Notes on what was left out.
     """
 
     words: list[str]
@@ -35,66 +40,78 @@ class WordVectors:
 
 
 def is_vector_text(path: Path) -> bool:
-    """Check whether a file of vectors is text: it does not begin as ``.npy`` does."""
-    return not File.read(path, str(path), wanted="vectors").contents.startswith(NPY)
+    """Return whether a file of vectors is text rather than ``.npy``, by its first bytes."""
+    return not File.read(path, str(path), expectation="vectors").contents.startswith(NPY)
 
 
 def read_word_vectors(path: Path) -> WordVectors:
-    """Read one word and its numbers a line, between single spaces; a token may contain spaces itself.
+    """Read word vectors from text with a word and its numbers on each line, separated by single spaces.
 
-    Tokens that repeat an earlier one are left out, and so are those that no sentence's words can be.
+    A word may contain spaces. Repeated words, and words that cannot occur in a sentence, are left out.
+
+    Args:
+        path: The file, in the format of GloVe or of word2vec.
 
     Raises:
-        InputError: a line without numbers, numbers that are not finite, or vectors of several lengths.
+        InputError: A line has no numbers, a number is not finite, or vectors have different lengths.
     """
-    wanted = "a word and its vector: numbers between spaces, as many on each line"
-    lines = text_of(File.read(path, str(path), wanted="vectors")).decode("utf-8").split("\n")
+    expectation = "a word and its vector: numbers between spaces, as many on each line"
+    lines = text_of(File.read(path, str(path), expectation="vectors")).decode("utf-8").split("\n")
+    # Blank lines at the end of the file are no errors.
     while lines and not lines[-1].strip():
         lines.pop()
-    first = lines[0].split() if lines else []
-    has_header = len(first) == 2 and all(part.isascii() and part.isdigit() for part in first)
+    first_parts = lines[0].split() if lines else []
+    # word2vec's text begins with the numbers of words and of dimensions. In GloVe's a line of two parts would be a
+    # vector of one number.
+    has_header = len(first_parts) == 2 and all(part.isascii() and part.isdigit() for part in first_parts)
     start = 1 if has_header else 0
     if len(lines) <= start:
-        raise InputError([Fault(path.name, "", "no vectors", wanted)])
-    size = int(first[1]) if has_header else _vector_size(lines[start])
+        raise InputError([Fault(path.name, "", "no vectors", expectation)])
+    # Without a header the first line tells the dimension.
+    dimension = int(first_parts[1]) if has_header else _vector_size(lines[start])
     words: dict[str, list[float]] = {}
-    repeated, unmatchable = [], []
-    for number, line in enumerate(lines[start:], start=start + 1):
-        parts = line.rstrip().rsplit(" ", size) if size else []
+    repeated_rows, unmatchable_rows = [], []
+    for row_number, line in enumerate(lines[start:], start=start + 1):
+        # Split from the right, because tokens of GloVe's common crawl contain spaces.
+        parts = line.rstrip().rsplit(" ", dimension) if dimension else []
         try:
             vector = [float(part) for part in parts[1:]]
         except ValueError:
             vector = []
-        if len(vector) != size or not vector or not np.isfinite(vector).all():
-            raise InputError([Fault(path.name, f"row {number:,}", "another line", f"{wanted} ({size} numbers)")])
+        if len(vector) != dimension or not vector or not np.isfinite(vector).all():
+            raise InputError(
+                [Fault(path.name, f"row {row_number:,}", "another line", f"{expectation} ({dimension} numbers)")]
+            )
         word = parts[0].strip()
+        # The protector splits sentences into words in this way, and looks each of them up.
         if split_words(word) != [word]:
-            unmatchable.append(number)
+            unmatchable_rows.append(row_number)
         elif word in words:
-            repeated.append(number)
+            repeated_rows.append(row_number)
         else:
             words[word] = vector
     notes = [
         f"{path.name}: {number_of(len(rows), 'token')} left out, {reason} (the first is in row {rows[0]:,})"
         for rows, reason in (
-            (repeated, "which repeat an earlier one"),
+            (repeated_rows, "which repeat an earlier one"),
             (
-                unmatchable,
+                unmatchable_rows,
                 "which no word of a sentence can be (they have spaces, or signs other than letters)",
             ),
         )
         if rows
     ]
-    if has_header and int(first[0]) != len(lines) - start:
+    if has_header and int(first_parts[0]) != len(lines) - start:
         notes.append(
-            f"{path.name}: the first line announces {int(first[0]):,} words, and {len(lines) - start:,} follow"
+            f"{path.name}: the first line announces {int(first_parts[0]):,} words, and {len(lines) - start:,} follow"
         )
     return WordVectors(words=[*words], vectors=np.array([*words.values()], dtype=np.float64), notes=tuple(notes))
 
 
 def _vector_size(line: str) -> int:
-    """Return how many numbers end a line, the first token omitted."""
+    """Return how many numbers a line ends with. The first part of the line always counts as a word."""
     size = 0
+    # From the right, because the word may contain spaces.
     for part in reversed(line.split()[1:]):
         try:
             float(part)

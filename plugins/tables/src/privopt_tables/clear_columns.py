@@ -1,0 +1,162 @@
+"""Columns that stay next to the reports: drop or hash them on request, and warn of unhashed ids of people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import narwhals as nw
+import polars as pl
+from attrs import field, frozen
+
+from privopt.declare.column_texts import texts_of
+from privopt.declare.name_forms import fold_subject_name
+from privopt.errors import UsageError, cut
+from privopt.ledger.subject_names import derive_column_key, hash_name, key_at
+from privopt_tables.column_names import select_person_names, select_place_names, select_position_names
+from privopt_tables.options import ApplyOptions
+
+__all__ = ["ColumnHashes", "check_column_options", "describe_clear_ids", "describe_hashes", "read_column_key"]
+
+
+@frozen(kw_only=True)
+class ColumnHashes:
+    """Replaces the cells of columns with keyed hashes.
+
+    A hash without a key would hide nothing, because anyone with a list of ids could hash them all and compare.
+
+    Attributes:
+        columns: Names of the columns to hash.
+        key: The key of 32 bytes.
+    """
+
+    columns: tuple[str, ...]
+    key: bytes = field(repr=False)
+
+    def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
+        """Return the rows with hashes in place of the cells of these columns.
+
+        Missing cells, and cells without a visible character, are empty.
+
+        Args:
+            frame: Rows of the table.
+        """
+        backend = frame.implementation
+        # Columns that state the secret may have been dropped.
+        for name in (name for name in self.columns if name in frame.columns):
+            ids = texts_of(frame[name]).to_list()
+            # Tables repeat ids, so each is hashed once.
+            hashes = {
+                text: hash_name(self.key, text) if fold_subject_name(text) else None
+                for text in dict.fromkeys(ids)
+                if text is not None
+            }
+            texts = [None if text is None else hashes[text] for text in ids]
+            column = (
+                nw.from_native(pl.Series(name, texts, dtype=pl.String), series_only=True)
+                if backend.is_polars()
+                else nw.new_series(name, texts, nw.String, backend=backend)
+            )
+            frame = frame.with_columns(column)
+        return frame
+
+
+def read_column_key(path: Path) -> bytes:
+    """Return the key for hashing columns, derived from the key in a file. A missing file is created.
+
+    Raises:
+        InputError: The file does not contain a key.
+        UsageError: Other users may read the file.
+    """
+    return derive_column_key(key_at(path, make=True))
+
+
+def check_column_options(
+    options: ApplyOptions, names: Sequence[str], secret_columns: Sequence[str], dashes: str = ""
+) -> None:
+    """Refuse to drop or hash columns that are missing, or for which the options contradict one another.
+
+    Args:
+        options: How the release is applied.
+        names: The table's columns.
+        secret_columns: The columns of the secret, which reports replace.
+        dashes: Dashes before the names of options in messages.
+
+    Raises:
+        UsageError: The options cannot be followed.
+    """
+    for option, columns in (("drop", options.drop), ("hash", options.hashed)):
+        for name in columns:
+            # A misspelt name would leave the column in clear.
+            if name not in names:
+                raise UsageError(f"{dashes}{option} must name columns of the table, got {cut(name)}")
+    for name in options.hashed:
+        if name in secret_columns:
+            raise UsageError(f"{dashes}hash must name columns that stay, got the secret's {cut(name)}")
+    for first, second, shared_names in (
+        ("drop", "hash", {*options.drop} & {*options.hashed}),
+        ("drop", "keep", {*options.drop} & {*options.keep}),
+        ("hash", "keep", {*options.hashed} & {*options.keep}),
+    ):
+        if shared_names:
+            raise UsageError(
+                f"{dashes}{first} and {dashes}{second} must name different columns, got {cut(min(shared_names))}"
+            )
+    key_option = "--hash-key" if dashes else "hash_key"
+    if options.hash_key is not None and not options.hashed:
+        raise UsageError(f"{key_option} must be given with {dashes}hash COLUMN: it is the key of its hashes")
+    if options.hashed and options.hash_key is None and (options.charge is None or not options.charge.has_key):
+        ledger = "--hash-subjects KEYFILE" if dashes else "an open Ledger with a key"
+        raise UsageError(
+            f"{dashes}hash must be used with {key_option} KEYFILE, or with a ledger that hashes its subjects "
+            f"({ledger}): who can list the ids finds them in hashes without a key"
+        )
+
+
+def describe_hashes(columns: Sequence[str], dashes: str = "") -> tuple[str, ...]:
+    """Return notes on what hashed columns still reveal, if there are any.
+
+    Args:
+        columns: The hashed columns that stay.
+        dashes: Dashes before the names of options in messages.
+    """
+    if not columns:
+        return ()
+    listed = ", ".join(map(cut, columns))
+    notes = [
+        f"column {listed}: hashed under a key, so that only who has the key can name an id; rows of one id still have "
+        "one hash, here and in other tables under this key, and their times and other columns may tell whose they are"
+    ]
+    # Equal hashes show how often each place was visited, and from that the places may be recognised without the key.
+    if place_names := [*select_position_names(columns), *select_place_names(columns)]:
+        listed = ", ".join(map(cut, place_names))
+        notes.append(
+            f"column {listed}: named like places, and equal hashes show which rows were at the same place, which "
+            f"nothing protects: {dashes}drop leaves it out"
+        )
+    return tuple(notes)
+
+
+def describe_clear_ids(names: Sequence[str], options: ApplyOptions, dashes: str = "") -> tuple[str, ...]:
+    """Return a note on columns that are not hashed and look like ids of people, if there are any.
+
+    Args:
+        names: The columns that stay.
+        options: How the release is applied. The column of subjects identifies people, whatever its name.
+        dashes: Dashes before the names of options in messages.
+    """
+    is_subject = {name for name in names if name == options.subject_column}
+    clear_names = [name for name in names if name in {*select_person_names(names), *is_subject} - {*options.hashed}]
+    if not clear_names:
+        return ()
+    listed = ", ".join(map(cut, clear_names[:10])) + (", ..." if len(clear_names) > 10 else "")
+    description, pronoun = (
+        (f"columns {listed} look like ids of people and stay in clear", "them")
+        if len(clear_names) > 1
+        else (f"column {listed} looks like a person's id and stays in clear", "it")
+    )
+    return (
+        f"{description}, which links all rows of a person: {dashes}drop leaves {pronoun} out, {dashes}hash replaces "
+        f"{pronoun} by keyed hashes",
+    )

@@ -1,0 +1,122 @@
+"""Recognise positions whose unit differs from that of the records, such as degrees times 1e7 or metres."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import numpy as np
+from attrs import define, field
+
+from privopt.arrays import Floats
+from privopt.errors import cut
+from privopt_tables.position_codes import to_mercator, to_utm
+
+__all__ = ["UnitSearch"]
+
+MIN_SHARE: Final = 0.5
+"""Share of a table's positions that must fit a unit, so that the unit is named."""
+
+_POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
+
+
+def _times(factor: float) -> Callable[[Floats], Floats]:
+    """Return a function that multiplies positions by a factor."""
+    return lambda positions: positions * factor
+
+
+_DEGREES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
+    **{f"degrees times 1e{power}{note}": _times(10.0**power) for power, note in _POWERS.items()},
+    "semicircles (as Garmin writes them)": _times(2.0**31 / 180.0),
+    "seconds of arc": _times(3600.0),
+    "milliseconds of arc": _times(3.6e6),
+    "radians": np.radians,
+    "metres of Web Mercator": to_mercator,
+    "metres of UTM": lambda positions: to_utm(positions, 0),
+}
+"""Functions that convert latitudes and longitudes in degrees to other units, by the unit's name."""
+
+_KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
+    "metres": _times(1e3),
+    "centimetres": _times(1e5),
+    "millimetres": _times(1e6),
+    "feet": _times(1e3 / 0.3048),
+    "miles": _times(1 / 1.609344),
+}
+"""Functions that convert x and y in km to other units, by the unit's name."""
+
+_MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
+"""Corners of the part of the earth on which a position may be, in degrees."""
+
+
+@define(kw_only=True)
+class UnitSearch:
+    """Counts how many positions of a table would be among the records if they were in another unit.
+
+    Attributes:
+        columns: Names of the two columns of a position.
+        records: (N, 2) Positions of the records, in degrees or km.
+        is_geographic: Whether the records are in degrees.
+        position_count: Number of rows counted so far that have two numbers.
+        fitting_counts: Number of these rows that are among the records, by unit. The unit of the records is "".
+        possible_counts: Number of these rows that are positions on the earth, by unit.
+    """
+
+    columns: tuple[str, ...]
+    records: Floats
+    is_geographic: bool
+    position_count: int = 0
+    fitting_counts: Counter[str] = field(factory=Counter)
+    possible_counts: Counter[str] = field(factory=Counter)
+
+    def add_positions(self, positions: Floats) -> None:
+        """Count the positions of rows by the units in which they are among the records.
+
+        Args:
+            positions: (B, 2) The numbers of the rows, NaN for missing ones.
+        """
+        numbers = positions[np.isfinite(positions).all(axis=1)]
+        records = self.records[np.isfinite(self.records).all(axis=1)]
+        if not len(records) or not len(numbers):
+            return
+        self.position_count += len(numbers)
+        # The records are converted to each unit, instead of the numbers from it.
+        for unit, convert in {"": _times(1.0), **(_DEGREES if self.is_geographic else _KILOMETRES)}.items():
+            self.fitting_counts[unit] += _count_inside(numbers, convert(records), 1.0)
+            if self.is_geographic:
+                self.possible_counts[unit] += _count_inside(numbers, convert(_MAX_DEGREES), 0.0)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """A note for the owner on likely units, or nothing if most positions are among the records unconverted."""
+        least = MIN_SHARE * max(1, self.position_count)
+        if self.fitting_counts[""] >= least:
+            return ()
+        units = [unit for unit, count in self.fitting_counts.most_common() if count >= least]
+        # If no unit fits the records, name those in which the numbers can be positions on the earth at all.
+        if not units and self.is_geographic and self.possible_counts[""] < least:
+            # Small numbers are always possible as radians, so these prove nothing.
+            units = [unit for unit, count in self.possible_counts.items() if count >= least and unit != "radians"]
+        if not units:
+            return ()
+        names = " and ".join(map(cut, self.columns))
+        subject = f"columns {names}" if len(self.columns) > 1 else f"column {names}"
+        expected = "degrees" if self.is_geographic else "km"
+        return (
+            f"{subject}: most numbers are not among the records in {expected}; likely they are {' or '.join(units)}",
+        )
+
+
+def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
+    """Count the positions in the bounding box of ``corners``, widened on each side by a multiple of its size.
+
+    Args:
+        numbers: (B, 2) The positions.
+        corners: (N, 2) The points that determine the box.
+        margin: The multiple.
+    """
+    low, high = corners.min(axis=0), corners.max(axis=0)
+    # Records on one line, or a single one, have a box without a size of its own.
+    pad = margin * np.maximum(high - low, 0.02 * np.maximum(np.abs(low), np.abs(high)))
+    return int(((numbers >= low - pad) & (numbers <= high + pad)).all(axis=1).sum())
