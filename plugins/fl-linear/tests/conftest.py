@@ -14,11 +14,11 @@ def or_library():
     def read(name):
         words = data_path("orlib_uflp", f"{name}.txt").read_text().split()  # capacities are words in some of them
         facilities, customers = int(words[0]), int(words[1])
-        opening, rest = (
-            np.array(own, dtype=float) for own in (words[3 : 2 + 2 * facilities : 2], words[2 + 2 * facilities :])
+        opening, customer_values = (
+            np.array(values, dtype=float) for values in (words[3 : 2 + 2 * facilities : 2], words[2 + 2 * facilities :])
         )
-        rest = rest.reshape(customers, facilities + 1)
-        return opening, rest[:, 1:].T, rest[:, 0]
+        customer_values = customer_values.reshape(customers, facilities + 1)
+        return opening, customer_values[:, 1:].T, customer_values[:, 0]
 
     return read
 

@@ -17,7 +17,7 @@ from privopt_fl_linear.site import Site, connection_cost, sum_counts
 
 lattice = st.integers(0, 12).map(lambda i: i / 10)
 costs = lattice | st.floats(0, 2)
-real = st.floats(-5, 5, allow_nan=False).map(lambda x: x + 0.0)
+real_coordinate = st.floats(-5, 5, allow_nan=False).map(lambda x: x + 0.0)
 
 
 def site_of(metric, cost):
@@ -26,7 +26,7 @@ def site_of(metric, cost):
 
 @st.composite
 def planar(draw, coordinate=None, cost=costs):
-    coordinate = lattice | real if coordinate is None else coordinate
+    coordinate = lattice | real_coordinate if coordinate is None else coordinate
     n = draw(st.integers(1, 40))
     points = np.array(draw(st.lists(st.tuples(coordinate, coordinate), min_size=n, max_size=n)))
     prices = np.array(draw(st.lists(cost, min_size=n, max_size=n)), dtype=float)
@@ -52,10 +52,10 @@ def brute(distances, cost, facilities=None):
 
 @given(planar())
 @settings(max_examples=80)
-def test_tree_gives_the_dense_argmin_bit_by_bit(case):
+def test_tree_gives_the_dense_argmin(case):
     points, cost = case
-    found = site_of(Plane(points), cost).connect().facility
-    assert (found == brute(table(points), cost)).all()
+    assigned = site_of(Plane(points), cost).connect().facility
+    assert (assigned == brute(table(points), cost)).all()
 
 
 @given(planar(), st.data())
@@ -68,29 +68,29 @@ def test_restricted_facilities(case, data):
 
 
 @given(st.lists(st.tuples(st.floats(-90, 90), st.floats(-180, 180)), min_size=1, max_size=30), st.data())
-def test_sphere_against_the_formula(places, data):
+def test_sphere_matches_the_formula(places, data):
     cost = np.array(data.draw(st.lists(st.floats(0, 8000), min_size=len(places), max_size=len(places))))
     everyone = np.arange(len(places))
     distances = np.array([[haversine(a, b) for b in places] for a in places])
-    found = Sphere(places).cheapest(everyone, cost)
-    value = cost[found] + distances[found, everyone]
+    cheapest = Sphere(places).cheapest(everyone, cost)
+    value = cost[cheapest] + distances[cheapest, everyone]
     best = (cost[:, None] + distances).min(axis=0)
-    near_antipode = distances[found, everyone] > 19000
+    near_antipode = distances[cheapest, everyone] > 19000
     assert (value <= best + 1e-9 * (1 + best) + 1e-3 * near_antipode).all()
 
 
-def test_large_instance_against_the_dense_table(rng):
+def test_large_instance_matches_dense_table(rng):
     points, cost = rng.random((1500, 2)), rng.uniform(0.05, 0.3, 1500)
     expected = np.argmin(cost[:, None] + table(points), axis=0)
     assert (site_of(Plane(points), cost).connect().facility == expected).all()
 
 
-def test_coincident_points_with_equal_costs_stay_fast_and_go_to_the_first_id():
+def test_coincident_points_are_fast_and_ordered():
     assignment = site_of(Plane(np.zeros((20_000, 2))), np.ones(20_000)).connect()
     assert assignment.opened.tolist() == [0]
 
 
-def test_the_image_is_not_the_set_of_fixed_points():
+def test_image_differs_from_fixed_points():
     """Ties in doubles: v serves another, yet is itself served elsewhere."""
     points = np.array([[0.0, 0.0], [0.1, 0.0], [0.2, 0.0]])
     h = site_of(Plane(points), np.array([0.4, 0.5, 0.6])).connect()
@@ -112,22 +112,22 @@ def test_reconnection_keeps_its_promises(case, delta):
         base = site_of(metric, cost).connect()
         merged = reconnect(site_of(metric, cost), base, delta)
         everyone = np.arange(n)
-        kept = merged.opened
-        assert np.isin(kept, base.opened).all()
+        kept_facilities = merged.opened
+        assert np.isin(kept_facilities, base.opened).all()
         assert merged.sizes.sum() == n  # nobody unserved
         assert (merged.sizes > 0).all()
-        holders = (distances[kept] <= delta).sum(axis=0)
+        holders = (distances[kept_facilities] <= delta).sum(axis=0)
         assert (holders <= 1).all()  # balls never overlap
-        inside = holders == 1
-        assert (distances[merged.facility, everyone][inside] <= delta).all()
-        before = cost[base.facility] + distances[base.facility, everyone]
-        after = cost[merged.facility] + distances[merged.facility, everyone]
-        assert (after <= before + 2 * delta + 1e-9).all()
+        is_single = holders == 1
+        assert (distances[merged.facility, everyone][is_single] <= delta).all()
+        old_costs = cost[base.facility] + distances[base.facility, everyone]
+        new_costs = cost[merged.facility] + distances[merged.facility, everyone]
+        assert (new_costs <= old_costs + 2 * delta + 1e-9).all()
         # Theorem 6, one location at a time: it needs the greedy order
-        assert (cost[merged.facility] <= before + delta + 1e-9).all()
+        assert (cost[merged.facility] <= old_costs + delta + 1e-9).all()
 
 
-def test_sphere_and_its_matrix_reconnect_alike(rng):
+def test_sphere_and_matrix_reconnect_equally(rng):
     degrees = np.column_stack([41 + rng.random(150), 12 + rng.random(150)])
     cost = rng.uniform(1, 8, 150)
     distances = np.array([[haversine(a, b) for b in degrees] for a in degrees])
@@ -169,14 +169,20 @@ def test_served_sums_and_connection_cost(case, data):
 
 
 def test_matrix_must_be_a_metric():
-    for bad in ([[0, 1], [2, 0]], [[1, 1], [1, 0]], [[0, -1], [-1, 0]], [[0, 9, 1], [9, 0, 1], [1, 1, 0]], [[0, 1]]):
+    for invalid_matrix in (
+        [[0, 1], [2, 0]],
+        [[1, 1], [1, 0]],
+        [[0, -1], [-1, 0]],
+        [[0, 9, 1], [9, 0, 1], [1, 1, 0]],
+        [[0, 1]],
+    ):
         with pytest.raises(InputError):
-            Matrix(bad)
-    big = np.abs(np.subtract.outer(np.arange(500.0), np.arange(500.0)))
-    assert Matrix(big).size == 500
-    big[3, 400] = big[400, 3] = 1e4
+            Matrix(invalid_matrix)
+    large_matrix = np.abs(np.subtract.outer(np.arange(500.0), np.arange(500.0)))
+    assert Matrix(large_matrix).size == 500
+    large_matrix[3, 400] = large_matrix[400, 3] = 1e4
     with pytest.raises(InputError, match="triangle"):
-        Matrix(big)
+        Matrix(large_matrix)
 
 
 def test_generators(rng):

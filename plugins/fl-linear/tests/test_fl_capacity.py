@@ -11,6 +11,7 @@ import time
 import numpy as np
 import pytest
 from helpers.mended_sums import mend
+from helpers.mentions import assert_mentions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
@@ -20,8 +21,8 @@ from fl_linear_paper.trials import draw_noise
 from privopt.declare import File, load_problem
 from privopt.errors import InfeasibleError, InputError
 from privopt.interfaces import SolveContext
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_fl_linear.capacity import assign_within_bounds
 from privopt_fl_linear.mechanism import FLLinear
@@ -40,37 +41,37 @@ BEASLEY = {  # cap61, 64, 91, 94, 121, 124: optima where a customer may be split
 }
 
 
-def by_highs(cost, opening, weight, room, *, whole=True):
+def solve_by_highs(cost, opening, weight, capacity, *, is_integer=True):
     """Return the textbook program, by SciPy's HiGHS."""
     F, C = cost.shape
     x = sparse.eye(F * C, format="csr")
     served = sparse.hstack([sparse.hstack([sparse.eye(C)] * F), sparse.csr_matrix((C, F))])
     linked = sparse.hstack([x, -sparse.kron(sparse.eye(F), np.ones((C, 1)))])
-    rooms = sparse.hstack([sparse.kron(sparse.eye(F), weight[None, :]), -sparse.diags(room)])
+    rooms = sparse.hstack([sparse.kron(sparse.eye(F), weight[None, :]), -sparse.diags(capacity)])
     rows = [
         optimize.LinearConstraint(served, 1, 1),
         optimize.LinearConstraint(linked, -np.inf, 0),
         optimize.LinearConstraint(rooms, -np.inf, 0),
     ]
-    kinds = np.concatenate([np.full(F * C, int(whole)), np.ones(F)])
-    found = optimize.milp(
+    kinds = np.concatenate([np.full(F * C, int(is_integer)), np.ones(F)])
+    solution = optimize.milp(
         np.concatenate([cost.ravel(), opening]), constraints=rows, integrality=kinds, bounds=(0, 1),
         options={"mip_rel_gap": 1e-9},
     )  # fmt: skip
-    return found.fun if found.status == 0 else None
+    return solution.fun if solution.status == 0 else None
 
 
-def assign(cost, opening, weight, capacity, *, most=None, solver="highs", gap=1e-6):
+def assign(cost, opening, weight, capacity, *, max_facilities=None, solver="highs", gap=1e-6):
     """Without bounds first, then within them."""
-    relaxed = open_facilities(Table(cost), opening, max_facilities=most, gap=gap)
+    relaxed = open_facilities(Table(cost), opening, max_facilities=max_facilities, gap=gap)
     context = SolveContext(method="optimal", solver=solver, gap=gap)
-    return assign_within_bounds(Table(cost), opening, weight, capacity, relaxed, most, context)
+    return assign_within_bounds(Table(cost), opening, weight, capacity, relaxed, max_facilities, context)
 
 
-def load(found, weight, room):
-    used = np.bincount(found.facility, weights=weight, minlength=len(room))
-    assert (used <= room).all()
-    return used
+def check_loads(assignment, weight, capacity):
+    loads = np.bincount(assignment.facility, weights=weight, minlength=len(capacity))
+    assert (loads <= capacity).all()
+    return loads
 
 
 TRIED = ("cap74", "cap104")
@@ -82,19 +83,21 @@ TRIED = ("cap74", "cap104")
 )
 def test_or_library_with_capacities_of_15000(or_library, name):
     opening, cost, weight = or_library(name)
-    room = np.full(len(opening), 15_000.0)
+    capacity = np.full(len(opening), 15_000.0)
     start = time.process_time()
-    found = assign(cost, opening, weight, room)
+    assignment = assign(cost, opening, weight, capacity)
     assert time.process_time() - start < 60
-    load(found, weight, room)
-    assert found.status == "optimal"
-    assert found.objective >= BEASLEY[name] * (1 - 1e-8)
-    assert found.bound <= found.objective * (1 + 1e-12)
+    check_loads(assignment, weight, capacity)
+    assert assignment.status == "optimal"
+    assert assignment.objective >= BEASLEY[name] * (1 - 1e-8)
+    assert assignment.bound <= assignment.objective * (1 + 1e-12)
     if len(opening) == 16:
-        assert by_highs(cost, opening, weight, room, whole=False) == pytest.approx(BEASLEY[name], rel=1e-8)
-        assert found.objective == pytest.approx(by_highs(cost, opening, weight, room), rel=2e-6)
-    with pytest.raises(InfeasibleError, match="needs a capacity of 12912, and no facility has more than 5000"):
-        assign(cost, opening, weight, room / 3)  # cap41 and its like split customers
+        assert solve_by_highs(cost, opening, weight, capacity, is_integer=False) == pytest.approx(
+            BEASLEY[name], rel=1e-8
+        )
+        assert assignment.objective == pytest.approx(solve_by_highs(cost, opening, weight, capacity), rel=2e-6)
+    with pytest.raises(InfeasibleError, match=r"12912.*no facility.*5000"):
+        assign(cost, opening, weight, capacity / 3)  # cap41 and its like split customers
 
 
 @given(
@@ -106,31 +109,31 @@ def test_or_library_with_capacities_of_15000(or_library, name):
     st.sampled_from(["highs", "cbc"]),
 )
 @settings(max_examples=60)
-def test_against_all_assignments(seed, facilities, customers, most, exponent, solver):
+def test_matches_all_assignments(seed, facilities, customers, most, exponent, solver):
     rng = np.random.default_rng(seed)
     cost, opening = rng.integers(0, 9, (facilities, customers)) * 1.0, rng.integers(0, 9, facilities) * 1.0
     opening[rng.random(facilities) < 0.4] *= 10.0**exponent
-    weight, room = rng.integers(0, 5, customers) * 1.0, rng.integers(0, 9, facilities) * 1.0
-    room[rng.random(facilities) < 0.2] = np.inf
+    weight, capacity = rng.integers(0, 5, customers) * 1.0, rng.integers(0, 9, facilities) * 1.0
+    capacity[rng.random(facilities) < 0.2] = np.inf
     best = math.inf
-    for chosen in itertools.product(range(facilities), repeat=customers):
-        used = sorted(set(chosen))
-        loads = np.bincount(chosen, weights=weight, minlength=facilities)
-        if len(used) <= most and (loads <= room).all():
-            best = min(best, opening[used].sum() + cost[chosen, np.arange(customers)].sum())
+    for candidate in itertools.product(range(facilities), repeat=customers):
+        used_facilities = sorted(set(candidate))
+        loads = np.bincount(candidate, weights=weight, minlength=facilities)
+        if len(used_facilities) <= most and (loads <= capacity).all():
+            best = min(best, opening[used_facilities].sum() + cost[candidate, np.arange(customers)].sum())
     if math.isinf(best):
         with pytest.raises(InfeasibleError, match="capacity bounds"):
-            assign(cost, opening, weight, room, most=most)
+            assign(cost, opening, weight, capacity, max_facilities=most)
         return
-    found = assign(cost, opening, weight, room, most=most, solver=solver, gap=1e-9)
-    load(found, weight, room)
-    assert len(found.opened) <= most
-    assert found.objective == pytest.approx(best, rel=1e-9, abs=1e-6)
-    assert best - 1e-6 * (1 + best) <= found.bound <= best + 1e-6
+    assignment = assign(cost, opening, weight, capacity, max_facilities=most, solver=solver, gap=1e-9)
+    check_loads(assignment, weight, capacity)
+    assert len(assignment.opened) <= most
+    assert assignment.objective == pytest.approx(best, rel=1e-9, abs=1e-6)
+    assert best - 1e-6 * (1 + best) <= assignment.bound <= best + 1e-6
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
-def test_a_place_too_dear_to_open_changes_no_plan_and_no_bound(tmp_path, solver):
+def test_prohibitive_opening_cost_changes_nothing(tmp_path, solver):
     """With a cost of 1e9 for one place, both solvers once opened others at three times the cost, with a false bound."""
     rng = np.random.default_rng(3)
     rows = [
@@ -161,13 +164,13 @@ def villages(tmp_path):
     xy, cost = rng.random((40, 2)).round(3), rng.uniform(0.1, 0.3, 40).round(3)
     clients, opening = rng.poisson(30, 40), rng.integers(2, 9, 40)
 
-    def make(bounds, more="delta = 0.3", *, noisy=None):
+    def make(bounds, settings="delta = 0.3", *, noisy=None):
         count = "clients" if noisy is None else "noisy_clients"
         rows = [f"id,x,y,facility_cost,opening_cost,capacity,{count}"]
         counts = clients if noisy is None else noisy
         rows += [f"v{i:02d},{xy[i, 0]},{xy[i, 1]},{cost[i]},{opening[i]},{bounds[i]},{counts[i]}" for i in range(40)]
         (tmp_path / "sites.csv").write_text("\n".join(rows) + "\n")
-        (tmp_path / "p.toml").write_text(TOML.format(more))
+        (tmp_path / "p.toml").write_text(TOML.format(settings))
         return tmp_path / "p.toml"
 
     make.clients = clients
@@ -185,7 +188,7 @@ def capacities(folder):
         return {row["id"]: float(row["capacity"]) for row in csv.DictReader(file)}
 
 
-def test_a_release_keeps_its_bounds_and_verifies(villages):
+def test_release_keeps_bounds_and_verifies(villages):
     bounds = np.where(np.arange(40) % 4 == 0, 260, 60)
     folder, result = run(villages(bounds, "mean_clients = 30\ndelta = 0.3"), gap=0.01)
     built = capacities(folder)
@@ -194,22 +197,26 @@ def test_a_release_keeps_its_bounds_and_verifies(villages):
     assert details["chosen_by_noise"] is True
     assert details["delta"] is None
     assert details["failure_probability"] == {"promised": 0.1, "level": 0.05}
-    told = details["told"]["reports"]
-    assert 0.985 * told["objective"] <= told["bound"] <= told["objective"]
+    reports = details["told"]["reports"]
+    assert 0.985 * reports["objective"] <= reports["bound"] <= reports["objective"]
     assert details["told"]["plans"]["chosen"] == "reports"
     assert verify(folder).complaints == ()
-    again, same = run(folder / "problem" / "p.toml", out="again", gap=0.01)  # the server's side, from what is published
-    assert capacities(again) == built
-    assert same["details"]["chosen_by_noise"] is True
+    # the server's side, from what is published
+    second_folder, second_result = run(folder / "problem" / "p.toml", out="again", gap=0.01)
+    assert capacities(second_folder) == built
+    assert second_result["details"]["chosen_by_noise"] is True
     table = folder / "problem" / "sites.csv"
-    least = min(built.values())
-    for forged in (table.read_text().replace(",260,", f",{least - 1},"), table.read_text().replace(",260,", ",900,")):
-        table.write_text(forged)
+    min_capacity = min(built.values())
+    for forged_text in (
+        table.read_text().replace(",260,", f",{min_capacity - 1},"),
+        table.read_text().replace(",260,", ",900,"),
+    ):
+        table.write_text(forged_text)
         mend(folder)
         assert not verify(folder).holds  # a bound that is passed; a plan that need not have been left
 
 
-def test_bounds_that_nothing_reaches_leave_the_plan_as_it_is(villages):
+def test_unreached_bounds_leave_the_plan_unchanged(villages):
     bounds = [""] * 39 + ["5000"]
     noisy = villages.clients + draw_noise(np.random.default_rng(5), 40, 0.5)
     free, loose = (
@@ -225,35 +232,37 @@ def test_bounds_that_nothing_reaches_leave_the_plan_as_it_is(villages):
     assert verify(loose[0]).complaints == ()
 
 
-def test_without_privacy_the_optimum_within_the_bounds(villages):
+def test_optimal_stays_within_the_bounds(villages):
     bounds = np.where(np.arange(40) % 4 == 0, 260, 60)
     folder, result = run(villages(bounds), "optimal")
     assert all(size <= bounds[int(name[1:])] for name, size in capacities(folder).items())
-    told, value = result["details"]["told"], result["objective"]["value"]
-    assert value * (1 - 1e-6) <= told["lower_bound"] <= value * (1 + 1e-12)
+    findings, value = result["details"]["told"], result["objective"]["value"]
+    assert value * (1 - 1e-6) <= findings["lower_bound"] <= value * (1 + 1e-12)
     assert verify(folder).complaints == ()
 
 
-def test_what_is_missing_is_said_and_the_code_is_3(villages):
+def test_missing_capacity_exits_with_3(villages):
     for bounds, words in ((np.full(40, 20), "are missing"), (np.r_[np.full(39, 10), 9000], "are missing")):
-        more = "most_facilities = 1" if bounds[-1] == 9000 else ""
-        with pytest.raises(InfeasibleError, match=words) as caught:
-            run(villages(bounds if bounds[-1] == 20 else np.full(40, 300), more))
-        assert "a second draw spends epsilon again, and failure_probability again" in str(caught.value)
+        extra_settings = "most_facilities = 1" if bounds[-1] == 9000 else ""
+        with pytest.raises(InfeasibleError, match=words) as excinfo:
+            run(villages(bounds if bounds[-1] == 20 else np.full(40, 300), extra_settings))
+        assert_mentions(str(excinfo.value), "second draw", "epsilon again", "failure_probability again")
     with pytest.raises(InputError, match="column capacity"):
         run(villages(["-1"] * 40))
 
 
 @pytest.mark.slow
-def test_no_facility_overflows_at_the_rate_promised(villages):
+def test_overflows_at_the_promised_rate(villages):
     """The release's whole way, 20 times: at half the promise, for the other half is the public plan's."""
     path = villages(np.where(np.arange(40) % 4 == 0, 260, 60), "mean_clients = 30\ndelta = 0.3")
     server = (
-        FLLinear().load(load_problem(FLProblem, File.read(path, wanted="a problem")), "p.toml").make_server("laplace")
+        FLLinear()
+        .load(load_problem(FLProblem, File.read(path, expectation="a problem")), "p.toml")
+        .make_server("laplace")
     )
-    rng, failed, draws = np.random.default_rng(6), 0, 20
+    rng, overflow_count, draws = np.random.default_rng(6), 0, 20
     for _ in range(draws):
         noisy = villages.clients + draw_noise(rng, 40, 0.5)
         plan = serve(server, noisy, SolveContext(method="laplace", gap=0.1))
-        failed += bool((sum_counts(plan.assignment, villages.clients) > plan.capacities).any())
-    assert failed <= 0.05 * draws + 3 * math.sqrt(0.05 * 0.95 * draws)
+        overflow_count += bool((sum_counts(plan.assignment, villages.clients) > plan.capacities).any())
+    assert overflow_count <= 0.05 * draws + 3 * math.sqrt(0.05 * 0.95 * draws)

@@ -29,32 +29,32 @@ def node(script):
     return json.loads(ran.stdout)
 
 
-def asked_of(rng):
+def make_request(rng):
     """Return what is asked, its entropy in hexadecimal, and the line that Python makes of them."""
-    asked = {
+    request = {
         "location": rng.choice(LOCATIONS),
         "clients": rng.choice((0, 1, 57, 10**12)),
         "epsilon": rng.choice(EPSILONS),
         "round": rng.choice(("2026-11", " x ")),
     }
-    entropy, at, epsilon = rng.randbytes(8192), 0, parse_epsilon(asked["epsilon"])
+    entropy, offset, epsilon = rng.randbytes(8192), 0, parse_epsilon(request["epsilon"])
 
     def source(size):
-        nonlocal at
-        at += size
-        return entropy[at - size : at]
+        nonlocal offset
+        offset += size
+        return entropy[offset - size : offset]
 
-    noisy = asked["clients"] + int(draw_laplace(1, epsilon, source=source)[0])
-    sent = Message(location=asked["location"], round=asked["round"], epsilon=epsilon, noise="discrete", noisy=noisy)
-    return {"asked": asked, "entropy": entropy.hex(), "line": sent.to_line()}
+    noisy = request["clients"] + int(draw_laplace(1, epsilon, source=source)[0])
+    sent = Message(location=request["location"], round=request["round"], epsilon=epsilon, noise="discrete", noisy=noisy)
+    return {"asked": request, "entropy": entropy.hex(), "line": sent.to_line()}
 
 
-def test_the_same_bytes_give_the_same_lines(tmp_path):
+def test_same_bytes_give_same_lines(tmp_path):
     """600 reports, epsilon from 1e-10 to 1e6, ids in several scripts."""
     rng = random.Random(4)
-    vectors = [asked_of(rng) for _ in range(600)]
+    vectors = [make_request(rng) for _ in range(600)]
     (tmp_path / "vectors.json").write_text(json.dumps(vectors))
-    told = node(
+    lines = node(
         f"""
 import {{ readFileSync }} from "node:fs";
 import {{ reportFrom }} from "{MODULE}";
@@ -63,14 +63,14 @@ const found = vectors.map(({{ asked, entropy }}) => reportFrom(asked, Uint8Array
 console.log(JSON.stringify(found));
 """
     )
-    assert told == [vector["line"] for vector in vectors]
-    assert len(set(told)) > 300
+    assert lines == [vector["line"] for vector in vectors]
+    assert len(set(lines)) > 300
 
 
-def test_what_is_drawn_on_the_device_is_collected_and_a_round_is_drawn_once(tmp_path):
+def test_collects_reports_drawn_once_on_device(tmp_path):
     sites = tmp_path / "sites.csv"
     sites.write_text("id,x,y,facility_cost\n" + "".join(f"v{n},0.{n},0,0.2\n" for n in range(5)))
-    told = node(
+    answers = node(
         f"""
 import {{ reportOnce, report }} from "{MODULE}";
 const kept = new Map();
@@ -89,23 +89,23 @@ const other = Array.from({{ length: 20 }}, () => report(wide));
 console.log(JSON.stringify({{ first, again, refused, differ: new Set(other).size }}));
 """
     )
-    assert told["first"] == told["again"]
-    assert told["refused"] == 9
-    assert told["differ"] > 10
-    (tmp_path / "messages").write_text("\n".join(told["first"]) + "\n")
+    assert answers["first"] == answers["again"]
+    assert answers["refused"] == 9
+    assert answers["differ"] > 10
+    (tmp_path / "messages").write_text("\n".join(answers["first"]) + "\n")
     table, silent = collect_reports(sites, read_messages([tmp_path / "messages"]))
     assert silent == []
     assert table.decode().splitlines()[0] == "id,x,y,facility_cost,noisy_clients"
 
 
-def test_the_command_writes_the_module(tmp_path):
-    done = CliRunner().invoke(cli, ["client", "--out", str(tmp_path / "client")], standalone_mode=False)
-    assert done.exception is None
+def test_command_writes_the_module(tmp_path):
+    completed = CliRunner().invoke(cli, ["client", "--out", str(tmp_path / "client")], standalone_mode=False)
+    assert completed.exception is None
     assert (tmp_path / "client" / MODULE.name).read_bytes() == MODULE.read_bytes()
 
 
-def test_entropy_that_ends_before_the_draw_is_an_error():
-    told = node(
+def test_refuses_entropy_that_runs_out():
+    message = node(
         f"""
 import {{ reportFrom, EntropySpentError }} from "{MODULE}";
 let found = "";
@@ -114,4 +114,4 @@ catch (error) {{ found = error instanceof EntropySpentError ? error.message : "o
 console.log(JSON.stringify(found));
 """
     )
-    assert told == "entropy must have more than 12 bytes: give more"
+    assert "more than 12 bytes" in message

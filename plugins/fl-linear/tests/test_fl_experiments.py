@@ -32,7 +32,7 @@ def test_chiang_mai_quick(tmp_path):
         assert (tmp_path / name).stat().st_size > 1000
 
 
-def test_figures_without_data_are_left_out(tmp_path, capsys):
+def test_leaves_out_figures_without_data(tmp_path, capsys):
     main(["--quick", "--only", "fig1", "fig7", "--out", str(tmp_path)])
     assert "fig7: left out" in capsys.readouterr().err
     assert not (tmp_path / "fig7.csv").exists()
@@ -40,7 +40,7 @@ def test_figures_without_data_are_left_out(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_what_figure_2_shows_quick(tmp_path):
+def test_figure_2_quick(tmp_path):
     """Reconnection wins at every delta with the paper's margin, not with the exact one; more so without free places."""
     main(["--quick", "--only", "fig2", "--out", str(tmp_path)])
     cost = {}
@@ -49,17 +49,17 @@ def test_what_figure_2_shows_quick(tmp_path):
     gains = []
     for (series, margin), by_delta in cost.items():
         laplace = by_delta.pop("")
-        moved = {delta: mean for delta, mean in by_delta.items() if float(delta) > 0}
+        moved_means = {delta: mean for delta, mean in by_delta.items() if float(delta) > 0}
         if margin == "paper":
-            assert max(moved.values()) < laplace
-            gains.append(laplace / min(moved.values()))
+            assert max(moved_means.values()) < laplace
+            gains.append(laplace / min(moved_means.values()))
         elif series == "f in [0, 0.2]":
-            assert moved["0.24"] < laplace < moved["0.44"]  # 20 instances; of 1000 it stops paying at .33
+            assert moved_means["0.24"] < laplace < moved_means["0.44"]  # 20 instances; of 1000 it stops paying at .33
     assert gains == sorted(gains)
 
 
 @pytest.mark.slow
-def test_auto_over_the_mean_counts_quick(tmp_path):
+def test_auto_over_mean_counts_quick(tmp_path):
     """Figure 5: auto within 1.05 of the best of Laplace and the grid of radii (6 instances)."""
     main(["--quick", "--only", "fig5", "--out", str(tmp_path)])
     rows = read_rows(tmp_path / "fig5.csv")
@@ -71,7 +71,7 @@ def test_auto_over_the_mean_counts_quick(tmp_path):
 
 
 @pytest.mark.slow
-def test_same_seed_same_table_and_nothing_is_run_again(tmp_path, monkeypatch):
+def test_same_seed_reuses_the_table(tmp_path, monkeypatch):
     for name in ("one", "two"):
         main(["--quick", "--only", "fig3b", "--out", str(tmp_path / name), "--seed", "5"])
     assert (tmp_path / "one" / "fig3b.csv").read_bytes() == (tmp_path / "two" / "fig3b.csv").read_bytes()
@@ -83,7 +83,7 @@ OWN = [f"privopt_fl_linear.{name}" for name in ("location", "margins", "metric",
 
 
 @pytest.mark.parametrize("name", ["fl_linear_paper.generate", "fl_linear_paper.milp", *OWN])
-def test_examples_in_docstrings(name):
-    found = doctest.testmod(import_module(name))
-    assert found.attempted > 0
-    assert found.failed == 0
+def test_docstring_examples(name):
+    outcome = doctest.testmod(import_module(name))
+    assert outcome.attempted > 0
+    assert outcome.failed == 0

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from attrs import evolve
-from helpers.kits import BRIEF, OF_SOLVING, PLANTED, thinned
+from helpers.kits import BRIEF, OF_SOLVING, PLANTED, thin_neighbours
 
 from privopt.numbers.binomial import epsilon_lower
 from privopt.testing import conformance, run_check, subject
@@ -21,7 +21,7 @@ LONG = ("epsilon-attack", "order-leak", "reach", "seed-determinism", "use-verifi
 """The location's side is attacked below; what verify finds is in test_fl_mechanism.py."""
 test_reconnection = conformance(
     "fl-linear",
-    profile=thinned(PROFILE),
+    profile=thin_neighbours(PROFILE),
     methods=["reconnection"],
     checks=[name for name in checks() if name not in LONG],
     how=BRIEF,
@@ -43,7 +43,7 @@ class HalfTheNoise(FLLinear):
 
 
 @pytest.mark.parametrize("check", ["sensitivity", "epsilon-attack"])
-def test_half_the_noise_is_caught(check):
+def test_finds_half_the_noise(check):
     from privopt.registry import registry
 
     spec = registry().get("fl-linear").spec
@@ -54,13 +54,13 @@ def test_half_the_noise_is_caught(check):
 
     profile = PROFILE if check == "sensitivity" else evolve(PROFILE, draws=draws)
     tried = subject(HalfTheNoise, "laplace", spec=evolve(spec, name="half-the-noise"), profile=profile)
-    found = run_check(check, tried, how=PLANTED, seed=1)
-    assert found.status == "failed", found
+    outcome = run_check(check, tried, how=PLANTED, seed=1)
+    assert outcome.status == "failed", outcome
 
 
-def test_location_side_at_b_and_one_more():
+def test_location_side_at_adjacent_counts():
     """Samples of the location's side at b and b + 1: at most epsilon, and not much less."""
     for noise in ("discrete", "continuous"):
         three, four = (np.floor(noisy_counts(np.full(20_000, b), Fraction(1), noise=noise)[0]) for b in (3, 4))
-        found = epsilon_lower(three, four, 0.999)
-        assert 0.3 < found <= 1.0
+        lower_bound = epsilon_lower(three, four, 0.999)
+        assert 0.3 < lower_bound <= 1.0

@@ -18,23 +18,23 @@ from privopt_fl_linear.quantiles import chernoff_quantile, upper_quantile
 SIZES = np.array([1, 10, 100, 1000])
 
 
-def convolved(epsilon, k, t):
+def convolve_tail(epsilon, k, t):
     """P(S > t) by repeated convolution: no formula shared with the library."""
     reach = int(60 / epsilon) + 1
     x = np.arange(-reach, reach + 1)
-    one = np.exp(-epsilon * np.abs(x)) * math.tanh(epsilon / 2)
+    density = np.exp(-epsilon * np.abs(x)) * math.tanh(epsilon / 2)
     total = np.array([1.0])
     for _ in range(k):
-        total = np.convolve(total, one)
+        total = np.convolve(total, density)
     middle = len(total) // 2
     return float(total[middle + t + 1 :].sum())
 
 
 @given(st.floats(0.2, 4), st.integers(1, 6), st.floats(1e-7, 0.45))
-def test_discrete_quantile_is_the_least_that_holds(epsilon, k, beta):
+def test_discrete_quantile_is_the_smallest(epsilon, k, beta):
     t = int(upper_quantile(k, beta, epsilon))
-    assert convolved(epsilon, k, t) <= beta * (1 + 1e-9)
-    assert t == 0 or convolved(epsilon, k, t - 1) > beta * (1 - 1e-4)
+    assert convolve_tail(epsilon, k, t) <= beta * (1 + 1e-9)
+    assert t == 0 or convolve_tail(epsilon, k, t - 1) > beta * (1 - 1e-4)
 
 
 def binomial_terms(epsilon, k):
@@ -58,7 +58,7 @@ def race_tail(k, t):
 
 
 @given(st.floats(0.01, 5), st.integers(1, 3000), st.floats(-8, -0.5))
-def test_discrete_quantile_against_negative_binomials(epsilon, k, exponent):
+def test_discrete_quantile_matches_negative_binomials(epsilon, k, exponent):
     beta = 10.0**exponent
     if beta >= 0.5 or binomial_terms(epsilon, k) > 40_000:
         return
@@ -70,12 +70,12 @@ def test_discrete_quantile_against_negative_binomials(epsilon, k, exponent):
 
 @pytest.mark.parametrize("k", [2, 10, 300])
 @pytest.mark.parametrize("beta", [1e-10, 1e-15, 1e-40])
-def test_rare_failures_have_wider_margins_and_never_narrower_ones(k, beta):
+def test_margins_grow_as_failures_get_rarer(k, beta):
     t = int(upper_quantile(k, beta, 0.3))
     assert binomial_tail(0.3, k, t) <= beta
     assert binomial_tail(0.3, k, int(t / 1.17)) > beta
-    real = upper_quantile(k, beta, 1.0, "continuous")
-    assert race_tail(k, real) <= beta < race_tail(k, real / 1.17)
+    continuous = upper_quantile(k, beta, 1.0, "continuous")
+    assert race_tail(k, continuous) <= beta < race_tail(k, continuous / 1.17)
 
 
 def test_published_figures():
@@ -102,7 +102,7 @@ def test_continuous_quantile(k, beta):
     assert upper_quantile(k, beta, 0.01, "continuous") == pytest.approx(100 * t, rel=1e-9)
 
 
-def test_continuous_tail_against_an_integral():
+def test_continuous_tail_matches_integral():
     """Check k = 2: density (1 + |x|) exp(-|x|) / 4."""
     for t in (0.5, 2.0, 7.0):
         exact = (2 + t) * math.exp(-t) / 4
@@ -113,10 +113,10 @@ def test_continuous_tail_against_an_integral():
 def test_extreme_budgets():
     for epsilon in (1e-12, 1e-6, 30.0, 1000.0):
         for k in (1, 2, 1000):
-            discrete, real = (upper_quantile(k, 0.01, epsilon, noise) for noise in ("discrete", "continuous"))
-            assert 0 <= discrete <= real * (1 + 1e-9) + k
+            discrete, continuous = (upper_quantile(k, 0.01, epsilon, noise) for noise in ("discrete", "continuous"))
+            assert 0 <= discrete <= continuous * (1 + 1e-9) + k
             if epsilon < 1e-3:
-                assert discrete >= real * (1 - 1e-9) - k
+                assert discrete >= continuous * (1 - 1e-9) - k
 
 
 def test_quantile_grows_with_k_and_shrinks_with_beta():
@@ -130,28 +130,28 @@ def test_quantile_grows_with_k_and_shrinks_with_beta():
 
 @given(st.integers(1, 400), st.floats(0.02, 3), st.sampled_from(["discrete", "continuous"]))
 @settings(max_examples=40)
-def test_tails_agree_with_the_quantiles(k, epsilon, noise):
+def test_tails_agree_with_quantiles(k, epsilon, noise):
     for beta in (1e-5, 1e-2, 0.3):
         t = upper_quantile(k, beta, epsilon, noise)
         step = 1.0 if noise == "discrete" else 1e-6 * t
-        at, before = quantiles.tails(k, np.array([t, t - step]), epsilon, noise)
-        assert at <= beta + 1e-9
-        assert t == 0 or before >= beta * (1 - 1e-5) - 1e-9
+        tail, previous_tail = quantiles.tails(k, np.array([t, t - step]), epsilon, noise)
+        assert tail <= beta + 1e-9
+        assert t == 0 or previous_tail >= beta * (1 - 1e-5) - 1e-9
     middle = quantiles.tails(k, np.array([-7.5, 7.5]), epsilon, noise)
     assert middle.sum() == pytest.approx(1.0, abs=1e-8)
     assert quantiles.tails(0, [-1.0, 0.0], epsilon, noise).tolist() == [1.0, 0.0]
 
 
 @pytest.mark.parametrize("noise", ["discrete", "continuous"])
-def test_tails_of_many_points_are_those_of_each(noise, monkeypatch):
+def test_tails_of_many_points_match_single_points(noise, monkeypatch):
     points = np.linspace(-90.0, 90.0, 37)
-    alone = [quantiles.tails(7, [point], 0.3, noise)[0] for point in points]
-    for most in (1, 100, 1 << 16):  # sines at once: a point at a time, some, all
-        monkeypatch.setattr(quantiles, "MAX_SINES", most)
-        assert quantiles.tails(7, points, 0.3, noise) == pytest.approx(alone, rel=0, abs=1e-14)
+    single_tails = [quantiles.tails(7, [point], 0.3, noise)[0] for point in points]
+    for max_sines in (1, 100, 1 << 16):  # sines at once: a point at a time, some, all
+        monkeypatch.setattr(quantiles, "MAX_SINES", max_sines)
+        assert quantiles.tails(7, points, 0.3, noise) == pytest.approx(single_tails, rel=0, abs=1e-14)
 
 
-def test_the_paper_margin_always_covers_the_exact_one():
+def test_paper_margin_covers_the_exact_one():
     for n in (1, 2, 5, 100, 10_000):
         for alpha in (0.01, 0.1, 0.5):
             sizes = np.unique(np.geomspace(1, n, 6).astype(int))
@@ -161,12 +161,12 @@ def test_the_paper_margin_always_covers_the_exact_one():
 
 
 @pytest.mark.parametrize("noise", ["discrete", "continuous"])
-@pytest.mark.parametrize(("n", "most"), [*((n, n) for n in (1, 2, 5, 6, 7, 8)), (40, 40), (40, 8)])
-def test_margins_of_any_set_fail_as_promised(n, most, noise, rng):
+@pytest.mark.parametrize(("n", "max_sites"), [*((n, n) for n in (1, 2, 5, 6, 7, 8)), (40, 40), (40, 8)])
+def test_margins_of_any_set_fail_as_promised(n, max_sites, noise, rng):
     """The worst set after the noise was seen: the locations that lose most, most first."""
     epsilon, alpha, draws = 0.5, 0.05, 20_000
     rule = MarginRule(n=n, epsilon=epsilon, noise=noise)
-    line = rule.any_set(most, alpha)
+    line = rule.any_set(max_sites, alpha)
     if noise == "discrete":
         q = -math.expm1(-epsilon)
         lost = (rng.geometric(q, (draws, n)) - rng.geometric(q, (draws, n))).astype(float)
@@ -179,23 +179,23 @@ def test_margins_of_any_set_fail_as_promised(n, most, noise, rng):
     assert rate <= alpha + 4 * math.sqrt(alpha / draws)
     if n == 40:  # not far from what it takes, and between a set that was fixed and five of one location
         assert rate > 0.5 * alpha
-        five, one = rule.margins(np.array([5, 1]), alpha)
-        assert five < line.margins(np.array([5]))[0] < 5 * one
+        five, single_margin = rule.margins(np.array([5, 1]), alpha)
+        assert five < line.margins(np.array([5]))[0] < 5 * single_margin
 
 
-def test_a_margin_that_is_no_number_is_refused(monkeypatch):
+def test_refuses_margins_that_are_no_numbers(monkeypatch):
     monkeypatch.setattr("scipy.special.bdtrc", lambda *_: np.full(1, math.nan))
     with pytest.raises(ArithmeticError, match="1 draws pass 0"):
         _excess_quantile.__wrapped__(1, 0.0, 0.1, 0.5, "discrete")
 
 
 @pytest.mark.parametrize("epsilon", [1e-7, 1e-3, 0.5, 3.0])
-def test_tails_of_one_draw_are_those_of_the_geometric_sum(epsilon):
+def test_tails_of_one_draw_are_geometric(epsilon):
     """At epsilon 1e-7 too, where the Fourier sum needed minutes."""
     points = np.array([-2e7, -40.0, -1.0, -0.5, 0.0, 0.2, 1.0, 5.7, 2e7])
-    found = quantiles.tails(1, points, epsilon, "discrete")
+    tails = quantiles.tails(1, points, epsilon, "discrete")
     q = math.exp(-epsilon)
-    for t, tail in zip(points.tolist(), found.tolist(), strict=True):
+    for t, tail in zip(points.tolist(), tails.tolist(), strict=True):
         n = math.floor(t) + 1  # P(X >= n)
         one_sided = math.exp(-epsilon * abs(n if n > 0 else 1 - n)) / (1 + q)
         assert tail == pytest.approx(one_sided if n > 0 else 1 - one_sided, abs=1e-12)

@@ -19,8 +19,8 @@ from fl_linear_paper.cost_table import Table
 from privopt.declare import load_problem
 from privopt.errors import InputError, StoppedError
 from privopt.interfaces import SolveContext
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_fl_linear.mechanism import FLLinear
 from privopt_fl_linear.opening import open_facilities, proved_bound
@@ -36,30 +36,30 @@ OPTIMA = {
 }  # fmt: skip
 
 
-def price(cost, opening, chosen):
-    return math.fsum([*opening[list(chosen)], *cost[list(chosen)].min(axis=0)])
+def price(cost, opening, facilities):
+    return math.fsum([*opening[list(facilities)], *cost[list(facilities)].min(axis=0)])
 
 
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 8), st.integers(1, 8), st.booleans())
-def test_against_all_subsets(seed, facilities, customers, most, whole):
+def test_matches_all_subsets(seed, facilities, customers, most, whole):
     rng = np.random.default_rng(seed)
     cost, opening = rng.uniform(0, 3, (facilities, customers)), rng.uniform(0, 4, facilities)
     if whole:  # ties, and costs of 0
         cost, opening = np.floor(cost), np.floor(opening)
     sets = [s for r in range(1, min(most, facilities) + 1) for s in itertools.combinations(range(facilities), r)]
     best = min(price(cost, opening, s) for s in sets)
-    found = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9)
-    assert found.status == "optimal"
-    assert len(found.opened) <= most
-    assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
-    assert found.bound <= best + 1e-12 * (1 + best)
-    assert found.bound >= best * (1 - 2e-9) - 1e-9
-    assert price(cost, opening, found.opened) == found.objective
+    opening_result = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9)
+    assert opening_result.status == "optimal"
+    assert len(opening_result.opened) <= most
+    assert opening_result.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
+    assert opening_result.bound <= best + 1e-12 * (1 + best)
+    assert opening_result.bound >= best * (1 - 2e-9) - 1e-9
+    assert price(cost, opening, opening_result.opened) == opening_result.objective
     state = rng.integers(0, 2, facilities)  # any prices prove a bound on every set that a state allows
     pairs = PairList(Table(cost), opening, int(rng.integers(1, facilities + 1)), 10**6).pairs
     bound = proved_bound(pairs, opening, state, most, rng.uniform(-1, 5, customers))
-    allowed = [price(cost, opening, s) for s in sets if set(np.flatnonzero(state == 1)) <= set(s)]
-    assert all(bound <= value for value in allowed)
+    allowed_prices = [price(cost, opening, s) for s in sets if set(np.flatnonzero(state == 1)) <= set(s)]
+    assert all(bound <= value for value in allowed_prices)
 
 
 TRIED = ("cap71", "cap104", "cap134", "capa")
@@ -72,21 +72,21 @@ TRIED = ("cap71", "cap104", "cap134", "capa")
 def test_or_library(or_library, name):
     opening, cost, _ = or_library(name)
     start = time.process_time()
-    found = open_facilities(Table(cost), opening)
+    opening_result = open_facilities(Table(cost), opening)
     assert time.process_time() - start < 60
-    assert found.objective == pytest.approx(OPTIMA[name], rel=1e-9)
-    assert found.status == "optimal"
-    assert OPTIMA[name] * (1 - 1e-6) - 0.01 <= found.bound <= OPTIMA[name] + 0.01
+    assert opening_result.objective == pytest.approx(OPTIMA[name], rel=1e-9)
+    assert opening_result.status == "optimal"
+    assert OPTIMA[name] * (1 - 1e-6) - 0.01 <= opening_result.bound <= OPTIMA[name] + 0.01
 
 
-def test_a_limit_leaves_a_set_and_a_bound():
+def test_limit_leaves_a_set_and_a_bound():
     rng = np.random.default_rng(2)
     points = rng.random((300, 2))
     cost = np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2))
     open_facilities(Table(cost[:9, :9]), np.full(9, 0.05))  # compiled before the clock runs
-    found = open_facilities(Table(cost), np.full(300, 0.05), seconds=1.0)
-    assert found.status == "feasible"
-    assert 0.0 < found.bound < found.objective  # how near it comes in a second is the machine's
+    opening_result = open_facilities(Table(cost), np.full(300, 0.05), seconds=1.0)
+    assert opening_result.status == "feasible"
+    assert 0.0 < opening_result.bound < opening_result.objective  # how near it comes in a second is the machine's
 
 
 TOML = """[locations]
@@ -119,83 +119,85 @@ def city(tmp_path):
 
 
 def run(path, method, **options):
-    out = path.parent / f"out-{method}"
-    done = solve("fl-linear", path, out, Options(method=method, force=True, allow_unsafe=True, **options))
-    return out, json.loads((out / "result.json").read_text()), done
+    output_folder = path.parent / f"out-{method}"
+    release = solve("fl-linear", path, output_folder, Options(method=method, force=True, allow_unsafe=True, **options))
+    return output_folder, json.loads((output_folder / "result.json").read_text()), release
 
 
-def test_a_city_with_opening_costs_is_solved_to_optimality(city):
+def test_city_with_opening_costs_is_optimal(city):
     path = city('mean_clients = 75\ndelta = 0.0\nsites = "prior"')
     start = time.process_time()
-    out, result, done = run(path, "optimal")
+    output_folder, result, release = run(path, "optimal")
     assert time.process_time() - start < 60
-    assert not done.stopped
-    told, value = result["details"]["told"], result["objective"]["value"]
-    assert value * (1 - 1e-6) <= told["lower_bound"] <= value
+    assert not release.stopped
+    findings, value = result["details"]["told"], result["objective"]["value"]
+    assert value * (1 - 1e-6) <= findings["lower_bound"] <= value
     assert result["objective"]["lower_bound"] is None  # the counts are no file of the folder, so nobody can check it
-    assert verify(out).complaints == ()
+    assert verify(output_folder).complaints == ()
     for method in ("laplace", "reconnection"):
-        out, result, done = run(path, method)
+        output_folder, result, release = run(path, method)
         opening = result["details"]["told"]["opening"]
         assert opening["clients_assumed"] == 75.0
         assert (opening["objective"] - opening["bound"]) / opening["objective"] < 0.01
-        assert sorted(opening["sites"]) == sorted({r.split(",")[1] for r in _rows(out / "connections.csv")})
+        assert sorted(opening["sites"]) == sorted({r.split(",")[1] for r in _rows(output_folder / "connections.csv")})
         assert result["guarantee"]["kind"] == "local-dp"
-        assert "details.told.opening.sites were chosen by public data" in result["certificate"]["rests_on"]
-        assert verify(out).complaints == ()
+        assert "chosen by public data" in result["certificate"]["rests_on"]
+        assert verify(output_folder).complaints == ()
 
 
-def test_without_a_mean_count_the_reports_choose_and_it_is_said(city):
-    out, result, done = run(city("delta = 0.0"), "laplace", gap=0.01)
+def test_reports_choose_without_mean_count(city):
+    output_folder, result, release = run(city("delta = 0.0"), "laplace", gap=0.01)
     details = result["details"]
     assert details["chosen_by_noise"] is True
     assert details["failure_probability"] == {"promised": 0.1, "level": 0.1}
     assert details["margin"]["kind"] == "any set"
     assert "opening" not in details["told"]
     assert details["told"]["plans"]["chosen"] == "reports"
-    (line,) = [line for line in done.warnings if "mean_clients" in line]
-    assert f"({details['told']['reports']['mean_reported']:,.3g} a location by the reports)" in line
+    (line,) = [line for line in release.warnings if "mean_clients" in line]
+    assert f"({details['told']['reports']['mean_reported']:,.3g} a location" in line
     assert "opening.sites" not in result["certificate"]["rests_on"]
-    assert verify(out).complaints == ()
+    assert verify(output_folder).complaints == ()
     assert not [line for line in run(city("delta = 0.0"), "optimal", gap=0.05)[2].warnings if "mean_clients" in line]
-    with pytest.raises(InputError, match=r"city.toml: fl-linear.mean_clients: expected .*, got nothing"):
+    with pytest.raises(InputError, match=r"city.toml: fl-linear.mean_clients: .*got nothing"):
         run(city('sites = "prior"'), "laplace")
 
 
-def test_at_most_so_many_facilities(city):
-    out, result, _ = run(city('most_facilities = 5\nmean_clients = 75\nsites = "prior"'), "reconnection")
+def test_limits_the_number_of_facilities(city):
+    output_folder, result, _ = run(city('most_facilities = 5\nmean_clients = 75\nsites = "prior"'), "reconnection")
     assert 1 <= result["details"]["facilities"] <= 5
-    assert verify(out).complaints == ()
-    text = (out / "problem" / "city.toml").read_text()
-    (out / "problem" / "city.toml").write_text(text.replace("= 5", f"= {result['details']['facilities'] - 1 or 1}"))
-    assert not verify(mend(out)).holds
+    assert verify(output_folder).complaints == ()
+    text = (output_folder / "problem" / "city.toml").read_text()
+    (output_folder / "problem" / "city.toml").write_text(
+        text.replace("= 5", f"= {result['details']['facilities'] - 1 or 1}")
+    )
+    assert not verify(mend(output_folder)).holds
 
 
-def test_sites_that_were_forged_are_named(city):
-    out, result, _ = run(city('mean_clients = 75\ndelta = 0.0\nsites = "prior"'), "laplace")
+def test_verify_names_forged_sites(city):
+    output_folder, result, _ = run(city('mean_clients = 75\ndelta = 0.0\nsites = "prior"'), "laplace")
     for sites in (["1"], ["nowhere"], [], [3], "all"):
         result["details"]["told"]["opening"]["sites"] = sites
-        assert not verify(edit(out, lambda stated: stated.update(result))).holds
+        assert not verify(edit(output_folder, lambda claims: claims.update(result))).holds
 
 
-def test_what_was_stopped_early_verifies(city):
-    out, result, done = run(city("mean_clients = 75\ndelta = 0.0"), "laplace", time_limit=1e-3)
-    assert done.stopped
+def test_stopped_release_verifies(city):
+    output_folder, result, release = run(city("mean_clients = 75\ndelta = 0.0"), "laplace", time_limit=1e-3)
+    assert release.stopped
     assert result["details"]["told"]["opening"]["bound"] <= result["details"]["told"]["opening"]["objective"]
-    assert verify(out).complaints == ()
+    assert verify(output_folder).complaints == ()
 
 
-def test_tables_beyond_memory_are_refused(city):
-    with pytest.raises(StoppedError, match=r"--method laplace need .* --memory"):
+def test_refuses_tables_beyond_memory(city):
+    with pytest.raises(StoppedError, match=r"laplace need .* --memory"):
         run(city("most_facilities = 5"), "laplace", memory=0.001)
     problem = FLLinear().load(load_problem(FLProblem, city("most_facilities = 5")), "city.toml")
     counts, context = np.ones(problem.data.site.size), SolveContext(method="laplace", memory=1e6)
-    with pytest.raises(StoppedError, match=r"\([\d,]+ pairs\) need .* --memory"):
+    with pytest.raises(StoppedError, match=r"\([\d,]+ pairs\).*--memory"):
         choose_facilities(problem.make_server("laplace"), counts, NO_MARGIN, context, phase="")
 
 
 @pytest.mark.parametrize("limit", ["", "most_facilities = 4\n"])
-def test_facilities_stand_at_candidates_alone(tmp_path, limit):
+def test_facilities_are_candidates(tmp_path, limit):
     rng = np.random.default_rng(11)
     xy, cost = rng.random((30, 2)).round(3), rng.uniform(0.1, 0.3, 30).round(3)
     may = (rng.random(30) < 0.3).astype(int)
@@ -205,28 +207,33 @@ def test_facilities_stand_at_candidates_alone(tmp_path, limit):
     (tmp_path / "sites.csv").write_text("\n".join(lines) + "\n")
     (tmp_path / "p.toml").write_text(TOML.format(f"{limit}mean_clients = 4\ndelta = 0.1"))
     for method in ("optimal", "laplace", "reconnection"):
-        out, _, _ = run(tmp_path / "p.toml", method)
-        links = [row.split(",") for row in _rows(out / "connections.csv")]
-        used = {link[1] for link in links}
-        assert used <= {name for name, yes in zip(names, may, strict=True) if yes}
-        assert verify(out).complaints == ()
+        output_folder, _, _ = run(tmp_path / "p.toml", method)
+        links = [row.split(",") for row in _rows(output_folder / "connections.csv")]
+        used_facilities = {link[1] for link in links}
+        assert used_facilities <= {name for name, yes in zip(names, may, strict=True) if yes}
+        assert verify(output_folder).complaints == ()
         if not limit and method != "reconnection":
             distance = np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(axis=2))
             best = np.where(may == 1, distance + cost, np.inf).argmin(axis=1)
             assert [link[1] for link in links] == [names[u] for u in best]
-    table = out / "problem" / "sites.csv"
+    table = output_folder / "problem" / "sites.csv"
     rows = [line.split(",") for line in table.read_text().splitlines()]
-    place = rows[0].index("candidate")
-    forged = [
-        [*row[:place], "0" if row[0] in used and row[0] == max(used) else row[place], *row[place + 1 :]] for row in rows
+    column = rows[0].index("candidate")
+    forged_rows = [
+        [
+            *row[:column],
+            "0" if row[0] in used_facilities and row[0] == max(used_facilities) else row[column],
+            *row[column + 1 :],
+        ]
+        for row in rows
     ]
-    table.write_text("\n".join(",".join(row) for row in forged) + "\n")
-    assert not verify(mend(out)).holds
+    table.write_text("\n".join(",".join(row) for row in forged_rows) + "\n")
+    assert not verify(mend(output_folder)).holds
 
 
 @pytest.mark.parametrize("values", [(2, 1), (0, 0)])
-def test_columns_of_candidates_that_say_nothing(tmp_path, values):
-    rows = [f"{name},{place},0,.2,{value},3" for name, place, value in zip("ab", (0, 1), values, strict=True)]
+def test_refuses_empty_candidate_columns(tmp_path, values):
+    rows = [f"{name},{x},0,.2,{value},3" for name, x, value in zip("ab", (0, 1), values, strict=True)]
     (tmp_path / "sites.csv").write_text("\n".join(["id,x,y,facility_cost,candidate,clients", *rows]) + "\n")
     (tmp_path / "p.toml").write_text(TOML.format(""))
     with pytest.raises(InputError, match="column candidate"):

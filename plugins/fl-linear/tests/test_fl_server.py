@@ -50,14 +50,14 @@ def sites(draw):
 
 @pytest.mark.slow
 @given(sites(), st.sampled_from(["exact", "paper"]), st.data())
-def test_capacities_cover_the_noisy_counts_and_the_margin(case, kind, data):
+def test_capacities_cover_noisy_counts_and_margin(case, kind, data):
     site, noisy = case
     rule = MarginRule(n=site.size, epsilon=0.5, kind=kind)
     method = data.draw(st.sampled_from(["laplace", "reconnection"]))
     delta = data.draw(st.floats(0, 1) | st.just("auto"))
     plan = plan_of(site, noisy, rule, method=method, delta=delta)
-    counted = [math.fsum(noisy[plan.assignment.facility == s]) for s in plan.assignment.opened]
-    assert (plan.capacities >= np.maximum(0, counted + plan.margins)).all()
+    noisy_sums = [math.fsum(noisy[plan.assignment.facility == s]) for s in plan.assignment.opened]
+    assert (plan.capacities >= np.maximum(0, noisy_sums + plan.margins)).all()
     assert (plan.margins >= 0).all()
     assert plan.level <= ALPHA
     assert plan.assignment.sizes.sum() == site.size
@@ -65,14 +65,14 @@ def test_capacities_cover_the_noisy_counts_and_the_margin(case, kind, data):
     assert parts["total"] == pytest.approx(parts["capacity"] + parts["connection"])
 
 
-def test_negative_capacities_are_cut_at_zero():
+def test_negative_capacities_become_zero():
     assert add_margins(np.array([-500.0, 3.0]), np.array([100.0, 2.0])).tolist() == [0.0, 5.0]
     tiny = add_margins(np.array([1e16]), np.array([0.3]))
     assert tiny[0] > 1e16
 
 
 @pytest.mark.slow
-def test_margins_in_the_published_experiment(rng):
+def test_margins_of_the_published_experiment(rng):
     """Check n = 1000 Matern, delta = .2: costs 29.1 / 9.12 (Laplace) and 5.53 / 2.43, here over 40 instances."""
     totals = []
     for _ in range(40):
@@ -93,7 +93,7 @@ def test_margins_in_the_published_experiment(rng):
     assert np.mean(totals, axis=0) == pytest.approx([29.1, 9.12, 5.53, 2.43], rel=0.08)
 
 
-def test_exact_margin_fails_about_as_often_as_promised(rng):
+def test_exact_margin_fails_as_promised(rng):
     instance = matern(rng)
     site = site_of(instance)
     base = site.connect()
@@ -114,72 +114,73 @@ def small_policy(rng, noise="discrete"):
     return site, rule, choices, choose_policy(choices, rule, ALPHA)
 
 
-def test_auto_keeps_the_promise_at_every_total(rng):
+def test_auto_keeps_promise_at_every_total(rng):
     """True totals right at the thresholds are the worst case: there two radii share the failures."""
-    site, rule, _, chosen = small_policy(rng)
-    assert len(chosen.choices) > 3
-    assert chosen.level > ALPHA / 2 > ALPHA / len(chosen.choices)
+    site, rule, _, policy = small_policy(rng)
+    assert len(policy.choices) > 3
+    assert policy.level > ALPHA / 2 > ALPHA / len(policy.choices)
     noise = np.array([draws(rng, site.size) for _ in range(3000)])
-    lost = [-np.array([sum_counts(c.assignment, x) for x in noise]) for c in chosen.choices]
+    lost = [-np.array([sum_counts(c.assignment, x) for x in noise]) for c in policy.choices]
     failing = [
-        (gone > rule.margins(c.assignment.sizes, chosen.level)).any(axis=1)
-        for gone, c in zip(lost, chosen.choices, strict=True)
+        (exceeded_noise > rule.margins(c.assignment.sizes, policy.level)).any(axis=1)
+        for exceeded_noise, c in zip(lost, policy.choices, strict=True)
     ]
-    for true_total in [0.0, *(chosen.thresholds[:4]), *(chosen.thresholds[:4] * 1.2)]:
-        index = np.searchsorted(chosen.thresholds, true_total + noise.sum(axis=1), side="right")
+    for true_total in [0.0, *(policy.thresholds[:4]), *(policy.thresholds[:4] * 1.2)]:
+        index = np.searchsorted(policy.thresholds, true_total + noise.sum(axis=1), side="right")
         rate = np.mean([failing[i][row] for row, i in enumerate(index)])
         assert rate <= ALPHA + 3 * math.sqrt(ALPHA * (1 - ALPHA) / 3000)
 
 
-def test_the_failure_bound_bounds(rng):
+def test_failure_bound_is_valid(rng):
     """Against draws, for margins so small that failures are common."""
     for noise in ("discrete", "continuous"):
-        site, rule, _, chosen = small_policy(rng, noise)
-        kept, thresholds = chosen.choices[:3], chosen.thresholds[:2]
-        added = [rule.margins(c.assignment.sizes, 0.5) for c in kept]
-        bound = failure_bound(kept, thresholds, added, rule)
-        taken = rng.laplace(0, 1 / EPSILON, (1500, site.size))
+        site, rule, _, policy = small_policy(rng, noise)
+        choices, thresholds = policy.choices[:3], policy.thresholds[:2]
+        added = [rule.margins(c.assignment.sizes, 0.5) for c in choices]
+        bound = failure_bound(choices, thresholds, added, rule)
+        samples = rng.laplace(0, 1 / EPSILON, (1500, site.size))
         if noise == "discrete":
-            taken = np.array([draws(rng, site.size) for _ in range(1500)])
+            samples = np.array([draws(rng, site.size) for _ in range(1500)])
         for total in (0.0, *thresholds, thresholds.mean()):
-            index = np.searchsorted(thresholds, total - taken.sum(axis=1), side="right")
+            index = np.searchsorted(thresholds, total - samples.sum(axis=1), side="right")
             events = [
-                int((sum_counts(kept[i].assignment, x) > added[i]).sum()) for i, x in zip(index, taken, strict=True)
+                int((sum_counts(choices[i].assignment, x) > added[i]).sum())
+                for i, x in zip(index, samples, strict=True)
             ]
             assert np.mean(events) <= bound + 4 * np.std(events) / math.sqrt(1500)
-        assert bound <= 0.5 * len(kept)
+        assert bound <= 0.5 * len(choices)
 
 
-def test_auto_is_about_as_cheap_as_the_best_radius(rng):
-    site, rule, choices, chosen = small_policy(rng)
+def test_auto_costs_about_the_best_radius(rng):
+    site, rule, choices, policy = small_policy(rng)
     for mean in (1, 5, 20, 75):
         best = min(c.offset + mean * c.slope for c in choices)
         costs = []
         for _ in range(60):
-            found = chosen.choose_radius(float(mean * site.size + draws(rng, site.size).sum()))
-            margins = rule.margins(found.assignment.sizes, chosen.level)
-            costs.append(math.fsum(margins * site.cost[found.assignment.opened]) + mean * found.slope)
+            choice = policy.choose_radius(float(mean * site.size + draws(rng, site.size).sum()))
+            margins = rule.margins(choice.assignment.sizes, policy.level)
+            costs.append(math.fsum(margins * site.cost[choice.assignment.opened]) + mean * choice.slope)
         assert np.mean(costs) <= 1.08 * best  # the mean over instances stays within 1.05: see the experiments
-        known = choose_at_mean(choices, mean)
-        assert known.offset + mean * known.slope == best
+        mean_choice = choose_at_mean(choices, mean)
+        assert mean_choice.offset + mean * mean_choice.slope == best
 
 
-def test_public_mean_chooses_without_the_noise(rng):
+def test_public_mean_chooses_without_noise(rng):
     site, rule, _, _ = small_policy(rng)
-    one = plan_of(site, draws(rng, site.size), rule, mean_clients=5.0)
-    other = plan_of(site, draws(rng, site.size) + 10**4, rule, mean_clients=5.0)
-    assert one.delta == other.delta
-    assert one.level == ALPHA
-    assert "auto" not in one.recorded
+    plan = plan_of(site, draws(rng, site.size), rule, mean_clients=5.0)
+    other_plan = plan_of(site, draws(rng, site.size) + 10**4, rule, mean_clients=5.0)
+    assert plan.delta == other_plan.delta
+    assert plan.level == ALPHA
+    assert "auto" not in plan.recorded
 
 
-def test_a_single_location():
+def test_single_location():
     site = Site(metric=Plane([[0.0, 0.0]]), cost=np.array([2.0]))
     rule = MarginRule(n=1, epsilon=1.0)
     plan = plan_of(site, np.array([5]), rule)
     assert plan.capacities.tolist() == [5.0 + plan.margins[0]]
-    found = bounds(method="reconnection", n=1, epsilon=1.0, alpha=ALPHA, delta=0.0, assignment=plan.assignment)
-    assert found["theorem-7"]["factor"] == pytest.approx(1 + 2 * math.log(20))
+    bounds_of_one = bounds(method="reconnection", n=1, epsilon=1.0, alpha=ALPHA, delta=0.0, assignment=plan.assignment)
+    assert bounds_of_one["theorem-7"]["factor"] == pytest.approx(1 + 2 * math.log(20))
 
 
 def test_bounds_hold_on_average(rng):
@@ -196,12 +197,12 @@ def test_bounds_hold_on_average(rng):
                 plans = [plan_of(site, counts + draws(rng, n), rule, method=method, delta=0.2) for _ in range(8)]
                 mean = np.mean([p.costs(site, counts)["total"] for p in plans])
                 plan = plans[0]
-                found = bounds(
+                computed_bounds = bounds(
                     method=method, n=n, epsilon=EPSILON, alpha=ALPHA, delta=plan.delta, assignment=plan.assignment
                 )
-                assert ("theorem-4" in found) == (method == "laplace")
+                assert ("theorem-4" in computed_bounds) == (method == "laplace")
                 true = values(
-                    found,
+                    computed_bounds,
                     counts=counts,
                     cost=site.cost,
                     optimum=best,
@@ -215,7 +216,7 @@ def test_bounds_hold_on_average(rng):
                 assert true[first]["applies"] == bool((counts >= 1).all())
 
 
-def test_paper_margin_needs_no_lower_level_under_auto(rng):
+def test_paper_margin_needs_no_lower_level(rng):
     site, rule, _, _ = small_policy(rng)
     plan = plan_of(site, draws(rng, site.size), evolve(rule, kind="paper"))
     assert plan.level == ALPHA

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from fl_linear_paper.cost_table import Table
 from fl_linear_paper.milp import solve_facility_location
 from privopt.errors import InfeasibleError
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_fl_linear.metric import Matrix, Plane, Sphere
 from privopt_fl_linear.opening import open_facilities
@@ -25,17 +25,17 @@ from privopt_fl_linear.site import Site
 def town(seed, size):
     """Return a random tree with some more streets as its table of ways: whole lengths, every node a location."""
     rng = np.random.default_rng(seed)
-    ends = [(int(rng.integers(0, v)), v) for v in range(1, size)] + rng.integers(0, size, (size // 2, 2)).tolist()
+    edges = [(int(rng.integers(0, v)), v) for v in range(1, size)] + rng.integers(0, size, (size // 2, 2)).tolist()
     ways = np.full((size, size), np.inf)
-    for (one, other), length in zip(ends, (rng.integers(0, 5, len(ends)) * 1.0).tolist(), strict=True):
-        ways[one, other] = ways[other, one] = min(ways[one, other], length)
+    for (tail, head), length in zip(edges, (rng.integers(0, 5, len(edges)) * 1.0).tolist(), strict=True):
+        ways[tail, head] = ways[head, tail] = min(ways[tail, head], length)
     np.fill_diagonal(ways, 0.0)
     for _ in range(size):
         ways = np.minimum(ways, (ways[:, :, None] + ways[None]).min(axis=1))
     return rng, Matrix(ways)
 
 
-def over(metric, rng):
+def make_costs(metric, rng):
     """Costs of a site where some locations may hold a facility, and some have no clients."""
     n = metric.size
     among = np.sort(rng.choice(n, rng.integers(1, n + 1), replace=False))
@@ -49,37 +49,41 @@ def over(metric, rng):
 
 @given(st.integers(0, 10**6), st.integers(2, 12), st.integers(1, 3))
 @settings(max_examples=12)
-def test_few_pairs_reach_the_integer_optimum(seed, size, few):
+def test_few_pairs_reach_the_integer_optimum(seed, size, pair_count):
     rng, metric = town(seed, size)
-    costs, reach, each = over(metric, rng)
-    opening = rng.integers(0, 9, len(each)) * 0.75
-    table = (reach + each[:, None] * costs.scale) * costs.weight
-    alone, ones = np.zeros(len(each)), np.ones(costs.site.size)
-    wanted = solve_facility_location(alone, ones, table, opening, backend="highs").objective
-    found = open_facilities(costs, opening, gap=1e-9, pairs_per_client=few)
-    assert found.status == "optimal"
-    assert found.objective == pytest.approx(wanted, rel=1e-7, abs=1e-9)
-    assert found.bound <= wanted * (1 + 1e-9) + 1e-9
+    costs, reach, facility_costs = make_costs(metric, rng)
+    opening = rng.integers(0, 9, len(facility_costs)) * 0.75
+    table = (reach + facility_costs[:, None] * costs.scale) * costs.weight
+    zeros, ones = np.zeros(len(facility_costs)), np.ones(costs.site.size)
+    optimum = solve_facility_location(zeros, ones, table, opening, backend="highs").objective
+    solution = open_facilities(costs, opening, gap=1e-9, pairs_per_client=pair_count)
+    assert solution.status == "optimal"
+    assert solution.objective == pytest.approx(optimum, rel=1e-7, abs=1e-9)
+    assert solution.bound <= optimum * (1 + 1e-9) + 1e-9
     short = open_facilities(costs, opening, gap=1e-9, pairs_per_client=1, max_pairs=costs.shape[1])  # none may join
-    assert short.bound <= wanted * (1 + 1e-9) + 1e-9
-    assert short.objective >= wanted * (1 - 1e-9) - 1e-9
+    assert short.bound <= optimum * (1 + 1e-9) + 1e-9
+    assert short.objective >= optimum * (1 - 1e-9) - 1e-9
 
 
 @given(st.integers(0, 10**6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6), st.integers(1, 6))
-def test_pairs_that_may_not_be_against_all_subsets(seed, facilities, clients, most, few):
+def test_forbidden_pairs_match_all_subsets(seed, facilities, clients, max_facilities, pair_count):
     rng = np.random.default_rng(seed)
     cost, opening = np.floor(rng.uniform(0, 9, (facilities, clients))), rng.uniform(0, 4, facilities)
     cost[rng.random(cost.shape) < 0.5] = np.inf
-    sets = [s for r in range(1, min(most, facilities) + 1) for s in itertools.combinations(range(facilities), r)]
+    sets = [
+        s for r in range(1, min(max_facilities, facilities) + 1) for s in itertools.combinations(range(facilities), r)
+    ]
     best = min(opening[list(s)].sum() + cost[list(s)].min(axis=0).sum() for s in sets)
     if math.isinf(best):
         with pytest.raises(InfeasibleError):
-            open_facilities(Table(cost), opening, max_facilities=most, pairs_per_client=few)
+            open_facilities(Table(cost), opening, max_facilities=max_facilities, pairs_per_client=pair_count)
         return
-    found = open_facilities(Table(cost), opening, max_facilities=most, gap=1e-9, pairs_per_client=few)
-    assert found.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
-    assert best * (1 - 2e-9) - 1e-9 <= found.bound <= best + 1e-12 * (1 + best)
-    assert np.isfinite(cost[found.facility, np.arange(clients)]).all()
+    solution = open_facilities(
+        Table(cost), opening, max_facilities=max_facilities, gap=1e-9, pairs_per_client=pair_count
+    )
+    assert solution.objective == pytest.approx(best, rel=1e-8, abs=1e-9)
+    assert best * (1 - 2e-9) - 1e-9 <= solution.bound <= best + 1e-12 * (1 + best)
+    assert np.isfinite(cost[solution.facility, np.arange(clients)]).all()
 
 
 @given(st.integers(0, 10**6), st.integers(2, 14))
@@ -89,24 +93,24 @@ def test_every_metric_lists_the_cheapest(seed, size):
     points = rng.random((size, 2))
     metrics = [ways, Plane(points), Sphere(90 * points)]
     for metric in metrics:
-        costs, reach, each = over(metric, rng)
-        table = (reach + each[:, None] * costs.scale) * costs.weight
-        count = int(rng.integers(1, len(each) + 1))
-        which, cost = costs.nearest(np.arange(costs.site.size), count)
+        costs, reach, facility_costs = make_costs(metric, rng)
+        table = (reach + facility_costs[:, None] * costs.scale) * costs.weight
+        count = int(rng.integers(1, len(facility_costs) + 1))
+        nearest, cost = costs.nearest(np.arange(costs.site.size), count)
         assert np.allclose(cost, np.sort(table, axis=0)[:count].T, rtol=1e-13)
-        assert np.allclose(cost, table[which, np.arange(len(which))[:, None]], rtol=1e-13)
-        listed = PairList(costs, np.ones(len(each)), count, 10**6)
-        assert listed.extend_pairs(np.ones(len(which), np.bool_)) == (count < len(each))
-        pairs = listed.pairs
-        by = np.repeat(np.arange(len(each)), np.diff(pairs.start))
-        assert np.allclose(pairs.cost, table[by, pairs.client], rtol=1e-13)
-        left = np.ones(table.shape, np.bool_)
-        left[by, pairs.client] = False
-        assert (np.where(left, table, np.inf).min(axis=0) >= pairs.omitted_cost * (1 - 1e-13)).all()
+        assert np.allclose(cost, table[nearest, np.arange(len(nearest))[:, None]], rtol=1e-13)
+        pair_list = PairList(costs, np.ones(len(facility_costs)), count, 10**6)
+        assert pair_list.extend_pairs(np.ones(len(nearest), np.bool_)) == (count < len(facility_costs))
+        pairs = pair_list.pairs
+        facility_numbers = np.repeat(np.arange(len(facility_costs)), np.diff(pairs.start))
+        assert np.allclose(pairs.cost, table[facility_numbers, pairs.client], rtol=1e-13)
+        is_unlisted = np.ones(table.shape, np.bool_)
+        is_unlisted[facility_numbers, pairs.client] = False
+        assert (np.where(is_unlisted, table, np.inf).min(axis=0) >= pairs.omitted_cost * (1 - 1e-13)).all()
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(12_100, marks=pytest.mark.slow)])
-def test_a_town_whose_table_would_not_fit(tmp_path, count):
+def test_town_whose_table_does_not_fit(tmp_path, count):
     """All places may hold a facility: of 12,100, 146 million pairs, of which two million are looked at."""
     rng = np.random.default_rng(3)
     places = rng.random((count, 2)).round(5) * 15.0
@@ -119,9 +123,9 @@ def test_a_town_whose_table_would_not_fit(tmp_path, count):
         '[locations]\npoints = "sites.csv"\n'
         '[privacy]\nepsilon = 0.5\n[fl-linear]\ndelta = 0.0\nmean_clients = 15\nsites = "prior"\n'
     )
-    done = solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="laplace", gap=0.02))
-    told = done.result.details.told["opening"]
-    assert not done.stopped
-    assert told["bound"] >= 0.98 * told["objective"]
-    assert told["pairs"] < 400 * count
+    release = solve("fl-linear", tmp_path / "p.toml", tmp_path / "out", Options(method="laplace", gap=0.02))
+    opening = release.result.details.told["opening"]
+    assert not release.stopped
+    assert opening["bound"] >= 0.98 * opening["objective"]
+    assert opening["pairs"] < 400 * count
     assert verify(tmp_path / "out").complaints == ()

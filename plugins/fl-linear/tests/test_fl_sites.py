@@ -15,8 +15,8 @@ from helpers.mended_sums import edit
 
 from fl_linear_paper.trials import draw_noise
 from privopt.interfaces import SolveContext
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_fl_linear.margins import AnySet, MarginRule
 from privopt_fl_linear.metric import Plane
@@ -35,19 +35,21 @@ def server_of(rng, size, *, opening=False, **options):
     return Server(site=site, rule=MarginRule(n=size, epsilon=options.pop("epsilon", 0.5)), **options)
 
 
-def program(site, noisy, line, chosen):
+def program_cost(site, noisy, line, facilities):
     """Cost of a set of facilities in the program that the reports' plan is the best of, a location at a time."""
     opening = np.zeros(site.size) if site.opening is None else site.opening
-    total = math.fsum(opening[u] + line.start * site.cost[u] for u in chosen)
+    total = math.fsum(opening[u] + line.start * site.cost[u] for u in facilities)
     for v in range(site.size):
-        ways = site.metric.distances_between(np.array(chosen), np.full(len(chosen), v))
+        ways = site.metric.distances_between(np.array(facilities), np.full(len(facilities), v))
         clients, weight = max(noisy[v] + line.slope, 0.0), max(noisy[v], 1.0)
-        total += min(weight * way + clients * site.cost[u] for u, way in zip(chosen, ways.tolist(), strict=True))
+        total += min(
+            weight * distance + clients * site.cost[u] for u, distance in zip(facilities, ways.tolist(), strict=True)
+        )
     return total
 
 
 @pytest.mark.parametrize("block", [0, *(pytest.param(block, marks=pytest.mark.slow) for block in range(1, 6))])
-def test_the_chosen_plan_is_the_best_of_its_program(block):
+def test_chosen_plan_is_the_best_of_its_program(block):
     """Three hundred small cases, against every set of facilities."""
     for seed in range(50 * block, 50 * (block + 1)):
         rng = np.random.default_rng(seed)
@@ -57,12 +59,14 @@ def test_the_chosen_plan_is_the_best_of_its_program(block):
             rng.integers(-9, 40, size),
             AnySet(start=float(rng.uniform(0, 50)), slope=float(rng.uniform(0, 9))),
         )
-        found = choose_facilities(server, noisy, line, context_of(1e-9), phase="")
+        chosen_plan = choose_facilities(server, noisy, line, context_of(1e-9), phase="")
         sets = [s for r in range(1, min(limit, size) + 1) for s in itertools.combinations(range(size), r)]
-        best = min(program(server.site, noisy, line, s) for s in sets)
-        assert found.objective == pytest.approx(best, rel=1e-8)
-        assert program(server.site, noisy, line, tuple(found.opened.tolist())) == pytest.approx(best, rel=1e-8)
-        assert found.bound <= best * (1 + 1e-12)
+        best = min(program_cost(server.site, noisy, line, s) for s in sets)
+        assert chosen_plan.objective == pytest.approx(best, rel=1e-8)
+        assert program_cost(server.site, noisy, line, tuple(chosen_plan.opened.tolist())) == pytest.approx(
+            best, rel=1e-8
+        )
+        assert chosen_plan.bound <= best * (1 + 1e-12)
 
 
 def context_of(gap):
@@ -71,21 +75,21 @@ def context_of(gap):
 
 @pytest.mark.parametrize("heavy", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("mean", [None, pytest.param(3.0, marks=pytest.mark.slow)])
-def test_no_facility_overflows_more_often_than_promised(mean, heavy, rng):
+def test_overflows_at_most_at_promised_rate(mean, heavy, rng):
     """Four of the sixteen settings of bench_sites.py, 200 runs each."""
     size, runs = 20, 200
     clients = np.minimum(rng.pareto(1.2, size) * 20, 5_000).astype(np.int64) if heavy else rng.poisson(30, size)
     server = server_of(rng, size, epsilon=1.0, mean_clients=mean, max_facilities=4)
-    failed, chosen = 0, set()
+    overflow_count, plan_names = 0, set()
     for _ in range(runs):
         served = serve(server, clients + draw_noise(rng, size, 1.0), context_of(0.01))
-        failed += bool((sum_counts(served.assignment, clients) > served.capacities).any())
-        chosen.add(served.recorded["plans"]["chosen"])
-    assert failed / runs <= 0.1 + 3 * math.sqrt(0.09 / runs)
-    assert chosen <= {"reports"} if mean is None else chosen
+        overflow_count += bool((sum_counts(served.assignment, clients) > served.capacities).any())
+        plan_names.add(served.recorded["plans"]["chosen"])
+    assert overflow_count / runs <= 0.1 + 3 * math.sqrt(0.09 / runs)
+    assert plan_names <= {"reports"} if mean is None else plan_names
 
 
-def test_failure_probability_is_shared_by_the_plans_that_are_made(rng):
+def test_plans_share_the_failure_probability(rng):
     free = server_of(rng, 9)
     for options, prior, reports in (
         ({}, 0.1, 0.0),  # the paper's problem: nothing to choose
@@ -100,7 +104,7 @@ def test_failure_probability_is_shared_by_the_plans_that_are_made(rng):
     assert (bounded.prior_level, bounded.reports_level) == pytest.approx((0.05, 0.05))
 
 
-def test_the_better_plan_is_taken_and_the_noise_may_not_move_the_margins(rng):
+def test_better_plan_wins_and_margins_stay_fixed(rng):
     server = server_of(rng, 30, epsilon=2.0, max_facilities=4, mean_clients=20.0)
     clients = rng.poisson(5, 30) + 300 * (
         server.site.metric.distances_between(np.arange(30), np.zeros(30, np.int64)) < 0.3
@@ -110,32 +114,32 @@ def test_the_better_plan_is_taken_and_the_noise_may_not_move_the_margins(rng):
     costs = served.recorded["plans"]["cost"]
     assert served.costs(server.site, noisy)["total"] == min(costs.values()) == costs["reports"]
     assert costs["prior"] == serve_prior(server, noisy)
-    other = serve(server, noisy[::-1].copy(), CONTEXT)
-    assert other.any_set == served.any_set
+    other_served = serve(server, noisy[::-1].copy(), CONTEXT)
+    assert other_served.any_set == served.any_set
     drowned = evolve(server, rule=evolve(server.rule, epsilon=0.01))
     assert serve(drowned, noisy, CONTEXT).recorded["plans"]["chosen"] == "prior"
 
 
-def test_progress_says_what_is_being_done(rng):
-    server, seen = server_of(rng, 30, max_facilities=4, mean_clients=20.0, delta="auto"), []
+def test_progress_names_the_phases(rng):
+    server, phases_seen = server_of(rng, 30, max_facilities=4, mean_clients=20.0, delta="auto"), []
 
     def progress(phase, iteration, lower, upper):
-        seen.append(phase)
+        phases_seen.append(phase)
         assert lower is None or lower <= upper
 
     serve(server, rng.poisson(20, 30), SolveContext(method="reconnection", progress=progress))
-    phases = list(dict.fromkeys(seen))
-    assert phases == ["facilities by the mean count", "margins", "reconnection radii", "facilities by the reports"]
-    assert seen.count("facilities by the reports") > 1  # while it is searched, too
+    phases = list(dict.fromkeys(phases_seen))
+    assert [phase.split()[-1] for phase in phases] == ["count", "margins", "radii", "reports"]
+    assert sum("the reports" in phase for phase in phases_seen) > 1  # while it is searched, too
 
 
 def serve_prior(server, noisy):
     """Cost of the prior's plan at half of alpha."""
-    alone = evolve(server, sites="prior", alpha=server.alpha / 2.0)
-    return serve(alone, noisy, CONTEXT).costs(server.site, noisy)["total"]
+    prior_server = evolve(server, sites="prior", alpha=server.alpha / 2.0)
+    return serve(prior_server, noisy, CONTEXT).costs(server.site, noisy)["total"]
 
 
-def test_the_reports_beat_the_prior_in_chiang_mai():
+def test_reports_beat_the_prior_in_chiang_mai():
     with data_path("flldp_chiang_mai", "chiang_mai.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.DictReader(stream))
     points = np.array([[float(row["x"]), float(row["y"])] for row in rows])
@@ -145,11 +149,11 @@ def test_the_reports_beat_the_prior_in_chiang_mai():
     rule = MarginRule(n=431, epsilon=1.0)
     server = Server(site=site, rule=rule, alpha=0.1, delta=0.0, mean_clients=75.0, max_facilities=12)
     noisy = clients + draw_noise(rng, 431, 1.0)
-    found = serve(server, noisy, CONTEXT)
+    served = serve(server, noisy, CONTEXT)
     prior = serve(evolve(server, sites="prior"), noisy, CONTEXT)
-    assert found.recorded["reports"]["status"] == "optimal"
-    assert found.costs(site, noisy)["total"] < 0.99 * prior.costs(site, noisy)["total"]
-    assert found.costs(site, clients)["total"] < 0.99 * prior.costs(site, clients)["total"]
+    assert served.recorded["reports"]["status"] == "optimal"
+    assert served.costs(site, noisy)["total"] < 0.99 * prior.costs(site, noisy)["total"]
+    assert served.costs(site, clients)["total"] < 0.99 * prior.costs(site, clients)["total"]
 
 
 TOML = '[locations]\npoints = "sites.csv"\n[privacy]\nepsilon = 2\n[fl-linear]\nmost_facilities = 3\n{}\n'
@@ -169,19 +173,19 @@ def town(tmp_path):
     return make
 
 
-def test_a_plan_of_the_reports_verifies_and_its_margins_cannot_be_called_the_priors(town):
-    out, result = town("mean_clients = 50")
+def test_report_plan_verifies_with_its_own_margins(town):
+    output_folder, result = town("mean_clients = 50")
     details = result["details"]
     assert details["chosen_by_noise"] is True
     assert details["told"]["plans"]["chosen"] == "reports"
     assert details["failure_probability"] == {"promised": 0.1, "level": 0.05}
     assert details["margin"]["start"] >= 0
-    assert verify(out).complaints == ()
+    assert verify(output_folder).complaints == ()
     margin = details["margin"]["cost"]
     result["details"] |= {"chosen_by_noise": False, "delta": 0.0}
     result["details"]["told"]["plans"]["chosen"] = "prior"
-    assert not verify(edit(out, lambda stated: stated.update(result))).holds
-    _, before = town('mean_clients = 50\nsites = "prior"')
-    assert "chosen_by_noise" not in before["details"]
-    assert before["details"]["margin"]["cost"] < margin
-    assert before["details"]["failure_probability"]["level"] == 0.1
+    assert not verify(edit(output_folder, lambda claims: claims.update(result))).holds
+    _, prior_result = town('mean_clients = 50\nsites = "prior"')
+    assert "chosen_by_noise" not in prior_result["details"]
+    assert prior_result["details"]["margin"]["cost"] < margin
+    assert prior_result["details"]["failure_probability"]["level"] == 0.1

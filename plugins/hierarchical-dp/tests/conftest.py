@@ -10,13 +10,13 @@ import pytest
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 
-def _random_tree(rng: np.random.Generator, depth: int, most: int = 3) -> Tree:
+def _random_tree(rng: np.random.Generator, depth: int, max_children: int = 3) -> Tree:
     paths: list[tuple[str, ...]] = [("root",)]
     for level in range(1, depth):
         paths = [
             (*path, f"{level}-{index}-{child}")
             for index, path in enumerate(paths)
-            for child in range(int(rng.integers(1, most + 1)))
+            for child in range(int(rng.integers(1, max_children + 1)))
         ]
     return Tree.from_paths(paths)
 
@@ -26,8 +26,8 @@ def _compositions(total: int, parts: int) -> Iterator[tuple[int, ...]]:
         yield (total,)
         return
     for first in range(total + 1):
-        for rest in _compositions(total - first, parts - 1):
-            yield (first, *rest)
+        for remaining_parts in _compositions(total - first, parts - 1):
+            yield (first, *remaining_parts)
 
 
 @pytest.fixture(scope="session")

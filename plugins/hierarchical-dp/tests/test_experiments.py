@@ -10,7 +10,7 @@ from hierarchical_dp_paper.command import main
 from hierarchical_dp_paper.generate import census, taxi
 
 
-def test_a_small_census_has_its_numbers_exactly():
+def test_small_census_is_exact():
     data = census(sizes=40, groups=500_000, individuals=1_297_000, seed=5)
     assert data.tree.widths == (1, 52, 3144)
     assert data.groups == 500_000
@@ -28,7 +28,7 @@ def test_small_taxi_data_have_their_shape():
     assert data.leaves[:, -1].sum() == 1
 
 
-def test_the_real_counties_and_zones(request):
+def test_real_counties_and_zones(request):
     from helpers.data import data_path
 
     data = census(sizes=20, groups=300_000, individuals=None, counties=data_path("us_counties", "co_est2019.csv"))
@@ -39,14 +39,16 @@ def test_the_real_counties_and_zones(request):
     assert set(zones.tree.names[1]) == {"EWR", "Queens", "Bronx", "Manhattan", "Staten Island", "Brooklyn"}
 
 
-def test_a_method_is_timed_in_a_process_of_its_own():
+def test_times_methods_in_a_separate_process():
     assert 0 < runtimes.seconds_within(600.0, "top-down", 4, 1, True) < 600
 
 
 @pytest.mark.slow
-def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp_path, monkeypatch):
+def test_quick_experiments_write_and_resume(tmp_path, monkeypatch):
     # thirteen processes would load everything thirteen times
-    monkeypatch.setattr(runtimes, "seconds_within", lambda limit, *what: runtimes._timed(*what, limit))
+    monkeypatch.setattr(
+        runtimes, "seconds_within", lambda limit, *arguments: runtimes._measure_seconds(*arguments, limit)
+    )
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
     names = {path.name for path in tmp_path.iterdir()}
     assert names >= {"table_7_census.csv", "table_7_taxi.csv", "splits.csv", "figure_7.csv", "figure_7.png"}
@@ -56,20 +58,26 @@ def test_quick_experiments_write_their_tables_and_pictures_and_nothing_twice(tmp
         rows = list(csv.DictReader(stream))
     by_method = {(row["method"], row["epsilon"]): row for row in rows}
     for (method, _), row in by_method.items():
-        broken = float(row["violations"])
-        assert broken > 0 if method == "hierarchical-relaxed" else broken == 0 or method == "cumulative-relaxed"
+        violation_count = float(row["violations"])
+        assert (
+            violation_count > 0
+            if method == "hierarchical-relaxed"
+            else violation_count == 0 or method == "cumulative-relaxed"
+        )
     for epsilon in ("0.1", "0.5", "1"):
-        ours, theirs = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
-        both = [np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (ours, theirs)]
-        assert both[0].sum() <= 0.7 * both[1].sum()
+        smoothed_row, published_row = by_method["cumulative-smoothed", epsilon], by_method["cumulative-dp", epsilon]
+        level_errors = [
+            np.array([float(row[f"level_{level}"]) for level in (1, 2, 3)]) for row in (smoothed_row, published_row)
+        ]
+        assert level_errors[0].sum() <= 0.7 * level_errors[1].sum()
     with (tmp_path / "equal_splits.csv").open() as stream:
         compared = {(row["data"], row["method"]): row for row in csv.DictReader(stream)}
     assert len(compared) == 14
     for row in compared.values():
         assert all(float(row[f"{measure}_3"]) > 0 for measure in ("l1", "earth_movers", "individuals"))
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    bytes_by_name = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     monkeypatch.setattr(command, "run_methods", lambda methods, *_, **__: [pytest.fail("run again") for _ in methods])
     monkeypatch.setattr(equal_splits, "run_methods", lambda *_, **__: pytest.fail("run again"))
     monkeypatch.setattr(runtimes, "seconds_within", lambda *_: pytest.fail("run again"))
     assert main(["--quick", "--out", str(tmp_path), "--runs", "1"]) == 0
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == bytes_by_name

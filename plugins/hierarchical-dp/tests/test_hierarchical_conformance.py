@@ -70,7 +70,7 @@ test_approx_dp = conformance(
 )
 
 
-def test_the_published_chain_fails_the_kit():
+def test_published_chain_fails_the_kit():
     result = run_check("sensitivity", subject("hierarchical-dp", "cumulative-chain-as-published"), how=PLANTED)
     assert result.status == "failed"
     assert "times the epsilon" in result.reason
@@ -88,14 +88,14 @@ def _chain_for_levels(method, counts, **_):
         ("cumulative-dp", "compute_query", _chain_for_levels),  # one entry of each region changes
     ],
 )
-def test_faults_planted_in_either_measurement_are_caught_under_every_notion(monkeypatch, kind, planting):
+def test_finds_faults_in_both_measurements(monkeypatch, kind, planting):
     method, name, fault = planting
     patched = [module for module in (methods, sizes) if hasattr(module, name)]
     assert patched
     for module in patched:
         monkeypatch.setattr(module, name, fault)
-    planted = subject("hierarchical-dp", method, profile=PROFILES[kind])
-    assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
+    faulty = subject("hierarchical-dp", method, profile=PROFILES[kind])
+    assert run_check("sensitivity", faulty, how=PLANTED).status == "failed"
 
 
 def _moves(leaves):
@@ -103,57 +103,57 @@ def _moves(leaves):
     for region, size in np.argwhere(leaves > 0):
         for step in (1, -1):
             if 0 <= size + step < leaves.shape[1]:
-                moved = leaves.copy()
-                moved[region, size] -= 1
-                moved[region, size + step] += 1
-                yield moved
+                neighbour = leaves.copy()
+                neighbour[region, size] -= 1
+                neighbour[region, size + step] += 1
+                yield neighbour
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_sensitivity_by_search_is_1_or_2_or_the_number_of_regions(method, random_tree):
+def test_sensitivity_matches_search(method, random_tree):
     rng = np.random.default_rng(8)
     worst = [0] * 3
     for _ in range(40):
         tree = random_tree(rng, 3)
         leaves = rng.integers(0, 3, size=(tree.widths[-1], 4))
-        before = compute_query(method, add_up(tree, leaves), totals=False)
-        most = [0] * 3
-        for moved in _moves(leaves):
-            after = compute_query(method, add_up(tree, moved), totals=False)
-            change = [int(np.abs(a - b).sum()) for a, b in zip(after, before, strict=True)]
-            most = [max(pair) for pair in zip(most, change, strict=True)]
+        old_query = compute_query(method, add_up(tree, leaves), totals=False)
+        max_change = [0] * 3
+        for neighbour in _moves(leaves):
+            new_query = compute_query(method, add_up(tree, neighbour), totals=False)
+            change = [int(np.abs(a - b).sum()) for a, b in zip(new_query, old_query, strict=True)]
+            max_change = [max(pair) for pair in zip(max_change, change, strict=True)]
         if leaves.sum():
             for level, width in enumerate(tree.widths):
-                worst[level] = max(worst[level], most[level])
+                worst[level] = max(worst[level], max_change[level])
                 if METHODS[method].query == "chain":
-                    assert most[level] == width
+                    assert max_change[level] == width
     if METHODS[method].query != "chain":
         assert worst == [sensitivity(method, 1)] * 3
 
 
-def test_the_running_example_costs_one_and_a_half_epsilon_and_the_census_1066(paper):
+def test_sensitivity_of_paper_examples(paper):
     tree, counts = paper
-    moved = [level.copy() for level in counts]
+    neighbour = [level.copy() for level in counts]
     for level in (0, 1):  # person 05 joins household C of GA: from size 1 to size 2
-        moved[level][0, 0] -= 1
-        moved[level][0, 1] += 1
-    change = [int(np.abs(a - b).sum()) for a, b in zip(chain_query(moved), chain_query(counts), strict=True)]
+        neighbour[level][0, 0] -= 1
+        neighbour[level][0, 1] += 1
+    change = [int(np.abs(a - b).sum()) for a, b in zip(chain_query(neighbour), chain_query(counts), strict=True)]
     assert change == [1, 2]
     problem = HierarchyProblem(hierarchy=HierarchyTable(sizes=5), privacy=Privacy(epsilon=Fraction(1)))
     nation = Tree.from_paths([("US", f"s{c % 52}", f"c{c}") for c in range(3144)])
-    for own, loss in ((tree, Fraction(3, 2)), (nation, Fraction(1 + 52 + 3144, 3))):
-        assert SizesDesign.of(problem, "cumulative-chain-as-published", own).real_loss(None) == loss
+    for design_tree, loss in ((tree, Fraction(3, 2)), (nation, Fraction(1 + 52 + 3144, 3))):
+        assert SizesDesign.of(problem, "cumulative-chain-as-published", design_tree).real_loss(None) == loss
 
 
-def test_draws_that_come_again_are_caught():
+def test_finds_repeated_draws():
     # kept draws of this plugin's own kit had the attack choose its events and test them on the same ones
-    profile, kept = PROFILES["pure-dp"], {}
+    profile, first_draws = PROFILES["pure-dp"], {}
 
     def draws(problem, method, count):
-        made = profile.draws(problem, method, count)
-        return kept.setdefault((made.shape, str(problem.truth)), made)
+        samples = profile.draws(problem, method, count)
+        return first_draws.setdefault((samples.shape, str(problem.truth)), samples)
 
-    tried = subject("hierarchical-dp", "cumulative-smoothed", profile=evolve(profile, draws=draws))
-    result = run_check("epsilon-attack", tried, how=PLANTED)
+    subject_with_repeats = subject("hierarchical-dp", "cumulative-smoothed", profile=evolve(profile, draws=draws))
+    result = run_check("epsilon-attack", subject_with_repeats, how=PLANTED)
     assert result.status == "failed"
-    assert "the same draws twice" in result.reason
+    assert "same draws twice" in result.reason

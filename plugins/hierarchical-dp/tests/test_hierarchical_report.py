@@ -8,8 +8,8 @@ import re
 import numpy as np
 import pytest
 
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import load_release
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.report import CountsReport, size_figure
@@ -18,28 +18,28 @@ from privopt_hierarchical_dp.report import CountsReport, size_figure
 def _counts(folder, spread, seed=1, states=6, counties=12, sizes=12, groups=200_000):
     """Counties whose log odds of each size differ by ``spread`` around the nation's."""
     rng = np.random.default_rng(seed)
-    share = np.array([0.27, 0.33, 0.16, 0.13, 0.065, 0.026, *(0.02 * 0.5**k for k in range(sizes - 6))])
+    base_odds = np.array([0.27, 0.33, 0.16, 0.13, 0.065, 0.026, *(0.02 * 0.5**k for k in range(sizes - 6))])
     lines = ["level_1,level_2,level_3,size,groups"]
     people = rng.lognormal(0.0, 1.2, states * counties)
-    for place, number in enumerate(rng.multinomial(groups, people / people.sum())):
-        own = share * np.exp(rng.normal(0.0, spread, sizes))
-        path = f"US,S{place // counties},C{place}"
-        lines += [f"{path},{s},{n}" for s, n in enumerate(rng.multinomial(number, own / own.sum()), start=1)]
+    for index, number in enumerate(rng.multinomial(groups, people / people.sum())):
+        odds = base_odds * np.exp(rng.normal(0.0, spread, sizes))
+        path = f"US,S{index // counties},C{index}"
+        lines += [f"{path},{s},{n}" for s, n in enumerate(rng.multinomial(number, odds / odds.sum()), start=1)]
     (folder / "c.csv").write_text("\n".join(lines) + "\n")
     path = folder / "p.toml"
     path.write_text(f'[hierarchy]\ncounts = "c.csv"\nsizes = {sizes}\n[privacy]\nepsilon = 0.1\n')
     return path
 
 
-def _opened(folder):
-    opened = load_release(folder)
-    return opened.problem, opened.release, opened.result
+def _open_release(folder):
+    release = load_release(folder)
+    return release.problem, release.release, release.result
 
 
-def test_shares_of_epsilon_are_shares(tmp_path):
+def test_shares_of_epsilon_are_fractions(tmp_path):
     path = _counts(tmp_path, 0.1, groups=500)
     solve("hierarchical-dp", path, tmp_path / "out", Options())
-    page = "".join(section.html for section in CountsReport(HierarchicalDP()).report(*_opened(tmp_path / "out")))
+    page = "".join(section.html for section in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out")))
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
     levels = [row for row in cells if len(row) > 6 and row[5].endswith(" %")]
@@ -48,7 +48,7 @@ def test_shares_of_epsilon_are_shares(tmp_path):
     ]
     assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
     assert "stands in intervals.csv" in page + "".join(
-        s.lead for s in CountsReport(HierarchicalDP()).report(*_opened(tmp_path / "out"))
+        s.lead for s in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
     )
     assert [row[5] for row in levels] == ["8 %", "12 %", "80 %"]
     assert [float(row[4]) for row in levels] == [0.008, 0.012, 0.08]
@@ -60,5 +60,5 @@ def test_sizes_are_whole_numbers_on_the_axis(tmp_path):
     (tmp_path / "c.csv").write_text("level_1,size,groups\nA,1,300\nA,2,500\n")
     path.write_text('[hierarchy]\ncounts = "c.csv"\nsizes = 2\n[privacy]\nepsilon = 0.1\n')
     folder = solve("hierarchical-dp", path, tmp_path / "out", Options(seed=1)).folder
-    axes = size_figure(_opened(folder)[1]).axes[0]
+    axes = size_figure(_open_release(folder)[1]).axes[0]
     assert all(tick == round(tick) for tick in axes.get_xticks())

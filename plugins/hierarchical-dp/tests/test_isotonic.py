@@ -18,12 +18,12 @@ from privopt_hierarchical_dp.tree import add_up
     st.lists(st.tuples(st.integers(-4, 8), st.integers(1, 4)), min_size=1, max_size=4),
     st.integers(0, 5),
 )
-def test_pooling_is_the_integer_optimum_for_any_weights(pairs, high):
+def test_pooling_is_the_integer_optimum(pairs, high):
     values = np.array([[value for value, _ in pairs]])
     weights = np.array([weight for _, weight in pairs])
-    found = isotonic_means(values * weights, weights, high=np.array([high]))[0]
-    assert (np.diff(found) >= 0).all()
-    cost = int((weights * (found - values[0]) ** 2).sum())
+    fitted = isotonic_means(values * weights, weights, high=np.array([high]))[0]
+    assert (np.diff(fitted) >= 0).all()
+    cost = int((weights * (fitted - values[0]) ** 2).sum())
     best = min(
         int((weights * (np.array(chain) - values[0]) ** 2).sum())
         for chain in itertools.combinations_with_replacement(range(high + 1), len(pairs))
@@ -34,15 +34,15 @@ def test_pooling_is_the_integer_optimum_for_any_weights(pairs, high):
 def test_means_are_compared_without_doubles():
     # block means differ by 1e-18 relative: doubles would call them equal and round them apart
     values = np.array([[10**9, 10**9 - 1, 10**9, 10**9 - 1]])
-    found = isotonic_integers(values, high=np.array([2 * 10**9]))
-    assert found.tolist() == [[10**9] * 4]
+    fitted = isotonic_integers(values, high=np.array([2 * 10**9]))
+    assert fitted.tolist() == [[10**9] * 4]
     with pytest.raises(ValueError, match="64 bits"):
         isotonic_integers(np.array([[2**61]]), high=np.array([1]))
     with pytest.raises(ValueError, match="positive"):
         isotonic_means(np.array([[1]]), np.array([0]), high=np.array([1]))
 
 
-def test_the_published_chain_equals_recurrence_8(random_tree):
+def test_published_chain_equals_recurrence_8(random_tree):
     rng = np.random.default_rng(5)
     for _ in range(150):
         tree = random_tree(rng, int(rng.integers(2, 6)), 2)
@@ -52,22 +52,22 @@ def test_the_published_chain_equals_recurrence_8(random_tree):
         noisy = [level + rng.integers(-4, 5, size=level.shape) for level in chain_query(true)]
         fitted = fit_chain(tree, noisy, total=total)
         levels, places = post_order(tree)
-        nodes = [(level, place, s) for s in range(sizes) for level, place in zip(levels, places, strict=True)]
-        equal = [here[0] > there[0] for here, there in itertools.pairwise(nodes)] + [False]
+        nodes = [(level, region, s) for s in range(sizes) for level, region in zip(levels, places, strict=True)]
+        equal = [node[0] > next_node[0] for node, next_node in itertools.pairwise(nodes)] + [False]
         _, values = chain_tables([int(noisy[a][b, s]) for a, b, s in nodes], equal, total=total)
         cost = sum(int(fitted[a][b, s] - noisy[a][b, s]) ** 2 for a, b, s in nodes)
         assert cost == sum((v - int(noisy[a][b, s])) ** 2 for v, (a, b, s) in zip(values, nodes, strict=True))
         counts = chain_counts(fitted)
         assert counts[-1].min() >= 0
         assert counts[0].sum() == total
-        for level, again in zip(counts, add_up(tree, counts[-1]), strict=True):
-            np.testing.assert_array_equal(level, again)
+        for level, sums in zip(counts, add_up(tree, counts[-1]), strict=True):
+            np.testing.assert_array_equal(level, sums)
 
 
-def test_the_query_of_the_chain_and_its_inverse(paper):
+def test_chain_query_and_its_inverse(paper):
     tree, counts = paper
     query = chain_query(counts)
     assert query[1].T.ravel().tolist() == [2, 3, 3, 4, 5, 6, 6, 6, 6, 6]  # GA, NY for size 1, then for size 2, ...
-    for level, again in zip(counts, chain_counts(query), strict=True):
-        np.testing.assert_array_equal(level, again)
+    for level, restored in zip(counts, chain_counts(query), strict=True):
+        np.testing.assert_array_equal(level, restored)
     assert tree.depth == 2

@@ -14,8 +14,8 @@ from privopt.errors import InputError
 from privopt.interfaces import SolveContext
 from privopt.numbers.gaussian import delta_of, rho_of
 from privopt.report.promise_text import claim
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
 from privopt_hierarchical_dp.mechanism import HierarchicalDP
 from privopt_hierarchical_dp.methods import METHODS
@@ -31,107 +31,107 @@ APPROX = 'kind = "approx-dp"\nepsilon = 1\ndelta = 1e-6\n'
 def _problem(folder, privacy, *, like=False):
     rows = [f"all,{region},{size},{60 * size}" for region in "ab" for size in range(1, 5)]
     (folder / "counts.csv").write_text("\n".join(["level_1,level_2,size,groups", *rows]), "utf-8")
-    more = 'like = "counts.csv"\n' if like else 'counts = "counts.csv"\n'
+    input_key = 'like = "counts.csv"\n' if like else 'counts = "counts.csv"\n'
     path = folder / "problem.toml"
-    path.write_text(f"[hierarchy]\n{more}sizes = 4\n[privacy]\n{privacy}", "utf-8")
+    path.write_text(f"[hierarchy]\n{input_key}sizes = 4\n[privacy]\n{privacy}", "utf-8")
     return path
 
 
 @by_pairs("method, privacy", [name for name in METHODS if METHODS[name].query != "chain"], [ZCDP, APPROX])
-def test_every_method_keeps_both_notions_and_verifies(tmp_path, method, privacy):
-    solved = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(method=method))
-    certificate = solved.result.certificate
+def test_every_method_keeps_both_notions(tmp_path, method, privacy):
+    release = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options(method=method))
+    certificate = release.result.certificate
     assert (certificate.holds, certificate.evidence) == (True, "declared")
-    spent = sum(
+    spent_rho = sum(
         GAUSSIAN.spend_of(Fraction(text), int(delta))
         for text, delta in zip(certificate.notes["scales"], certificate.notes["sensitivities"], strict=True)
     )
     if privacy is ZCDP:
-        assert Fraction(99, 1000) < spent <= Fraction(1, 10)
+        assert Fraction(99, 1000) < spent_rho <= Fraction(1, 10)
     else:
-        assert spent <= rho_of(Fraction(1), Fraction("1e-6"))
-        assert float(Fraction("0.999e-6")) < float(delta_of(spent, Fraction(1))) <= certificate.worst <= 1e-6
+        assert spent_rho <= rho_of(Fraction(1), Fraction("1e-6"))
+        assert float(Fraction("0.999e-6")) < float(delta_of(spent_rho, Fraction(1))) <= certificate.worst <= 1e-6
     assert verify(tmp_path / "out").holds
 
 
 @pytest.mark.parametrize(
-    ("privacy", "words", "warned"),
+    ("privacy", "words", "is_warned"),
     [
-        ("epsilon = 1\n", "What one individual changes hardly shows: whether or not", False),
-        ("epsilon = 4.6\n", "What one individual changes hardly shows: whether or not", False),
-        ("epsilon = 4.7\n", "The promise hides next to nothing: whether or not one individual moves", True),
-        ("epsilon = 50\n", "every result is at most e^50 times as likely", True),
-        (ZCDP, "hardly shows: at rho = 0.1, whether or not", False),
-        ('kind = "zcdp"\nrho = 1\n', "may show (who guesses between two cases, equally likely before, is right", False),
-        ('kind = "zcdp"\nrho = 3.3\n', "The promise hides next to nothing: at rho = 3.3", True),
-        (APPROX, "What one individual changes hardly shows", False),
-        ('kind = "approx-dp"\nepsilon = 5\ndelta = 1e-6\n', "The promise hides next to nothing", True),
-        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.5\n', "What one individual changes may show", False),
-        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.99\n', "The promise hides next to nothing", True),
+        ("epsilon = 1\n", "hardly shows: whether", False),
+        ("epsilon = 4.6\n", "hardly shows: whether", False),
+        ("epsilon = 4.7\n", "next to nothing: whether", True),
+        ("epsilon = 50\n", "at most e^50", True),
+        (ZCDP, "rho = 0.1", False),
+        ('kind = "zcdp"\nrho = 1\n', "who guesses between", False),
+        ('kind = "zcdp"\nrho = 3.3\n', "at rho = 3.3", True),
+        (APPROX, "changes hardly shows", False),
+        ('kind = "approx-dp"\nepsilon = 5\ndelta = 1e-6\n', "next to nothing", True),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.5\n', "changes may show", False),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.99\n', "next to nothing", True),
     ],
 )
-def test_a_promise_that_hides_nothing_says_so(tmp_path, privacy, words, warned):
-    solved = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options())
-    assert words in claim(solved.result)
-    assert any(line.startswith("the promise hides next to nothing") for line in solved.warnings) is warned
+def test_states_how_much_a_promise_hides(tmp_path, privacy, words, is_warned):
+    release = solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options())
+    assert words in claim(release.result)
+    assert any("next to nothing" in line for line in release.warnings) is is_warned
 
 
 @pytest.mark.parametrize("privacy", [ZCDP, APPROX])
-def test_a_smaller_variance_beside_the_values_does_not_verify(tmp_path, privacy):
-    out = tmp_path / "out"
-    solve("hierarchical-dp", _problem(tmp_path, privacy), out, Options())
-    with np.load(out / "noisy.npz") as archive:
+def test_smaller_stated_variance_does_not_verify(tmp_path, privacy):
+    output_folder = tmp_path / "out"
+    solve("hierarchical-dp", _problem(tmp_path, privacy), output_folder, Options())
+    with np.load(output_folder / "noisy.npz") as archive:
         arrays = dict(archive)
     arrays["variances"] = np.array([str(Fraction(text) / 2) for text in arrays["variances"].tolist()])
-    np.savez(out / "noisy.npz", **arrays)
-    mend(out)
-    assert not verify(out).holds
+    np.savez(output_folder / "noisy.npz", **arrays)
+    mend(output_folder)
+    assert not verify(output_folder).holds
 
 
 @pytest.mark.parametrize(
     ("privacy", "words"),
     [
-        ('kind = "zcdp"\nepsilon = 1\n', "privacy.rho: expected a number .zcdp has rho., got nothing"),
-        ('kind = "zcdp"\nrho = 1\ndelta = 0.1\n', "privacy.delta: expected no such key .zcdp has rho., got 1/10"),
+        ('kind = "zcdp"\nepsilon = 1\n', "privacy.rho: .*zcdp.*got nothing"),
+        ('kind = "zcdp"\nrho = 1\ndelta = 0.1\n', "privacy.delta: .*no such key"),
         (
             'kind = "approx-dp"\nepsilon = 1\n',
-            "privacy.delta: expected a number .approx-dp has epsilon and delta., got nothing",
+            "privacy.delta: .*approx-dp.*got nothing",
         ),
-        ('kind = "approx-dp"\nepsilon = 1\ndelta = 1.0\n', "privacy.delta: expected .* below 1 .*, got"),
-        ("epsilon = 1\nrho = 1\n", "privacy.rho: expected no such key .pure-dp has epsilon., got 1"),
-        ("rho = 1\n", "privacy.epsilon: expected .*, got nothing"),
-        ('kind = "gaussian"\nrho = 1\n', "privacy.kind: expected one of pure-dp, zcdp, approx-dp, got .*gaussian.*"),
-        ('kind = "zcdp"\nrho = 1e-15\n', "privacy.rho: expected .*, got .* noise of variance"),
+        ('kind = "approx-dp"\nepsilon = 1\ndelta = 1.0\n', "privacy.delta: expected .* below 1"),
+        ("epsilon = 1\nrho = 1\n", "privacy.rho: .*no such key"),
+        ("rho = 1\n", "privacy.epsilon: .*got nothing"),
+        ('kind = "gaussian"\nrho = 1\n', "privacy.kind: .*pure-dp, zcdp, approx-dp.*gaussian"),
+        ('kind = "zcdp"\nrho = 1e-15\n', "privacy.rho: .*noise of variance"),
     ],
 )
-def test_a_notion_has_its_own_keys_and_no_others(tmp_path, privacy, words):
+def test_each_notion_has_its_own_keys(tmp_path, privacy, words):
     with pytest.raises(InputError, match=words):
         solve("hierarchical-dp", _problem(tmp_path, privacy), tmp_path / "out", Options())
 
 
-def test_the_published_chain_has_no_gaussian_noise(tmp_path):
+def test_published_chain_has_no_gaussian_noise(tmp_path):
     options = Options(method="cumulative-chain-as-published", allow_unsafe=True)
-    with pytest.raises(InputError, match=r"privacy\.kind: expected .*, got .*zcdp"):
+    with pytest.raises(InputError, match=r"privacy\.kind: .*zcdp"):
         solve("hierarchical-dp", _problem(tmp_path, ZCDP), tmp_path / "out", options)
 
 
 @pytest.mark.parametrize(("privacy", "budget"), [(ZCDP, "rho"), (APPROX, "epsilon")])
-def test_a_plan_speaks_of_the_notions_own_budget(tmp_path, privacy, budget):
+def test_plan_states_the_budget_of_the_notion(tmp_path, privacy, budget):
     from privopt.declare import load_problem
 
-    declared = load_problem(HierarchyProblem, _problem(tmp_path, privacy, like=True))
-    made = HierarchicalDP().plan(declared, "problem.toml", SolveContext(method="hierarchical-dp"))
-    assert made.budget == budget
-    sums = [sum(errors) for _, errors in sorted(made.errors.items())]
+    problem = load_problem(HierarchyProblem, _problem(tmp_path, privacy, like=True))
+    plan = HierarchicalDP().plan(problem, "problem.toml", SolveContext(method="hierarchical-dp"))
+    assert plan.budget == budget
+    sums = [sum(errors) for _, errors in sorted(plan.errors.items())]
     assert sums[0] > sums[-1]
-    assert json.loads(json.dumps(made.to_json()))
+    assert json.loads(json.dumps(plan.to_json()))
 
 
 OF_THE_SUITE = {("cumulative-dp", 4, "1"), ("top-down", 1, "1"), ("hierarchical-dp", 1, "1")}
 
 
 @pytest.mark.parametrize(
-    ("method", "most", "epsilon", "pure", "gaussian"),
+    ("method", "max_quantity", "epsilon", "pure", "gaussian"),
     [
         pytest.param(*row, marks=[pytest.mark.slow] * (row[:3] not in OF_THE_SUITE))
         for row in (
@@ -150,15 +150,15 @@ OF_THE_SUITE = {("cumulative-dp", 4, "1"), ("top-down", 1, "1"), ("hierarchical-
         )
     ],
 )
-def test_the_table_of_six_levels(method, most, epsilon, pure, gaussian, six_levels):
+def test_table_of_six_levels(method, max_quantity, epsilon, pure, gaussian, six_levels):
     """docs/papers/hierarchical-dp.md: errors over all levels, mean of ten seeded runs."""
     tree, leaves = six_levels
     approx = Privacy(kind="approx-dp", epsilon=Fraction(epsilon), delta=Fraction("1e-6"))
     gaussians = {1: approx, 4: Privacy(kind="zcdp", rho=approx.budget)}  # the same noise by either name
-    kinds = [Privacy(epsilon=Fraction(epsilon)), gaussians[most]]
-    for privacy, told in zip(kinds, (pure, gaussian), strict=True):
+    kinds = [Privacy(epsilon=Fraction(epsilon)), gaussians[max_quantity]]
+    for privacy, expected in zip(kinds, (pure, gaussian), strict=True):
         problem = HierarchyProblem(
-            hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=most)
+            hierarchy=HierarchyTable(sizes=10), privacy=privacy, settings=Settings(max_quantity=max_quantity)
         )
-        found = errors_on([leaves] * 10, SizesDesign.of(problem, method, tree)).sum(axis=1).mean()
-        assert found == pytest.approx(told, rel=0.02)
+        error = errors_on([leaves] * 10, SizesDesign.of(problem, method, tree)).sum(axis=1).mean()
+        assert error == pytest.approx(expected, rel=0.02)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from privopt.errors import InputError, UnknownNameError
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 SENTINEL = "73419"
 
@@ -25,16 +25,16 @@ def test_fault_of_total_shows_neither_it_nor_the_sum(tmp_path):
     check_concealed(tmp_path, 'totals = "t.csv"\n')
 
 
-def check_concealed(folder, more):
-    text = f'[hierarchy]\ncounts = "g.csv"\n{more}sizes = 3\n[privacy]\nepsilon = 1.0\n'
+def check_concealed(folder, extra_settings):
+    text = f'[hierarchy]\ncounts = "g.csv"\n{extra_settings}sizes = 3\n[privacy]\nepsilon = 1.0\n'
     (folder / "p.toml").write_text(text)
-    with pytest.raises(InputError) as raised:
+    with pytest.raises(InputError) as excinfo:
         solve("hierarchical-dp", folder / "p.toml", folder / "out", Options())
-    assert SENTINEL not in str(raised.value)
-    assert ".csv: " in str(raised.value)
+    assert SENTINEL not in str(excinfo.value)
+    assert ".csv: " in str(excinfo.value)
 
 
-def test_name_that_is_secret_is_not_repeated():
+def test_secret_name_is_not_repeated():
     error = UnknownNameError("record", f"4{SENTINEL}", ["473418", "x"], is_secret=True)
     assert SENTINEL not in str(error)
     assert "473418" in str(error)

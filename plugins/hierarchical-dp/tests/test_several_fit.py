@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from helpers.grids import first_alone
-from helpers.kits import BRIEF, PLANTED, thinned
+from helpers.kits import BRIEF, PLANTED, thin_neighbours
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -41,8 +41,8 @@ def joint_sums(domain):
     return [
         np.array(
             [
-                [all(own[a] == k for a, k in zip(t, at, strict=True)) for own in cells]
-                for at in np.ndindex(domain.shape(t))
+                [all(all_values[a] == k for a, k in zip(t, cell, strict=True)) for all_values in cells]
+                for cell in np.ndindex(domain.shape(t))
             ]
         )
         for t in domain.tables
@@ -50,7 +50,7 @@ def joint_sums(domain):
 
 
 @pytest.mark.parametrize("tables", FAMILIES)
-def test_effects_are_weighted_least_squares_and_their_errors_are_known(tables):
+def test_effects_are_weighted_least_squares(tables):
     domain, rng = domain_of(tables), np.random.default_rng(len(tables))
     noisy = [rng.integers(-30, 30, size=(2, *domain.shape(table))) for table in tables]
     sums = joint_sums(domain)
@@ -63,24 +63,24 @@ def test_effects_are_weighted_least_squares_and_their_errors_are_known(tables):
     for table, matrix in zip(tables, sums, strict=True):
         fitted = matrix @ solve_all
         for region in range(2):
-            want = fitted @ np.concatenate([values[region].ravel() for values in noisy])
-            assert np.allclose(domain.margin(effects, table)[region].ravel(), want)
-        found = noise_of_margin(domain, table, noise)
-        assert np.allclose(found.variance, (fitted**2 @ np.array([noise[n].variance for n in flat])))
-        assert np.allclose(found.fourth, (fitted**4 @ np.array([noise[n].fourth for n in flat])))
+            expected = fitted @ np.concatenate([values[region].ravel() for values in noisy])
+            assert np.allclose(domain.margin(effects, table)[region].ravel(), expected)
+        estimate = noise_of_margin(domain, table, noise)
+        assert np.allclose(estimate.variance, (fitted**2 @ np.array([noise[n].variance for n in flat])))
+        assert np.allclose(estimate.fourth, (fitted**4 @ np.array([noise[n].fourth for n in flat])))
 
 
-def test_tables_meet_in_what_is_given_and_a_ring_is_one_margin():
+def test_tables_meet_in_shared_margins():
     for tables in FAMILIES:
-        seen: list[tuple[int, ...]] = [()]
+        margins: list[tuple[int, ...]] = [()]
         for step in steps_of(tables):
-            assert any(set(step.given) <= set(margin) for margin in seen)
-            before = {a for margin in seen for a in margin}
-            assert set(step.margin) & before <= set(step.given) or any(
-                set(step.margin) & before <= set(m) for m in seen
+            assert any(set(step.given) <= set(margin) for margin in margins)
+            earlier_attributes = {a for margin in margins for a in margin}
+            assert set(step.margin) & earlier_attributes <= set(step.given) or any(
+                set(step.margin) & earlier_attributes <= set(m) for m in margins
             )
-            seen.append(step.margin)
-        assert all(any(set(table) <= set(margin) for margin in seen) for table in tables)
+            margins.append(step.margin)
+        assert all(any(set(table) <= set(margin) for margin in margins) for table in tables)
     assert (0, 1, 2) in [step.margin for step in steps_of(RING)]
     assert (0, 1, 2) not in [step.margin for step in steps_of(((0, 1), (1, 2)))]
 
@@ -91,7 +91,7 @@ def test_tables_meet_in_what_is_given_and_a_ring_is_one_margin():
     exact=st.sampled_from([0, 1, None]),
     seed=st.integers(0, 10**6),
 )
-def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, seed, random_tree):
+def test_fits_any_noise_by_consistent_integers(tables, exact, seed, random_tree):
     """Also noise that is no noise of anything: what must hold is checked in every region, by the joint's own sums."""
     rng, domain = np.random.default_rng(seed), domain_of(tables)
     tree = random_tree(rng, int(rng.integers(1, 4)))
@@ -102,30 +102,30 @@ def test_any_noise_is_fitted_by_whole_numbers_that_agree(tables, exact, seed, ra
     scales = [Fraction(3 * (1 + level)) for level in range(tree.depth)]
     fixed = {"levels": levels, "totals": totals, "law": GAUSSIAN, "scales": scales}
     counts = fit_tables(tree, domain, noisy, **fixed, gap=1e-2)
-    for level, own in enumerate(zip(*counts, strict=True)):
-        for number, (table, values) in enumerate(zip(tables, own, strict=True)):
+    for level, level_tables in enumerate(zip(*counts, strict=True)):
+        for number, (table, values) in enumerate(zip(tables, level_tables, strict=True)):
             assert values.min() >= 0
             if level < len(totals):
                 assert (values.reshape(len(values), -1).sum(axis=1) == totals[level]).all()
             if level:
                 assert (np.add.reduceat(values, tree.start[level - 1][:-1], axis=0) == counts[number][level - 1]).all()
-            for other, beside in zip(tables, own, strict=True):
-                shared = [a for a in table if a in other]
-                one, two = (
-                    v.sum(axis=tuple(1 + k for k, a in enumerate(t) if a not in shared))
-                    for t, v in ((table, values), (other, beside))
+            for other_table, other_values in zip(tables, level_tables, strict=True):
+                shared_attributes = [a for a in table if a in other_table]
+                margin, other_margin = (
+                    v.sum(axis=tuple(1 + k for k, a in enumerate(t) if a not in shared_attributes))
+                    for t, v in ((table, values), (other_table, other_values))
                 )
-                assert (one == two).all()
-    off = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(noisy, counts, strict=True)]
-    reached = sum(
-        weight * above * np.sum(own**2)
-        for weight, by_level in zip(domain.weights, off, strict=True)
-        for above, own in zip(levels, by_level, strict=True)
+                assert (margin == other_margin).all()
+    deviations = [[a - b for a, b in zip(x, y, strict=True)] for x, y in zip(noisy, counts, strict=True)]
+    fitted_error = sum(
+        weight * level_weight * np.sum(level_tables**2)
+        for weight, by_level in zip(domain.weights, deviations, strict=True)
+        for level_weight, level_tables in zip(levels, by_level, strict=True)
     )
-    assert least_objective(tree, domain, levels, off) <= reached * (1 + 1e-9) + 1e-6
+    assert least_objective(tree, domain, levels, deviations) <= fitted_error * (1 + 1e-9) + 1e-6
 
 
-def test_the_bound_is_the_least_over_all_consistent_reals():
+def test_bound_is_the_minimum_over_consistent_reals():
     tree, levels = Tree.from_paths([("r", "a"), ("r", "b"), ("r", "c")]), (0.25, 1.0)
     domain, rng = domain_of(RING), np.random.default_rng(3)
     noisy = [[rng.integers(-9, 20, size=(width, *domain.shape(t))) for width in tree.widths] for t in RING]
@@ -141,8 +141,8 @@ def test_the_bound_is_the_least_over_all_consistent_reals():
                 weights.append(np.full(len(matrix), np.sqrt(levels[level] * weight)))
     design, aim, weight = np.concatenate(blocks), np.concatenate(aims), np.concatenate(weights)
     best = np.linalg.lstsq(weight[:, None] * design, weight * aim, rcond=None)[0]
-    told = least_objective(tree, domain, levels, noisy)
-    assert told == pytest.approx(float(np.sum((weight * (design @ best - aim)) ** 2)))
+    bound = least_objective(tree, domain, levels, noisy)
+    assert bound == pytest.approx(float(np.sum((weight * (design @ best - aim)) ** 2)))
 
 
 # --- promises ----------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ LONG = ("bad-input", "epsilon-attack", "order-leak", "reordering", "seed-determi
 MOST_CELLS = 12
 """Of up to 24: three leaves with two attributes."""
 SMALL = evolve(
-    thinned(TABLES_PROFILE),
+    thin_neighbours(TABLES_PROFILE),
     problems=TABLES_PROFILE.problems.filter(lambda problem: len(problem.rows("records.csv")) <= 1 + MOST_CELLS),
 )
 test_individuals = conformance(
@@ -192,32 +192,34 @@ test_attributes_approx_dp = pytest.mark.slow(
 )
 
 
-def _twice(budget, shares):
+def _double_budget(budget, shares):
     return tuple(2 * part for part in split_budget(budget, shares))
 
 
 @first_alone("kind", ["pure-dp", "zcdp", "approx-dp"])
-def test_shares_above_the_whole_and_a_forgotten_sensitivity_are_caught(monkeypatch, kind):
-    planted = subject("hierarchical-tables", "margins", profile=related_tables("moves", kind=kind))
+def test_finds_excess_shares_and_wrong_sensitivity(monkeypatch, kind):
+    faulty = subject("hierarchical-tables", "margins", profile=related_tables("moves", kind=kind))
     with monkeypatch.context() as patch:
-        patch.setattr(design, "split_budget", _twice)
-        assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
-        assert run_check("certificate-holds", planted, how=PLANTED).status == "failed"
+        patch.setattr(design, "split_budget", _double_budget)
+        assert run_check("sensitivity", faulty, how=PLANTED).status == "failed"
+        assert run_check("certificate-holds", faulty, how=PLANTED).status == "failed"
     with monkeypatch.context() as patch:  # two cells change
         patch.setitem(TABLE_RELATIONS, "moves", evolve(TABLE_RELATIONS["moves"], sensitivity=1))
-        assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
+        assert run_check("sensitivity", faulty, how=PLANTED).status == "failed"
 
 
-def test_noise_for_a_household_that_joins_is_too_little_where_one_is_replaced(monkeypatch):
-    real = TableRelation.of_households
+def test_finds_noise_for_the_wrong_household_relation(monkeypatch):
+    original = TableRelation.of_households
     monkeypatch.setattr(
-        TableRelation, "of_households", lambda self, most, kind: evolve(real(self, most, kind), sensitivity=most)
+        TableRelation,
+        "of_households",
+        lambda self, max_persons, kind: evolve(original(self, max_persons, kind), sensitivity=max_persons),
     )
-    planted = subject("hierarchical-tables", "margins", profile=related_tables("replaced"))
-    assert run_check("sensitivity", planted, how=PLANTED).status == "failed"
+    faulty = subject("hierarchical-tables", "margins", profile=related_tables("replaced"))
+    assert run_check("sensitivity", faulty, how=PLANTED).status == "failed"
 
 
-def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
+def test_finds_table_without_budget(monkeypatch):
     """The first table is measured as if the whole level were its own."""
     draw = TablesDesign.draw
 
@@ -228,5 +230,5 @@ def test_a_table_that_the_budget_forgets_is_caught(monkeypatch):
         return noisy, records
 
     monkeypatch.setattr(TablesDesign, "draw", forgetful)
-    found = run_check("certificate-holds", subject("hierarchical-tables", "margins"), how=PLANTED)
-    assert found.status == "failed"
+    outcome = run_check("certificate-holds", subject("hierarchical-tables", "margins"), how=PLANTED)
+    assert outcome.status == "failed"

@@ -48,31 +48,42 @@ def problem_of(tmp_path, privacy: Privacy, names, leaves=3):
     return TablesDesign.of(TablesProblem(hierarchy=hierarchy, privacy=privacy), "problem.toml")
 
 
-def test_a_plan_needs_no_secret_and_tells_each_table_level_and_what_to_write(tmp_path):
+def test_search_for_a_split_says_how_much_is_done(tmp_path):
+    design = problem_of(tmp_path, TablesPrivacy(epsilon=Fraction(1)), ["age", "people"])
+    states = []
+    least_split(design, [Fraction(1)] * 4, states.append)
+    # Two starts, and one for each pair of a level and a table.
+    numbers = [int(state.split()[1]) for state in states if state.startswith("search ")]
+    assert numbers == sorted(numbers)
+    assert {*numbers} == set(range(1, 7))
+    assert all(state == "search 1 of 6" or " of 6, about " in state for state in states if state.startswith("search "))
+
+
+def test_plan_needs_no_secret_and_names_each_table(tmp_path):
     regions_of(tmp_path)
     path = tmp_path / "problem.toml"
     path.write_text(PROBLEM + "epsilon = 1.0\n")
-    done = run("plan", "hierarchical-tables", path, "--json")
-    told = json.loads(done.stdout)
-    assert told["parts"] == ["people, level 1 (1)", "age, level 1 (3)", "people, level 2 (3)", "age, level 2 (9)"]
-    by = {row["epsilon"]: row["by_part"] for row in told["errors"]}
-    assert list(by) == ["0.25", "0.5", "1", "2", "4"]
-    assert all(a > b for a, b in zip(by["0.5"], by["1"], strict=True))
-    for shares in (told["shares"], told["best"]["shares"]):
+    completed = run("plan", "hierarchical-tables", path, "--json")
+    plan = json.loads(completed.stdout)
+    assert plan["parts"] == ["people, level 1 (1)", "age, level 1 (3)", "people, level 2 (3)", "age, level 2 (9)"]
+    parts_by_epsilon = {row["epsilon"]: row["by_part"] for row in plan["errors"]}
+    assert list(parts_by_epsilon) == ["0.25", "0.5", "1", "2", "4"]
+    assert all(a > b for a, b in zip(parts_by_epsilon["0.5"], parts_by_epsilon["1"], strict=True))
+    for shares in (plan["shares"], plan["best"]["shares"]):
         assert sum(map(Fraction, shares)) == 1
-    assert sum(told["best"]["by_part"]) < sum(by["1"])
+    assert sum(plan["best"]["by_part"]) < sum(parts_by_epsilon["1"])
     # what it says to write is what it has told
-    _, budget, *shares = told["notes"]
-    own = budget.removeprefix("best split, for the file: hierarchy.")
-    text = path.read_text().replace('regions = "regions.csv"', f'regions = "regions.csv"\n{own}')
+    _, budget, *shares = plan["notes"]
+    split_text = budget.removeprefix("best split, for the file: hierarchy.")
+    text = path.read_text().replace('regions = "regions.csv"', f'regions = "regions.csv"\n{split_text}')
     for line in shares:
-        head, share = line.strip().split("] ")
-        text = text.replace(f"{head}]", f"{head}]\n{share}")
+        head, share_line = line.strip().split("] ")
+        text = text.replace(f"{head}]", f"{head}]\n{share_line}")
     path.write_text(text)
-    again = json.loads(run("plan", "hierarchical-tables", path, "--json").stdout)
-    assert again["shares"] == told["best"]["shares"]
-    assert sum(again["best"]["by_part"]) == pytest.approx(sum(told["best"]["by_part"]), rel=0.01)
-    assert again["errors"][2]["by_part"] == pytest.approx(told["best"]["by_part"])
+    second_plan = json.loads(run("plan", "hierarchical-tables", path, "--json").stdout)
+    assert second_plan["shares"] == plan["best"]["shares"]
+    assert sum(second_plan["best"]["by_part"]) == pytest.approx(sum(plan["best"]["by_part"]), rel=0.01)
+    assert second_plan["errors"][2]["by_part"] == pytest.approx(plan["best"]["by_part"])
 
 
 PRIVACIES = [
@@ -82,19 +93,19 @@ PRIVACIES = [
 
 
 @by_pairs("privacy, names", PRIVACIES, [("age", "age_tenure"), ("people", "age_tenure")])
-def test_the_best_split_is_that_of_a_fine_grid_and_beats_the_leaves_alone(tmp_path, privacy, names):
+def test_best_split_matches_a_fine_grid(tmp_path, privacy, names):
     problem = problem_of(tmp_path, privacy, names)
     weights = [Fraction(1), Fraction(2), Fraction(3), Fraction(1)]
     weigh = np.array(weights, dtype=float)
     halves = [(Fraction(k, 20), Fraction(20 - k, 20)) for k in range(20)]
-    every = [forecast_errors(problem.with_split(*split)) @ weigh for split in product(halves, halves)]
-    found = forecast_errors(problem.with_split(*least_split(problem, weights))) @ weigh
-    assert found <= min(every) * (1 + 2e-3)
-    assert found <= 1.02 * (problem.leaves_only() @ weigh)
+    grid_errors = [forecast_errors(problem.with_split(*split)) @ weigh for split in product(halves, halves)]
+    best_error = forecast_errors(problem.with_split(*least_split(problem, weights))) @ weigh
+    assert best_error <= min(grid_errors) * (1 + 2e-3)
+    assert best_error <= 1.02 * (problem.leaves_only() @ weigh)
 
 
 @pytest.mark.slow
-def test_a_split_that_is_best_stays_and_noise_without_room_is_not_tried(tmp_path):
+def test_keeps_best_split_and_skips_endless_noise(tmp_path):
     problem = problem_of(tmp_path, PRIVACIES[0], ("people", "age"))
     best = least_split(problem, [Fraction(1)] * 4)
     assert least_split(problem.with_split(*best), [Fraction(1)] * 4) == best
@@ -104,13 +115,13 @@ def test_a_split_that_is_best_stays_and_noise_without_room_is_not_tried(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.parametrize("privacy", PRIVACIES)
-def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path, privacy):
+def test_forecast_matches_releases(tmp_path, privacy):
     """20 seeded releases of 8 regions whose cells are far from empty."""
     names = ("people", "age", "age_tenure")
     problem = problem_of(tmp_path, privacy, names, leaves=8)
     leaves = np.random.default_rng(2).integers(800, 900, size=(8, 3, 2))
-    own = [leaves.sum(axis=(1, 2)), leaves.sum(axis=2), leaves]
-    truth, real = [add_up(problem.tree, table) for table in own], []
+    tables = [leaves.sum(axis=(1, 2)), leaves.sum(axis=2), leaves]
+    truth, measured = [add_up(problem.tree, table) for table in tables], []
     best = least_split(problem, [Fraction(1)] * 6)
     for split in (([Fraction(1)] * 2, [Fraction(1)] * 3), best):
         design, errors = problem.with_split(*map(tuple, split)), []
@@ -119,14 +130,14 @@ def test_errors_told_are_those_of_releases_and_the_best_split_has_less(tmp_path,
             errors.append(
                 [np.abs(a - b).sum() for x, y in zip(counts, truth, strict=True) for a, b in zip(x, y, strict=True)]
             )
-        told = forecast_errors(design).sum()
-        real.append(np.sum(errors) / 20)
-        assert real[-1] == pytest.approx(told, rel=0.08)
-    assert real[1] < 0.95 * real[0]
+        forecast = forecast_errors(design).sum()
+        measured.append(np.sum(errors) / 20)
+        assert measured[-1] == pytest.approx(forecast, rel=0.08)
+    assert measured[1] < 0.95 * measured[0]
 
 
 @pytest.mark.parametrize("leaves", [2, 40, 3_000])
 @pytest.mark.parametrize("privacy", PRIVACIES, ids=["pure-dp", "zcdp"])
-def test_the_default_split_loses_no_more_than_2_percent_to_the_leaves_alone(tmp_path, privacy, leaves):
+def test_default_split_is_as_good_as_leaves_only(tmp_path, privacy, leaves):
     problem = problem_of(tmp_path, privacy, ("age",), leaves=leaves)
     assert (forecast_errors(problem) / problem.leaves_only()).max() < 1.02

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from helpers.command import run as privopt
+from helpers.mentions import assert_mentions
 
 RECORDS = "level_1,level_2,age,count\n" + "".join(
     f"Town,r{region},{age},{30 + 10 * region + 3 * number}\n"
@@ -26,28 +27,28 @@ def problem(folder, tables, *, attributes='[hierarchy.attributes]\nage = ["child
     return path
 
 
-def test_every_cell_stands_in_the_report_with_figures_and_a_paragraph_of_methods(tmp_path):
+def test_report_has_every_cell_and_its_methods(tmp_path):
     tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\n'
     path = problem(tmp_path, tables, budget="budget = [0, 1]\n")
-    done = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
-    assert done.exit_code == 0, done.output
-    done = privopt("report", tmp_path / "out", "--figures", tmp_path / "drawn")
-    assert done.exit_code == 0, done.output
+    completed = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
+    assert completed.exit_code == 0, completed.output
+    completed = privopt("report", tmp_path / "out", "--figures", tmp_path / "drawn")
+    assert completed.exit_code == 0, completed.output
     page = (tmp_path / "out" / "report.html").read_text()
     rows = re.findall(r"<td[^>]*>(Town|r\d)</td><td[^>]*>(child|adult|old)</td>", page)
     assert len(rows) == 4 * 3
-    assert "Not measured, but sums of the level below: age on level 1, people on level 1." in page
-    assert "epsilon-differential privacy with epsilon = 2" in page
-    assert "two inputs are neighbours where one individual joins or leaves" in page.replace("\n", " ")
-    assert "fit to the noisy values" in page
+    assert "Not measured, but" in page
+    assert "epsilon = 2" in page
+    assert "joins or leaves" in page.replace("\n", " ")
+    assert "noisy values" in page
     assert not re.search(r"<dt>(gap|proved bound)</dt>", page)
     assert {file.stem for file in (tmp_path / "drawn").iterdir()} >= {"tree", "table-age", "table-people"}
 
 
 def test_plain_totals_need_no_attribute(tmp_path):
     path = problem(tmp_path, "[hierarchy.tables.people]\nby = []\n", attributes="")
-    done = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
-    assert done.exit_code == 0, done.output
+    completed = privopt("solve", "hierarchical-tables", path, "--out", tmp_path / "out", "--quiet")
+    assert completed.exit_code == 0, completed.output
     assert privopt("verify", tmp_path / "out").exit_code == 0
     assert (tmp_path / "out/tables/people.csv").read_text().splitlines()[0] == "region,parent,count,low,high"
     assert privopt("report", tmp_path / "out").exit_code == 0
@@ -61,68 +62,66 @@ def test_plan_weighs_tables_and_levels(tmp_path, errors):
     tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\n'
     path = problem(tmp_path, tables)
     path.write_text(path.read_text() + f"[plan]\nerrors = {errors}\n")
-    done = privopt("plan", "hierarchical-tables", path, "--json", "--quiet")
-    told = json.loads(done.stdout)
-    weights = [float(own) for own in told["weights"]]
-    (leaves,) = told["baselines"]
-    best, simple = (sum(w * e for w, e in zip(weights, own["by_part"], strict=True)) for own in (told["best"], leaves))
+    completed = privopt("plan", "hierarchical-tables", path, "--json", "--quiet")
+    plan = json.loads(completed.stdout)
+    weights = [float(row) for row in plan["weights"]]
+    (leaves,) = plan["baselines"]
+    best, simple = (sum(w * e for w, e in zip(weights, row["by_part"], strict=True)) for row in (plan["best"], leaves))
     assert best <= 1.02 * simple
     text = privopt("plan", "hierarchical-tables", path, "--quiet").stdout.splitlines()
     assert max(map(len, text[1:6])) <= 100
     path.write_text(path.read_text() + "\n")
-    wrong = path.read_text().replace("age = {", "ages = {")
-    path.write_text(wrong)
+    wrong_text = path.read_text().replace("age = {", "ages = {")
+    path.write_text(wrong_text)
     assert "plan.errors.ages: expected tables " in privopt("plan", "hierarchical-tables", path).output
 
 
-def test_a_table_without_a_share_is_added_up_from_one_that_holds_it(tmp_path):
+def test_adds_up_tables_without_a_share(tmp_path):
     tables = '[hierarchy.tables.age]\nby = ["age"]\n[hierarchy.tables.people]\nby = []\nshare = 0\n'
-    done = privopt("solve", "hierarchical-tables", problem(tmp_path, tables), "--out", tmp_path / "out", "--quiet")
-    assert done.exit_code == 0, done.output
+    completed = privopt("solve", "hierarchical-tables", problem(tmp_path, tables), "--out", tmp_path / "out", "--quiet")
+    assert completed.exit_code == 0, completed.output
     assert privopt("verify", tmp_path / "out").exit_code == 0
-    alone = '[hierarchy.tables.age]\nby = ["age"]\nshare = 0\n[hierarchy.tables.people]\nby = []\n'
-    done = privopt("solve", "hierarchical-tables", problem(tmp_path, alone), "--out", tmp_path / "two")
-    assert done.exit_code == 2
-    assert (
-        "hierarchy.tables.age.share: expected a share above 0 "
-        "(no other table that is measured has all of its attributes), "
-        "got 0" in done.output
-    )
+    tables_text = '[hierarchy.tables.age]\nby = ["age"]\nshare = 0\n[hierarchy.tables.people]\nby = []\n'
+    completed = privopt("solve", "hierarchical-tables", problem(tmp_path, tables_text), "--out", tmp_path / "two")
+    assert completed.exit_code == 2
+    assert_mentions(completed.output, "hierarchy.tables.age.share", "above 0")
 
 
-def test_init_writes_a_problem_that_solves_and_says_what_it_guessed(tmp_path):
+def test_init_writes_a_solvable_problem(tmp_path):
     rows = ["level_1,level_2,age,diary,count", "Town,r0,child,a,4", "Town,r1,old,b,7"]
     rows += [f"Town,r2,adult,{number},1" for number in range(60)]
     (tmp_path / "people.csv").write_text("\n".join(rows) + "\n")
-    out = tmp_path / "p.toml"
-    done = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
-    assert done.exit_code == 0, done.output
-    assert "p-regions.csv has the 3 smallest regions of people.csv" in done.stderr
-    assert "empty ones, or a name that is taken: diary" in done.stderr
-    assert '"age" = ["adult", "child", "old"]' in out.read_text()
-    assert privopt("plan", "hierarchical-tables", out, "--quiet").exit_code == 0
-    done = privopt("solve", "hierarchical-tables", out, "--out", tmp_path / "out", "--quiet")
-    assert done.exit_code == 0, done.output
+    output_folder = tmp_path / "p.toml"
+    completed = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", output_folder)
+    assert completed.exit_code == 0, completed.output
+    assert "3 smallest regions" in completed.stderr
+    assert "taken: diary" in completed.stderr
+    assert '"age" = ["adult", "child",' in output_folder.read_text()
+    assert privopt("plan", "hierarchical-tables", output_folder, "--quiet").exit_code == 0
+    completed = privopt("solve", "hierarchical-tables", output_folder, "--out", tmp_path / "out", "--quiet")
+    assert completed.exit_code == 0, completed.output
     assert privopt("verify", tmp_path / "out").exit_code == 0
-    again = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", out)
-    assert again.exit_code == 2
+    second_init = privopt("init", "hierarchical-tables", "--points", tmp_path / "people.csv", "--out", output_folder)
+    assert second_init.exit_code == 2
     people = ("--points", tmp_path / "people.csv")
-    roads = privopt("init", "hierarchical-tables", *people, "--roads", out, "--out", tmp_path / "q.toml")
+    roads = privopt("init", "hierarchical-tables", *people, "--roads", output_folder, "--out", tmp_path / "q.toml")
     assert (roads.exit_code, "no positions, roads" in roads.output) == (2, True)
     (tmp_path / "none.csv").write_text("age,count\nold,1\n")
-    wrong = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")
-    assert (wrong.exit_code, "columns level_1, ..., level_L" in wrong.output) == (2, True)
+    wrong_init = privopt("init", "hierarchical-tables", "--points", tmp_path / "none.csv", "--out", tmp_path / "q.toml")
+    assert (wrong_init.exit_code, "columns level_1, ..., level_L" in wrong_init.output) == (2, True)
 
 
-def test_numbers_of_people_are_not_published_as_values_of_an_attribute(tmp_path):
+def test_person_counts_are_not_published_as_values(tmp_path):
     """A column of counts by another name than count was an attribute, whose values stand in the public problem file."""
     rows = "".join(
         f"Land,R{k},{age},{150 + 7 * k + len(age)}\n" for k in range(4) for age in ("young", "old", "middle")
     )
     (tmp_path / "counts.csv").write_text("level_1,level_2,age,people\n" + rows)
-    done = privopt("init", "hierarchical-tables", "--points", tmp_path / "counts.csv", "--out", tmp_path / "p.toml")
-    assert done.exit_code == 0
-    assert "column people is taken for how many individuals a row counts" in done.output
+    completed = privopt(
+        "init", "hierarchical-tables", "--points", tmp_path / "counts.csv", "--out", tmp_path / "p.toml"
+    )
+    assert completed.exit_code == 0
+    assert_mentions(completed.output, "column people", "how many individuals")
     text = (tmp_path / "p.toml").read_text()
     assert "people" not in text.split("[hierarchy.attributes]")[1].split("[hierarchy.tables")[0]
     assert not any(str(150 + 7 * k + length) in text for k in range(4) for length in (3, 5, 6))

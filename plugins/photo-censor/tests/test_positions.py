@@ -10,7 +10,7 @@ import pytest
 from helpers.data import data_path
 from PIL import Image, PngImagePlugin
 
-from privopt_photo_censor.app.open_photo import heif, opened
+from privopt_photo_censor.app.open_photo import can_read_heif, open_photo
 from privopt_photo_censor.app.positions import carries_position
 
 exifread = pytest.importorskip("exifread")
@@ -42,14 +42,14 @@ SILENT = {
 }
 
 
-def encoded(kind="JPEG", **options):
-    out = io.BytesIO()
-    Image.new("RGB", (16, 12), "red").save(out, kind, **options)
-    return out.getvalue()
+def encode_picture(kind="JPEG", **options):
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 12), "red").save(stream, kind, **options)
+    return stream.getvalue()
 
 
 def carries(contents):
-    with opened(contents) as photo:
+    with open_photo(contents) as photo:
         return carries_position(photo, contents)
 
 
@@ -66,58 +66,59 @@ def segment(marker, body):
 
 
 def with_segments(*segments):
-    jpeg = encoded()
+    jpeg = encode_picture()
     return jpeg[:2] + b"".join(segments) + jpeg[2:]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16-le", "utf-16-be", "utf-16", "utf-32-le"])
 @pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
-def test_xmp_that_says_a_place_is_found_in_any_encoding(kind, encoding):
+def test_finds_xmp_places_in_any_encoding(kind, encoding):
     for name, body in TELLING.items():
-        assert carries(encoded(kind, xmp=META.format(body).encode(encoding))), name
+        assert carries(encode_picture(kind, xmp=META.format(body).encode(encoding))), name
     for name, body in SILENT.items():
-        assert not carries(encoded(kind, xmp=META.format(body).encode(encoding))), name
+        assert not carries(encode_picture(kind, xmp=META.format(body).encode(encoding))), name
 
 
-def test_xmp_of_heic_and_of_another_prefix_is_found():
+def test_finds_xmp_of_heic_and_other_prefixes():
     renamed = META.format(TELLING["W3C"]).replace("x:xmpmeta", "any.thing:xmpmeta").replace("rdf:RDF", "r:RDF").encode()
-    assert carries(encoded(xmp=renamed))
-    if heif():
-        assert carries(encoded("HEIF", xmp=renamed))
+    assert carries(encode_picture(xmp=renamed))
+    if can_read_heif():
+        assert carries(encode_picture("HEIF", xmp=renamed))
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_exif_with_longitude_alone_is_a_position_and_its_version_is_none(kind, tmp_path):
-    contents = encoded(kind, exif=exif_of(ALONE))
+def test_longitude_alone_is_a_position(kind, tmp_path):
+    contents = encode_picture(kind, exif=exif_of(ALONE))
     assert carries(contents)
     assert kind == "WEBP" or "GPS GPSLongitude" in exifread.process_file(io.BytesIO(contents))
-    assert not carries(encoded(kind, exif=exif_of({0: b"\2\3\0\0"})))
-    assert not carries(encoded(kind))
+    assert not carries(encode_picture(kind, exif=exif_of({0: b"\2\3\0\0"})))
+    assert not carries(encode_picture(kind))
 
 
-def test_a_second_exif_block_is_read_whole_or_broken():
+def test_reads_a_second_exif_block():
     block = exif_of(ALONE)
     assert carries(with_segments(segment(0xE1, Image.Exif().tobytes()), segment(0xE1, block)))
-    assert carries(encoded() + block)  # of a second picture after the first
-    broken = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x25\x88\x04\0\x01\0\0\0\xff\xff\xff\xff"
-    assert carries(encoded() + broken)
-    assert not carries(encoded() + b"Exif\0\0II*\0 and no more")
+    assert carries(encode_picture() + block)  # of a second picture after the first
+    broken_block = b"Exif\0\0II*\0\x08\0\0\0\x05\0\x25\x88\x04\0\x01\0\0\0\xff\xff\xff\xff"
+    assert carries(encode_picture() + broken_block)
+    assert not carries(encode_picture() + b"Exif\0\0II*\0 and no more")
 
 
 @pytest.mark.parametrize(
-    ("field", "text", "wanted"), [(90, b"Arezzo", True), (101, b"Italy", True), (90, b"  ", False), (120, b"x", False)]
+    ("field", "text", "is_place"),
+    [(90, b"Arezzo", True), (101, b"Italy", True), (90, b"  ", False), (120, b"x", False)],
 )
-def test_places_of_iptc_are_found_by_their_fields(field, text, wanted):
+def test_finds_iptc_places_by_their_fields(field, text, is_place):
     def record(number, value):
         return bytes([0x1C, 2, number]) + struct.pack(">H", len(value)) + value
 
     records = record(120, b"a caption \x1c\x02Z\0\x04Rome") + record(field, text)  # a caption that looks like a city
     resource = b"8BIM\x04\x04\0\0" + struct.pack(">I", len(records)) + records + b"\0" * (len(records) % 2)
-    assert carries(with_segments(segment(0xED, b"Photoshop 3.0\0" + resource))) is wanted
+    assert carries(with_segments(segment(0xED, b"Photoshop 3.0\0" + resource))) is is_place
 
 
-def test_texts_of_a_png_and_films_inside_are_read():
-    for name, value, wanted in (
+def test_reads_png_texts_and_films_inside():
+    for name, value, is_place in (
         ("exif:GPSLatitude", "43/1, 28/1, 0/1", True),
         ("XML:com.adobe.xmp", META.format(TELLING["W3C"]), True),
         ("XML:com.adobe.xmp", META.format(SILENT["in a sentence"]), False),
@@ -127,12 +128,12 @@ def test_texts_of_a_png_and_films_inside_are_read():
     ):
         texts = PngImagePlugin.PngInfo()
         texts.add_text(name, value, zip=True)
-        assert carries(encoded("PNG", pnginfo=texts)) is wanted, name
-    assert carries(encoded() + b"\0\0\0\x18ftypmp42" + b"\0\0\0\x1e\xa9xyz\0\x12\x15\xc7+43.4674+011.8851/")
-    assert not carries(encoded() + b"\0\0\0\x18ftypmp42")
+        assert carries(encode_picture("PNG", pnginfo=texts)) is is_place, name
+    assert carries(encode_picture() + b"\0\0\0\x18ftypmp42" + b"\0\0\0\x1e\xa9xyz\0\x12\x15\xc7+43.4674+011.8851/")
+    assert not carries(encode_picture() + b"\0\0\0\x18ftypmp42")
 
 
-def test_extended_xmp_is_put_together_before_it_is_read():
+def test_joins_extended_xmp_before_reading():
     packet = META.format('<rdf:Description drone-dji:GpsLatitude="1"/>').encode()
     half = packet.index(b"GpsLat") + 3
 
@@ -145,7 +146,7 @@ def test_extended_xmp_is_put_together_before_it_is_read():
     assert carries(with_segments(part(half, packet[half:]), part(0, packet[:half])))
 
 
-def test_real_photos_carry_theirs_and_not_without_it(tmp_path):
+def test_real_photos_carry_their_position(tmp_path):
     for path in data_path("exif_gps").glob("*.jpg"):
         shutil.copyfile(path, tmp_path / path.name)
         assert carries(path.read_bytes())

@@ -16,31 +16,31 @@ from privopt_photo_censor.solver.optimal import prove_bound, solve
 from privopt_photo_censor.solver.proof import Tree, make_claim
 
 
-def album_of(seed, photos, places, keep=0, infinite=0.0, margin=0.0):
+def album_of(seed, photos, places, required_count=0, infinite=0.0, margin=0.0):
     rng = np.random.default_rng(seed)
     scores = rng.normal(0, 2, (photos, places))
     scores[:, 0] += rng.uniform(0, 2)
     scores[:, 1:][rng.random((photos, places - 1)) < infinite] = -np.inf
-    kept = np.zeros(photos, dtype=np.bool_)
-    kept[:keep] = True
-    return Album(scores=scores, true=0, keep=kept, keep_at_least=0, margin=margin)
+    is_required = np.zeros(photos, dtype=np.bool_)
+    is_required[:required_count] = True
+    return Album(scores=scores, true=0, keep=is_required, keep_at_least=0, margin=margin)
 
 
 def most_kept(album, k):
     """Return the most photos that can stay with k locations protected, by all sets; -1: none but the empty one."""
     best = -1
     for bits in itertools.product((False, True), repeat=album.photos):
-        kept = np.array(bits)
-        if kept.any() and not (album.keep & ~kept).any() and protected_k(album, kept) >= k:
-            best = max(best, int(kept.sum()))
+        is_kept = np.array(bits)
+        if is_kept.any() and not (album.keep & ~is_kept).any() and protected_k(album, is_kept) >= k:
+            best = max(best, int(is_kept.sum()))
     return best
 
 
 def tree_for(album, k, fewest):
     """Return the tree of a claim; None where the claim is false."""
-    found = prove_bound(album, Task(top_k=k), fewest - 1)
-    assert found is None or found[0] == fewest - 1
-    return None if found is None else found[1]
+    bound_with_tree = prove_bound(album, Task(top_k=k), fewest - 1)
+    assert bound_with_tree is None or bound_with_tree[0] == fewest - 1
+    return None if bound_with_tree is None else bound_with_tree[1]
 
 
 albums = st.builds(
@@ -48,7 +48,7 @@ albums = st.builds(
     st.integers(0, 10**6),
     st.integers(2, 8),
     st.integers(3, 7),
-    keep=st.integers(0, 2),
+    required_count=st.integers(0, 2),
     infinite=st.sampled_from([0.0, 0.1]),
     margin=st.sampled_from([0.0, 0.2]),
 )
@@ -56,23 +56,23 @@ albums = st.builds(
 
 @settings(max_examples=60)
 @given(albums, st.data())
-def test_a_tree_proves_the_optimum_and_none_proves_more(tmp_path_factory, album, data):
+def test_tree_proves_the_optimum_and_no_more(tmp_path_factory, album, data):
     k = data.draw(st.integers(1, album.locations - 1))
     best = most_kept(album, k)
     tree = tree_for(album, k, max(best, 0) + 1)
     assert tree is not None
     folder = tmp_path_factory.mktemp("tree")
     tree.write(folder)
-    again = Tree.read(folder)
-    assert again.fault(album, k, max(best, 0) + 1) is None
+    read_tree = Tree.read(folder)
+    assert read_tree.fault(album, k, max(best, 0) + 1) is None
     if best > 0:
         assert tree_for(album, k, best) is None
-        assert again.fault(album, k, best) is not None
+        assert read_tree.fault(album, k, best) is not None
 
 
 @settings(max_examples=100)
 @given(albums, st.data())
-def test_no_change_makes_a_tree_prove_what_is_not_so(album, data):
+def test_no_changed_tree_proves_a_false_bound(album, data):
     k = data.draw(st.integers(1, album.locations - 1))
     best = most_kept(album, k)
     tree = tree_for(album, k, max(best, 0) + 1)
@@ -80,19 +80,19 @@ def test_no_change_makes_a_tree_prove_what_is_not_so(album, data):
         return
     rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
     kind, item, values, places = tree.kind.copy(), tree.item.copy(), tree.values.copy(), tree.places.copy()
-    at = int(rng.integers(0, len(kind)))
-    kind[at] = rng.integers(0, 3)
-    item[at] = rng.integers(0, album.locations)
+    node = int(rng.integers(0, len(kind)))
+    kind[node] = rng.integers(0, 3)
+    item[node] = rng.integers(0, album.locations)
     if len(values):
         values[rng.integers(0, len(values))] *= rng.lognormal(0, 3)
         places[rng.integers(0, len(places))] = rng.integers(0, album.locations)
-    other = attrs.evolve(tree, kind=kind, item=item, values=values, places=places)
+    changed_tree = attrs.evolve(tree, kind=kind, item=item, values=values, places=places)
     leaves = int((kind == 0).sum())
     if leaves + 1 == len(tree.starts):
-        assert other.fault(album, k, best) is not None
+        assert changed_tree.fault(album, k, best) is not None
 
 
-def test_a_photo_that_rules_the_place_out_leaves_nothing_to_prove():
+def test_excluding_photo_leaves_nothing_to_prove():
     album = album_of(1, 5, 4)
     scores = album.scores.copy()
     scores[2, 0] = -np.inf
@@ -103,7 +103,7 @@ def test_a_photo_that_rules_the_place_out_leaves_nothing_to_prove():
 
 
 @pytest.mark.parametrize("task", [Task(top_k=4), Task(budget=6)])
-def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(task, monkeypatch):
+def test_large_trees_prove_a_weaker_bound(task, monkeypatch):
     album = album_of(3, 14, 12)
     best = solve(album, task)
     assert best.proved
@@ -114,7 +114,7 @@ def test_where_a_tree_would_be_too_large_a_weaker_bound_is_proved(task, monkeypa
         assert weaker.tree.fault(album, *make_claim(album, task, weaker.bound)) is None
 
 
-def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
+def test_tree_of_a_hard_album_is_small():
     rng = np.random.default_rng(1)
     scores = rng.normal(0, 2, (64, 100)) + rng.normal(0, 1, (1, 100))
     scores[:, 0] += 4.0
@@ -125,7 +125,7 @@ def test_the_tree_of_a_hard_album_is_as_small_as_the_search():
 
 
 @pytest.mark.parametrize("name", ["kind", "starts", "values"])
-def test_arrays_that_do_not_fit_are_refused(tmp_path, name):
+def test_refuses_arrays_that_do_not_match(tmp_path, name):
     tree = tree_for(album_of(3, 6, 6), 3, 6)
     assert tree is not None
     attrs.evolve(tree, **{name: getattr(tree, name)[:-1]}).write(tmp_path)

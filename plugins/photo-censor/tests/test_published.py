@@ -14,7 +14,7 @@ from privopt_photo_censor.solver.baselines import greedy, top_1
 from privopt_photo_censor.solver.optimal import solve
 
 
-def mccormick(album, k, big):
+def mccormick(album, k, constant):
     """Appendix C to the letter: w_j = h_j v_j linearised with one constant T = `big`."""
     d = album.alternates.diff
     photos, places = IndexSet("photos", album.photos), IndexSet("places", len(d))
@@ -27,10 +27,10 @@ def mccormick(album, k, big):
     s = m.param("s", d)
     m.maximize(total(z[i], over=i))
     m.require("lead", Eq(v[j], total(s[j, i] * z[i], over=i)), forall=j)
-    m.require("low", Ge(w[j], -big * h[j]), forall=j)
-    m.require("high", Le(w[j], big * h[j]), forall=j)
-    m.require("from below", Ge(w[j], v[j] - big * (1 - h[j])), forall=j)
-    m.require("from above", Le(w[j], v[j] + big * (1 - h[j])), forall=j)
+    m.require("low", Ge(w[j], -constant * h[j]), forall=j)
+    m.require("high", Le(w[j], constant * h[j]), forall=j)
+    m.require("from below", Ge(w[j], v[j] - constant * (1 - h[j])), forall=j)
+    m.require("from above", Le(w[j], v[j] + constant * (1 - h[j])), forall=j)
     m.require("top-k", Ge(total(h[j], over=j), k))
     form = m.compile()
     result = get("highs").solve(form, gap=0.0, time_limit=60.0)
@@ -47,24 +47,24 @@ def algorithm_1(album, turns):
         for row in album.alternates.diff:
             order = np.argsort(row)  # ascending S^j - S^t
             if row[order[d:]].sum() > 0:
-                kept = np.ones(album.photos, dtype=bool)
-                kept[order[:d]] = False
-                return kept
+                is_kept = np.ones(album.photos, dtype=bool)
+                is_kept[order[:d]] = False
+                return is_kept
     return "never ends"
 
 
-def test_the_reference_form_agrees_where_t_is_small(exposed):
+def test_reference_form_agrees_for_small_t(draw_exposed):
     rng = np.random.default_rng(2)
     for _ in range(5):
-        album = exposed(rng, 8, 7, keep_at_least=0)  # the printed form allows deleting all
+        album = draw_exposed(rng, 8, 7, keep_at_least=0)  # the printed form allows deleting all
         k = int(rng.integers(1, 5))
-        result, kept = mccormick(album, k, float(np.abs(album.alternates.diff).sum()))
+        result, is_kept = mccormick(album, k, float(np.abs(album.alternates.diff).sum()))
         assert result.outcome is Outcome.OPTIMAL
-        assert int((~kept).sum()) == solve(album, Task(top_k=k)).deleted
-        assert protected_k(album, kept) >= k
+        assert int((~is_kept).sum()) == solve(album, Task(top_k=k)).deleted_count
+        assert protected_k(album, is_kept) >= k
 
 
-def huge_t(album, k, big):
+def solve_with_huge_t(album, k, constant):
     """Return the rows ``sum_i z_i d_ij >= -T (1 - h_j)`` with one T, given to HiGHS as they are."""
     d = album.alternates.diff
     m, n = d.shape
@@ -74,7 +74,7 @@ def huge_t(album, k, big):
     z = [solver.addBinary() for _ in range(n)]
     h = [solver.addBinary() for _ in range(m)]
     for j in range(m):
-        solver.addConstr(sum(float(d[j, i]) * z[i] for i in range(n)) - big * h[j] >= -big)
+        solver.addConstr(sum(float(d[j, i]) * z[i] for i in range(n)) - constant * h[j] >= -constant)
     solver.addConstr(sum(h) >= k)
     solver.addConstr(sum(z) >= 1)
     solver.maximize(sum(z))
@@ -82,35 +82,37 @@ def huge_t(album, k, big):
     return optimal, np.array(solver.getSolution().col_value)[:n] > 0.5
 
 
-def test_one_huge_t_makes_sets_optimal_that_do_not_protect():
+def test_huge_t_makes_unprotected_sets_optimal():
     rng = np.random.default_rng(11)
-    wrong = 0
+    wrong_count = 0
     for _ in range(2):
         scores = np.log(rng.dirichlet(np.full(40, 0.8), 16))
         true = int(rng.integers(40))
         scores[:, true] += 2.5
         album = Album(scores=scores, true=true)
-        optimal, kept = huge_t(album, 4, 1e9)
-        ours = solve(album, Task(top_k=4))
-        assert ours.protected >= 4
-        wrong += optimal and protected_k(album, kept) < 4 and int((~kept).sum()) < ours.deleted
-    assert wrong
+        optimal, is_kept = solve_with_huge_t(album, 4, 1e9)
+        correct_plan = solve(album, Task(top_k=4))
+        assert correct_plan.protected >= 4
+        wrong_count += (
+            optimal and protected_k(album, is_kept) < 4 and int((~is_kept).sum()) < correct_plan.deleted_count
+        )
+    assert wrong_count
 
 
-def test_algorithm_1_never_ends_where_two_must_go_and_deletes_one_where_none_must():
-    two = Album(scores=np.array([[-1.0, -4.0, -9.0], [-1.0, -4.0, -9.0], [-1.0, -0.9, -9.0]]), true=0)
-    assert algorithm_1(two, 1000) == "never ends"
-    assert top_1(two).deleted == 2
+def test_algorithm_1_is_wrong_as_printed():
+    album = Album(scores=np.array([[-1.0, -4.0, -9.0], [-1.0, -4.0, -9.0], [-1.0, -0.9, -9.0]]), true=0)
+    assert algorithm_1(album, 1000) == "never ends"
+    assert top_1(album).deleted_count == 2
     hidden = Album(scores=np.array([[-2.0, -1.0], [-2.0, -1.0]]), true=0)
     assert int((~algorithm_1(hidden, 1000)).sum()) == 1
-    assert top_1(hidden).deleted == 0
+    assert top_1(hidden).deleted_count == 0
     tie = Album(scores=np.array([[-1.0, -3.0], [-2.0, -2.0]]), true=0)
     assert algorithm_1(tie, 1000) == "never ends"  # it wants > 0; (2) counts a tie as protected
-    assert top_1(tie).deleted == 1
+    assert top_1(tie).deleted_count == 1
 
 
 @pytest.mark.parametrize("n", [1, 5, 40])
-def test_observation_1_greedy_deletes_the_uniform_photos_first(n):
+def test_greedy_deletes_uniform_photos_first(n):
     e = 0.1
     a = (1 / 3 - e) ** 2 * (1 / 3 - 2 * e) / (2 * (1 / 3 + e) ** 2)
     rows = [[1 / 3] * 3] * n
@@ -120,9 +122,9 @@ def test_observation_1_greedy_deletes_the_uniform_photos_first(n):
     album = Album(scores=scores, true=2)
     assert protected_k(album) == 0
     baseline = greedy(album, Task(top_k=2))
-    assert baseline.deleted > n
+    assert baseline.deleted_count > n
     assert not baseline.retained[:n].any()
     best = solve(album, Task(top_k=2))
-    assert best.deleted == 2
+    assert best.deleted_count == 2
     assert best.bound == n + 1
     assert sorted(np.flatnonzero(~best.retained).tolist()) == [n, n + 1]

@@ -14,14 +14,14 @@ doubles = st.floats(-1e6, 1e6, allow_nan=False, width=64) | st.sampled_from([0.1
 
 
 @given(st.lists(st.tuples(doubles, doubles), min_size=1, max_size=12), st.sampled_from([0.0, 0.1, 1e-9, 0.3]))
-def test_the_sign_is_that_of_the_fractions(pairs, theta):
+def test_sign_matches_fractions(pairs, theta):
     score, true = (list(values) for values in zip(*pairs, strict=True))
     total = sum(Fraction(a) - Fraction(b) - Fraction(theta) for a, b in pairs)
-    want = (total > 0) - (total < 0)
-    assert exact_sign(score, true, theta) == want
+    expected = (total > 0) - (total < 0)
+    assert exact_sign(score, true, theta) == expected
 
 
-def test_two_sums_claim_a_tie_that_is_none():
+def test_sums_may_claim_a_false_tie():
     score, true = [1.0] + [0.0] * 9, [0.1] * 10
     assert sum(np.array(score)) >= np.float64(np.float32(1.0))
     assert np.sum(score) - np.sum(true) >= 0  # what rounding says
@@ -54,15 +54,15 @@ def test_reach_is_exact(draw_album, truth):
         album = draw_album(rng, 7)
         if album.rules_out_true:
             continue
-        for place, most in enumerate(reach(album.alternates)):
-            alone = Album(
-                scores=album.scores[:, [album.true, album.alternates.location[place]]],
+        for index, max_photos in enumerate(reach(album.alternates)):
+            two_places = Album(
+                scores=album.scores[:, [album.true, album.alternates.location[index]]],
                 true=0, keep=album.keep, keep_at_least=0, margin=album.margin,
             )  # fmt: skip
-            exact = truth(alone)
-            want = max(
+            exact = truth(two_places)
+            expected = max(
                 (m.bit_count() for m in range(1, 1 << album.photos)
                  if exact.above[m] and all(m >> i & 1 for i in np.flatnonzero(album.keep))),
                 default=-1 if album.keep.any() else 0,
             )  # fmt: skip
-            assert most == want
+            assert max_photos == expected

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from PIL import ExifTags, Image, PngImagePlugin
 
 from privopt.report.write_report import write_report
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 from privopt.run.verify import verify
-from privopt_photo_censor.app.open_photo import heif, opened
+from privopt_photo_censor.app.open_photo import can_read_heif, open_photo
 from privopt_photo_censor.app.texts import list_texts
 
 XMP = (
@@ -29,9 +29,9 @@ XMP = (
 
 
 def picture(kind="JPEG", **options):
-    out = io.BytesIO()
-    Image.linear_gradient("L").resize((24, 16)).convert("RGB").save(out, kind, **options)
-    return out.getvalue()
+    stream = io.BytesIO()
+    Image.linear_gradient("L").resize((24, 16)).convert("RGB").save(stream, kind, **options)
+    return stream.getvalue()
 
 
 def exif_with(tag, value, directory=None):
@@ -40,7 +40,7 @@ def exif_with(tag, value, directory=None):
     return exif
 
 
-def escaped(text):
+def escape_xml(text):
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace('"', "&quot;")
 
 
@@ -77,13 +77,13 @@ def raw_profile(kind, data):
     return picture("PNG", pnginfo=text)
 
 
-def xmp_with(text, inside=True):
-    element = f"<dc:title><rdf:Alt><rdf:li xml:lang='x-default'>{escaped(text)}</rdf:li></rdf:Alt></dc:title>"
-    return (XMP.format("", element) if inside else XMP.format(f'q:unknown="{escaped(text)}"', "")).encode()
+def xmp_with(text, is_element=True):
+    element = f"<dc:title><rdf:Alt><rdf:li xml:lang='x-default'>{escape_xml(text)}</rdf:li></rdf:Alt></dc:title>"
+    return (XMP.format("", element) if is_element else XMP.format(f'q:unknown="{escape_xml(text)}"', "")).encode()
 
 
 def faces(text):
-    region = f'<rdf:li><rdf:Description mwg-rs:Name="{escaped(text)}" mwg-rs:Type="Face"/></rdf:li>'
+    region = f'<rdf:li><rdf:Description mwg-rs:Name="{escape_xml(text)}" mwg-rs:Type="Face"/></rdf:li>'
     return XMP.format("", f"<mwg-rs:RegionList><rdf:Bag>{region}</rdf:Bag></mwg-rs:RegionList>").encode()
 
 
@@ -141,13 +141,13 @@ PLACES |= {
 }
 PLACES |= {f"XMP of {kind}": lambda text, kind=kind: picture(kind, xmp=xmp_with(text)) for kind in ("JPEG", "WEBP")}
 PLACES |= {
-    "XMP attribute": lambda text: picture(xmp=xmp_with(text, inside=False)),
+    "XMP attribute": lambda text: picture(xmp=xmp_with(text, is_element=False)),
     "XMP faces": lambda text: picture(xmp=faces(text)),
     "XMP of PNG": lambda text: png_with(chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp_with(text))),
     "XMP in UTF-16": lambda text: picture(xmp=xmp_with(text).decode().encode("utf-16-le")),
     "broken XMP": lambda text: picture(xmp=xmp_with(text).replace(b"</dc:title>", b"")),
 }
-if heif():
+if can_read_heif():
     PLACES |= {
         "XMP of HEIF": lambda text: picture("HEIF", xmp=xmp_with(text)),
         "Exif of HEIF": lambda text: picture("HEIF", exif=exif_with(0x010E, text).tobytes()),
@@ -162,27 +162,29 @@ TEXTS = st.tuples(WORDS, st.integers(1, 99)).map(lambda pair: f"Via {' '.join(pa
 
 
 def texts_in(contents):
-    with opened(contents) as photo:
+    with open_photo(contents) as photo:
         photo.load()
         return list_texts(photo, contents)
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_lists_a_text_wherever_it_is(place):
+@pytest.mark.parametrize("container", PLACES)
+def test_lists_a_text_in_any_place(container):
     text = "Our house, Via Roma 3, Arezzo"
-    assert any(text in found.value for found in texts_in(PLACES[place](text))), texts_in(PLACES[place](text))
+    assert any(text in listed_text.value for listed_text in texts_in(PLACES[container](text))), texts_in(
+        PLACES[container](text)
+    )
 
 
 @given(st.sampled_from(sorted(PLACES)), TEXTS)
-def test_lists_any_text(place, text):
-    if place in ("tEXt", "owner") or place.startswith(("exif ", "raw profile exif", "late", "Exif")):
+def test_lists_any_text(container, text):
+    if container in ("tEXt", "owner") or container.startswith(("exif ", "raw profile exif", "late", "Exif")):
         text = text.encode("ascii", "ignore").decode()  # Pillow writes texts of Exif in ASCII
-    listed = " ".join(found.value for found in texts_in(PLACES[place](text)))
-    assert " ".join(text.split()) in listed
+    all_texts = " ".join(listed_text.value for listed_text in texts_in(PLACES[container](text)))
+    assert " ".join(text.split()) in all_texts
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
-def test_a_photo_that_says_only_how_it_was_made_carries_no_text(kind):
+def test_technical_metadata_is_no_text(kind):
     exif = exif_with(0x010F, "ACME")
     exif.update({0x0110: "C 1", 0x0131: "Program 1.2", 0x0132: "2025:08:14 18:00:00"})
     exif.get_ifd(ExifTags.IFD.Exif).update(
@@ -193,7 +195,7 @@ def test_a_photo_that_says_only_how_it_was_made_carries_no_text(kind):
     assert texts_in(picture(kind, exif=exif, **options)) == ()
 
 
-def test_what_is_no_text_is_listed_by_its_size():
+def test_lists_other_data_by_size():
     note = picture(exif=exif_with(0x927C, bytes(range(256)), ExifTags.IFD.Exif))
     film = picture() + b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom" + bytes(1000)
     binary = picture("PNG") + bytes(range(1, 9))
@@ -203,7 +205,7 @@ def test_what_is_no_text_is_listed_by_its_size():
         assert not text.is_read
 
 
-def test_long_texts_are_cut_and_control_characters_escaped():
+def test_long_texts_are_cut_and_escaped():
     (text,) = texts_in(picture() + b"\x1b[31m" + b"word " * 1000)
     assert "\x1b" not in text.value
     assert text.value.endswith("characters more)")
@@ -212,9 +214,9 @@ def test_long_texts_are_cut_and_control_characters_escaped():
 @pytest.fixture
 def album(tmp_path):
     (tmp_path / "in").mkdir()
-    for name, place in (("a.jpg", "exif description"), ("b.jpg", "comment"), ("c.png", "tEXt")):
+    for name, container in (("a.jpg", "exif description"), ("b.jpg", "comment"), ("c.png", "tEXt")):
         text = "lat=43.4674 lon=11.8851" if name == "b.jpg" else "Our house, Via Roma 3, Arezzo"
-        (tmp_path / "in" / name).write_bytes(PLACES[place](text))
+        (tmp_path / "in" / name).write_bytes(PLACES[container](text))
     (tmp_path / "in" / "d.jpg").write_bytes(picture())
     note = exif_with(0x927C, bytes(range(256)), ExifTags.IFD.Exif)
     (tmp_path / "in" / "e.jpg").write_bytes(picture(exif=note))
@@ -223,25 +225,25 @@ def album(tmp_path):
 
 
 def test_report_and_table_list_the_texts(album):
-    done = solve("photo-censor", album / "album.toml", album / "out", Options())
-    table = pl.read_csv(done.folder / "metadata.csv")
+    release = solve("photo-censor", album / "album.toml", album / "out", Options())
+    table = pl.read_csv(release.folder / "metadata.csv")
     assert table["place"].to_list() == [0, 1, 0, 0, 0]
     assert [bool(text) for text in table["texts"].to_list()] == [True, True, True, False, False]
-    page = write_report(done.folder).read_text()
-    assert page.count("Our house, Via Roma 3, Arezzo") >= 4
+    page = write_report(release.folder).read_text()
+    assert page.count("Via Roma 3,") >= 4
     assert page.count("reveals no place") == 1
-    assert "photos reveal a position" not in page
-    assert "1 carry data that was not read" in page
-    assert done.result.details.facts["with_text"] == ["a.jpg", "b.jpg", "c.png"]
-    (warning,) = [line for line in done.warnings if "carry texts" in line]
+    assert "reveal a position" not in page
+    assert "1 carry data" in page
+    assert release.result.details.facts["with_text"] == ["a.jpg", "b.jpg", "c.png"]
+    (warning,) = [line for line in release.warnings if "carry texts" in line]
     assert "a.jpg" in warning
-    assert verify(done.folder).complaints == ()
+    assert verify(release.folder).complaints == ()
 
 
-def test_texts_are_in_the_owners_folder_alone(album):
-    done = solve("photo-censor", album / "album.toml", album / "out", Options(copy_to=album / "clean"))
-    files = [path for path in (*done.folder.rglob("*"), *(album / "clean").iterdir()) if path.is_file()]
+def test_texts_stay_in_the_private_folder(album):
+    release = solve("photo-censor", album / "album.toml", album / "out", Options(copy_to=album / "clean"))
+    files = [path for path in (*release.folder.rglob("*"), *(album / "clean").iterdir()) if path.is_file()]
     holders = [path.name for path in files if b"Via Roma" in path.read_bytes()]
     assert holders == ["metadata.csv"]
-    assert "Via Roma" not in " ".join([*done.warnings, *done.meaning])
-    assert stat.S_IMODE(done.folder.stat().st_mode) & 0o077 == 0
+    assert "Via Roma" not in " ".join([*release.warnings, *release.meaning])
+    assert stat.S_IMODE(release.folder.stat().st_mode) & 0o077 == 0

@@ -61,9 +61,9 @@ class Plan:
         """Instances to run."""
         return quick if self.quick else full
 
-    def steps(self, values: Sequence[Any], every: int) -> list[Any]:
+    def steps(self, values: Sequence[Any], step: int) -> list[Any]:
         """Return steps of the x axis; thinned when quick."""
-        return list(values[::every]) if self.quick else list(values)
+        return list(values[::step]) if self.quick else list(values)
 
     def run(self, function: Callable[..., Any], count: int, *settings: Any) -> Any:
         """Results of ``function(seed, *settings)`` for each instance, stacked."""
@@ -72,7 +72,7 @@ class Plan:
         with from_url(None, self.jobs) as executor:
             return np.array(list(executor.map(function, seeds.tolist(), *columns)))
 
-    def row(self, method: str, margin: str, values: Any, failed: Any, **others: Any) -> Row:
+    def row(self, method: str, margin: str, values: Any, failure_rates: Any, **columns: Any) -> Row:
         """One row of a table: mean and standard error over the instances."""
         values = np.asarray(values, dtype=float)
         error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
@@ -82,9 +82,9 @@ class Plan:
             "mean": float(values.mean()),
             "standard_error": error,
             "instances": len(values),
-            "failures": int(np.sum(failed)),
+            "failures": int(np.sum(failure_rates)),
             "quick": self.quick,
-            **others,
+            **columns,
         }
 
     def point(self, x: float, y: float) -> Row:
@@ -99,9 +99,15 @@ def _name(delta: float | None) -> str:
 def _delta_rows(plan: Plan, priced: Any, deltas: Sequence[float | None]) -> list[Row]:
     """Rows of a figure over delta; Laplace is the same at each, its x empty."""
     return [
-        plan.row(_name(delta), kind, priced[:, place, which, 0], priced[:, place, which, 1], x=delta)
-        for which, kind in enumerate(KINDS)
-        for place, delta in enumerate(deltas)
+        plan.row(
+            _name(delta),
+            kind,
+            priced[:, delta_number, margin_number, 0],
+            priced[:, delta_number, margin_number, 1],
+            x=delta,
+        )
+        for margin_number, kind in enumerate(KINDS)
+        for delta_number, delta in enumerate(deltas)
     ]
 
 
@@ -157,13 +163,15 @@ def fig4(plan: Plan) -> None:
     sheet = plan.sheet("fig4")
 
     def make(n: int) -> list[Row]:
-        found = plan.run(instances.of_size, plan.count(500, 5), n)
-        priced, optimum, redrawn = found[:, :-2].reshape(-1, 2, 2, 2), found[:, -2], found[:, -1]
-        seen = optimum > 0
+        results = plan.run(instances.of_size, plan.count(500, 5), n)
+        priced, optimum, redrawn = results[:, :-2].reshape(-1, 2, 2, 2), results[:, -2], results[:, -1]
+        has_cost = optimum > 0
         rows = [plan.row("optimal", "", optimum, 0, series=f"{int(redrawn.sum())} redrawn")]
         for m, method in enumerate(("laplace", "reconnection")):
             for k, kind in enumerate(KINDS):
-                rows.append(plan.row(method, kind, priced[seen, m, k, 0] * optimum[seen], priced[seen, m, k, 1]))
+                rows.append(
+                    plan.row(method, kind, priced[has_cost, m, k, 0] * optimum[has_cost], priced[has_cost, m, k, 1])
+                )
         return rows
 
     for n in plan.steps(range(100, 5001, 100), 12):
@@ -175,18 +183,18 @@ def fig5(plan: Plan) -> None:
     means = plan.steps(range(1, 101), 11)
     deltas = (None, 0.2, *(d for d in DELTAS[1:42] if d != 0.2)) if not plan.quick else (None, 0.2, *DELTAS[1:32:3])
 
-    def at(found: Any, mean: int) -> list[Row]:
-        priced, rows = found[:, :-2].reshape(len(found), len(deltas), 2, 2), []
+    def mean_rows(results: Any, mean: int) -> list[Row]:
+        priced, rows = results[:, :-2].reshape(len(results), len(deltas), 2, 2), []
         for k, kind in enumerate(KINDS):
             rows += [plan.row(_name(deltas[m]), kind, priced[:, m, k, 0], priced[:, m, k, 1], x=mean) for m in (0, 1)]
             best = int(np.argmin(priced[:, :, k, 0].mean(axis=0)))
             series = "best: laplace" if deltas[best] is None else f"best: delta {deltas[best]}"
             rows.append(plan.row("best", kind, priced[:, best, k, 0], priced[:, best, k, 1], x=mean, series=series))
-        return [*rows, plan.row("auto", "exact", found[:, -2], found[:, -1], x=mean)]
+        return [*rows, plan.row("auto", "exact", results[:, -2], results[:, -1], x=mean)]
 
     def make() -> list[Row]:
-        found = plan.run(instances.over_means, plan.count(100, 6), means, deltas)
-        return [row for place, mean in enumerate(means) for row in at(found[:, place], mean)]
+        results = plan.run(instances.over_means, plan.count(100, 6), means, deltas)
+        return [row for mean_number, mean in enumerate(means) for row in mean_rows(results[:, mean_number], mean)]
 
     plan.sheet("fig5").once({"figure": "fig5"}, make)
 
@@ -221,9 +229,9 @@ def fig7(plan: Plan) -> None:
         return
 
     def make() -> list[Row]:
-        found = plan.run(instances.in_town, plan.count(100, 10), *town, deltas)
-        rows = _delta_rows(plan, found[:, :-2].reshape(len(found), len(deltas), 2, 2), deltas)
-        return [*rows, plan.row("auto", "exact", found[:, -2], found[:, -1])]
+        results = plan.run(instances.in_town, plan.count(100, 10), *town, deltas)
+        rows = _delta_rows(plan, results[:, :-2].reshape(len(results), len(deltas), 2, 2), deltas)
+        return [*rows, plan.row("auto", "exact", results[:, -2], results[:, -1])]
 
     plan.sheet("fig7").once({"figure": "fig7"}, make)
 
@@ -233,10 +241,10 @@ def failures(plan: Plan) -> None:
     sheet, draws = plan.sheet("failures"), 10
 
     def make() -> list[Row]:
-        found, rows = plan.run(instances.repeated, plan.count(1000, 20), draws), []
+        results, rows = plan.run(instances.repeated, plan.count(1000, 20), draws), []
         for m, method in enumerate(("laplace", "reconnection")):
             for k, kind in enumerate(KINDS):
-                costs, rates = found[:, m, k, 0], found[:, m, k, 1]
+                costs, rates = results[:, m, k, 0], results[:, m, k, 1]
                 rows.append(plan.row(method, kind, costs, draws * rates, series="normalised cost"))
                 rows.append(plan.row(method, kind, rates, draws * rates, series="failure rate"))
         return rows
@@ -250,10 +258,16 @@ def failures(plan: Plan) -> None:
         sheet.once({"figure": "failures", "x": mean}, lambda: auto(mean))  # noqa: B023
 
 
-def _plan(given: Namespace) -> Plan:
-    if given.size == "quick":
+def _plan(arguments: Namespace) -> Plan:
+    if arguments.size == "quick":
         say("quick: counts of instances and steps are cut; the figures are rough")
-    return Plan(quick=given.size == "quick", seed=given.seed, jobs=given.jobs, data=given.data, out=given.out)
+    return Plan(
+        quick=arguments.size == "quick",
+        seed=arguments.seed,
+        jobs=arguments.jobs,
+        data=arguments.data,
+        out=arguments.out,
+    )
 
 
 def _options(parser: ArgumentParser) -> None:

@@ -32,8 +32,8 @@ class Table:
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
         """See `Costs.nearest`."""
         rows = self.cost.T[clients]
-        which = np.argsort(rows, axis=1, kind="stable")[:, :count]
-        return which, np.take_along_axis(rows, which, axis=1)
+        facilities = np.argsort(rows, axis=1, kind="stable")[:, :count]
+        return facilities, np.take_along_axis(rows, facilities, axis=1)
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
         """See `Costs.cheapest`."""

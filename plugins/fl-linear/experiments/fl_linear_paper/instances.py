@@ -57,13 +57,13 @@ def over_means(seed: int, means: Sequence[int], deltas: Sequence[float | None]) 
     n = len(instance.points)
     trial, setting = Trial.of(site_of(instance), deltas), Setting()
     chooser, _ = trial.auto(setting)
-    found = []
+    results = []
     for mean in means:
         counts, noise = np.full(n, mean), draw_noise(rng, n, setting.epsilon)
         priced = trial.price(counts, noise, setting)
         auto = trial.price_auto(chooser, counts, noise, setting)
-        found.append(np.concatenate([priced.ravel(), auto]))
-    return np.array(found)
+        results.append(np.concatenate([priced.ravel(), auto]))
+    return np.array(results)
 
 
 def in_town(seed: int, points: Any, clients: Any, deltas: Sequence[float | None]) -> Any:

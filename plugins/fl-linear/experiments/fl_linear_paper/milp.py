@@ -111,25 +111,25 @@ def solve_facility_location(
     """
     d = np.asarray(distances, dtype=np.float64)
     if d.size > MOST_PAIRS:
-        wanted = f"at most {MOST_PAIRS} pairs, for the integer program is solved exactly or not at all"
+        expectation = f"at most {MOST_PAIRS} pairs, for the integer program is solved exactly or not at all"
         raise InputError(
-            [Fault("locations", "opening_cost", f"{d.shape[0]} facilities for {d.shape[1]} locations", wanted)]
+            [Fault("locations", "opening_cost", f"{d.shape[0]} facilities for {d.shape[1]} locations", expectation)]
         )
     f, b = np.asarray(facility_cost, dtype=np.float64), np.asarray(clients, dtype=np.float64)
     solution = facility_location_model(f, b, d, opening_cost).solve(backend, **options)
     facility = np.asarray(np.argmax(solution.value("x"), axis=0), dtype=np.int64)
     capacities = np.array([math.fsum(b[facility == u]) for u in range(len(f))])
-    opened = np.unique(facility)
+    opened_facilities = np.unique(facility)
     parts = [*(f * capacities), *(b * d[facility, np.arange(len(b))])]
     if opening_cost is not None:
-        parts += np.asarray(opening_cost, dtype=np.float64)[opened].tolist()
+        parts += np.asarray(opening_cost, dtype=np.float64)[opened_facilities].tolist()
     objective = math.fsum(parts)
     if objective > solution.objective + 1e-6 * (1.0 + abs(objective)):
         raise SolverError(f"{solution.solver} claims cost {solution.objective!r}, its answer costs {objective!r}")
     return Location(
         facility=facility,
         capacities=capacities,
-        opened=opened,
+        opened=opened_facilities,
         objective=objective,
         bound=solution.bound,
         solver=solution.solver,

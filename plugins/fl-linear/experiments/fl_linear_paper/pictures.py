@@ -27,13 +27,13 @@ def _painter(name: str) -> Painter:
     def paint(rows: Rows) -> Any:
         series = split(rows, "series") if name in SIDE_BY_SIDE else {"": rows}
         figure, axes = panels(len(series), width=5.2, height=4.2)
-        for axis, (title, own) in zip(axes[0], series.items(), strict=True):
+        for axis, (title, series_rows) in zip(axes[0], series.items(), strict=True):
             if name in ("fig1", "fig6"):
-                axis.scatter(numbers(own, "x"), numbers(own, "mean"), s=4)
+                axis.scatter(numbers(series_rows, "x"), numbers(series_rows, "mean"), s=4)
                 axis.set_aspect("equal")
             else:
-                _lines(axis, own)
-            quick = "(quick)" if own[0]["quick"] == "True" else ""
+                _lines(axis, series_rows)
+            quick = "(quick)" if series_rows[0]["quick"] == "True" else ""
             dress(axis, " ".join(filter(None, (name, title, quick))), *AXES[name])
         return figure
 
@@ -42,16 +42,16 @@ def _painter(name: str) -> Painter:
 
 def _lines(axis: Any, rows: Rows) -> None:
     turn = 0
-    for method, both in split(rows, "method").items():
-        for margin, own in split(both, "margin").items():
+    for method, method_rows in split(rows, "method").items():
+        for margin, margin_rows in split(method_rows, "margin").items():
             label, colour = f"{method}, {margin} margin" if margin else method, COLOURS[turn % len(COLOURS)]
             turn += 1
-            if own[0]["x"] == "":  # the same at every x
-                axis.axhline(number(own[0]["mean"]), linestyle="--", linewidth=1, color=colour, label=label)
+            if margin_rows[0]["x"] == "":  # the same at every x
+                axis.axhline(number(margin_rows[0]["mean"]), linestyle="--", linewidth=1, color=colour, label=label)
             else:
-                curve(axis, own, "x", "mean", style="-", color=colour, label=label)
-    found = numbers(rows, "mean")
-    if found.max() > 8 * found.min():
+                curve(axis, margin_rows, "x", "mean", style="-", color=colour, label=label)
+    means = numbers(rows, "mean")
+    if means.max() > 8 * means.min():
         axis.set_yscale("log")
 
 

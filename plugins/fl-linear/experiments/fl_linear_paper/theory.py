@@ -49,12 +49,14 @@ def bounds(
     m = 2.0 / epsilon * math.log(2.0 * n / alpha)
     g = math.sqrt(float(assignment.sizes.min()))
     log_n = math.log(n) if n > 1 else math.nan
-    found: dict[str, Any] = {}
+    bounds_by_name: dict[str, Any] = {}
     if method == "laplace":
-        found["theorem-4"] = _bound(1.0 + m, 0.0, 0.0, EVERYWHERE)
+        bounds_by_name["theorem-4"] = _bound(1.0 + m, 0.0, 0.0, EVERYWHERE)
     else:
-        found["theorem-7"] = _bound(1.0 + m / g, delta * n * m / g, 4.0 * delta * n, EVERYWHERE, gamma=g / log_n)
-    found["section-6.1"] = {
+        bounds_by_name["theorem-7"] = _bound(
+            1.0 + m / g, delta * n * m / g, 4.0 * delta * n, EVERYWHERE, gamma=g / log_n
+        )
+    bounds_by_name["section-6.1"] = {
         "factor_excess_without_eta_over_nu": m / g,
         "additive": 0.0,
         "additive_per_mean_client": 4.0 * delta * n,
@@ -63,7 +65,7 @@ def bounds(
         "nu = clients / locations",
     }
     excess = m / log_n
-    found["theorem-11"] = _bound(
+    bounds_by_name["theorem-11"] = _bound(
         1.0 + excess,
         0.0,
         delta * n * (4.0 + excess),
@@ -72,25 +74,31 @@ def bounds(
     )
     gamma = g / log_n**1.5
     excess = m / (gamma * log_n)
-    found["theorem-13"] = _bound(
+    bounds_by_name["theorem-13"] = _bound(
         1.0 + excess,
         0.0,
         delta * n * (4.0 + excess),
         "a location has a client with constant probability, independently; n large; with probability 1 - 1/n",
         gamma=gamma,
     )
-    return found
+    return bounds_by_name
 
 
 def _bound(factor: float, additive: float, per_client: float, hypothesis: str, gamma: float | None = None) -> Any:
-    found: dict[str, Any] = {"factor": factor, "additive": additive, "additive_per_mean_client": per_client}
+    bound: dict[str, Any] = {"factor": factor, "additive": additive, "additive_per_mean_client": per_client}
     if gamma is not None:
-        found["gamma"] = gamma
-    return found | {"hypothesis": hypothesis}
+        bound["gamma"] = gamma
+    return bound | {"hypothesis": hypothesis}
 
 
 def values(
-    found: dict[str, Any], *, counts: NDArray[Any], cost: Floats, optimum: float, assignment: Assignment, served: Floats
+    bounds_by_name: dict[str, Any],
+    *,
+    counts: NDArray[Any],
+    cost: Floats,
+    optimum: float,
+    assignment: Assignment,
+    served: Floats,
 ) -> dict[str, Any]:
     """Return nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
 
@@ -102,16 +110,21 @@ def values(
     """
     n = len(counts)
     mean = float(np.mean(counts))
-    least = float(cost.min())
-    eta = float(cost.max()) / least if least > 0 else math.inf
+    min_cost = float(cost.min())
+    eta = float(cost.max()) / min_cost if min_cost > 0 else math.inf
     everywhere = bool((counts >= 1).all())
     root = np.sqrt(assignment.sizes)
     log_n = math.log(n) if n > 1 else math.nan
-    out: dict[str, Any] = {"mean_clients": mean, "nu": mean, "eta": eta, "empty_locations": int((counts == 0).sum())}
-    for name, bound in found.items():
+    findings: dict[str, Any] = {
+        "mean_clients": mean,
+        "nu": mean,
+        "eta": eta,
+        "empty_locations": int((counts == 0).sum()),
+    }
+    for name, bound in bounds_by_name.items():
         if name == "section-6.1":
             factor = 1.0 + bound["factor_excess_without_eta_over_nu"] * (eta / mean if mean > 0 else math.inf)
-            applies = mean > 0 and least > 0
+            applies = mean > 0 and min_cost > 0
         else:
             factor = bound["factor"]
             applies = everywhere
@@ -120,5 +133,5 @@ def values(
         elif name == "theorem-13":
             applies = bool((root * bound["gamma"] * log_n <= served).all())
         added = bound["additive"] + bound["additive_per_mean_client"] * mean
-        out[name] = {"applies": applies, "factor": factor, "value": factor * optimum + added if applies else None}
-    return out
+        findings[name] = {"applies": applies, "factor": factor, "value": factor * optimum + added if applies else None}
+    return findings

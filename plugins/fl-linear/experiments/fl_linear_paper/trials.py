@@ -60,8 +60,8 @@ class Trial:
     def of(cls, site: Site, deltas: Sequence[float | None]) -> Trial:
         """Compute the connections."""
         base = site.connect()
-        made = tuple(base if d is None else reconnect(site, base, d) for d in deltas)
-        return cls(site=site, deltas=tuple(deltas), assignments=made)
+        connections = tuple(base if d is None else reconnect(site, base, d) for d in deltas)
+        return cls(site=site, deltas=tuple(deltas), assignments=connections)
 
     @property
     def base(self) -> Assignment:
@@ -77,13 +77,13 @@ class Trial:
         capacity = math.fsum(sum_counts(base, counts) * self.site.cost[base.opened])
         return capacity + connection_cost(self.site.metric, base, counts)
 
-    def margins(self, place: int, kind: Kind, setting: Setting, level: float | None = None) -> Floats:
+    def margins(self, connection: int, kind: Kind, setting: Setting, level: float | None = None) -> Floats:
         """Margins of one connection, kept."""
         alpha = setting.alpha if level is None else level
-        key = place, kind, setting, alpha
+        key = connection, kind, setting, alpha
         if key not in self._added:
             rule = setting.rule(self.site.size, kind)
-            self._added[key] = rule.margins(self.assignments[place].sizes, alpha)
+            self._added[key] = rule.margins(self.assignments[connection].sizes, alpha)
         return self._added[key]
 
     def price(self, counts: Any, noise: Any, setting: Setting) -> Any:
@@ -93,16 +93,16 @@ class Trial:
         facility overflows.
         """
         optimum = self.optimum(counts)
-        out = np.empty((len(self.assignments), len(KINDS), 2))
-        for place, assignment in enumerate(self.assignments):
+        prices = np.empty((len(self.assignments), len(KINDS), 2))
+        for index, assignment in enumerate(self.assignments):
             true, lost = sum_counts(assignment, counts), sum_counts(assignment, noise)
             connection = connection_cost(self.site.metric, assignment, counts)
             cost = self.site.cost[assignment.opened]
-            for which, kind in enumerate(KINDS):
-                capacity = add_margins(true + lost, self.margins(place, kind, setting))
+            for margin_number, kind in enumerate(KINDS):
+                capacity = add_margins(true + lost, self.margins(index, kind, setting))
                 total = math.fsum(capacity * cost) + connection
-                out[place, which] = total / optimum if optimum > 0 else math.nan, (true > capacity).any()
-        return out
+                prices[index, margin_number] = total / optimum if optimum > 0 else math.nan, (true > capacity).any()
+        return prices
 
     def auto(self, setting: Setting) -> tuple[Policy, list[Candidate]]:
         """Return the rule by which ``delta = "auto"`` chooses here, with exact margins, and all its candidates."""
@@ -112,11 +112,11 @@ class Trial:
 
     def price_auto(self, chooser: Policy, counts: Any, noise: Any, setting: Setting) -> tuple[float, bool]:
         """Normalised cost and overflow of ``auto``."""
-        chosen = chooser.choose_radius(float(counts.sum() + noise.sum()))
+        choice = chooser.choose_radius(float(counts.sum() + noise.sum()))
         rule = setting.rule(self.site.size, "exact")
-        added = rule.margins(chosen.assignment.sizes, chooser.level)
-        true = sum_counts(chosen.assignment, counts)
-        capacity = add_margins(true + sum_counts(chosen.assignment, noise), added)
-        total = math.fsum(capacity * self.site.cost[chosen.assignment.opened])
-        total += connection_cost(self.site.metric, chosen.assignment, counts)
+        added = rule.margins(choice.assignment.sizes, chooser.level)
+        true = sum_counts(choice.assignment, counts)
+        capacity = add_margins(true + sum_counts(choice.assignment, noise), added)
+        total = math.fsum(capacity * self.site.cost[choice.assignment.opened])
+        total += connection_cost(self.site.metric, choice.assignment, counts)
         return total / self.optimum(counts), bool((true > capacity).any())

@@ -1,9 +1,9 @@
-"""Assign locations to facilities with bounds: single-source capacitated facility location.
+"""Assign locations to facilities with capacity bounds: single-source capacitated facility location.
 
-The uncapacitated problem is solved first (`opening`). Its lower bound holds here too, and if its solution keeps all
-capacity bounds, it is optimal. Otherwise a backend of privopt's modelling language solves the mixed-integer program
-over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program has only the cheapest
-facilities of each location, and the uncapacitated bound is all that is proved.
+The uncapacitated problem is solved first (`opening`). Its lower bound holds with capacities too, and if its solution
+respects all capacities, that solution is optimal. Otherwise a backend of privopt's modelling language solves the
+mixed-integer program over all allowed pairs, if there are at most `MAX_PAIRS`. If there are more, the program covers
+only the cheapest facilities of each location, and the uncapacitated bound is the only proved one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from privopt_fl_linear.service_costs import Costs
 __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 
 MAX_PAIRS: Final = 20_000
-"""Most pairs of a facility and a location in the integer program."""
+"""Largest number of pairs of a facility and a location in the integer program."""
 LATE: Final = "capacity bounds: no plan that keeps them was found in time; nothing written"
 
 
@@ -39,18 +39,21 @@ def assign_within_bounds(
 ) -> Facilities:
     """Choose the facilities to open, and assign each location to one of them within the capacities.
 
+    If the solution without capacities respects them, it is returned. Otherwise a mixed-integer program is solved.
+
     Args:
         costs: Costs of serving C locations from F facilities, >= 0. Infinite for pairs that are not allowed.
         opening: (F,) cost of opening a facility, >= 0.
-        weight: (C,) capacity that a location takes, >= 0.
-        capacity: (F,) capacity of a facility. Below 0 if it cannot be opened, infinite without a bound.
-        relaxed: The solution without capacities.
-        max_facilities: Most facilities that may be open. None for any number.
+        weight: (C,) capacity that a location takes, in clients, >= 0.
+        capacity: (F,) capacity of a facility, in clients. Negative if the facility cannot be opened, infinite if it is
+            unbounded.
+        relaxed: The solution without capacities. Its lower bound holds with capacities as well.
+        max_facilities: Maximum number of open facilities. None for any number.
         context: Solver, gap and limits.
 
     Raises:
-        InfeasibleError: No such assignment exists. The message says what is missing, if sums show that.
-        StoppedError: None was found in time, or among the cheapest pairs.
+        InfeasibleError: No such assignment exists. If simple sums show why, the message says so.
+        StoppedError: No assignment was found within the time limit, or among the cheapest pairs.
     """
     facilities, locations = costs.shape
     max_facilities = facilities if max_facilities is None else min(max_facilities, facilities)
@@ -59,25 +62,32 @@ def assign_within_bounds(
     shortage = _describe_shortage(weight, capacity, max_facilities)
     if shortage is not None:
         raise InfeasibleError(f"capacity bounds: {shortage}")
+    # The program has one binary variable for each pair, so only the cheapest facilities of each
+    # location enter a large one.
     count = min(facilities, max(1, MAX_PAIRS // locations))
     facility_numbers, pair_costs = costs.nearest(np.arange(locations), count)
     table = np.full((facilities, locations), np.inf)
     table[facility_numbers, np.arange(locations)[:, None]] = pair_costs
+    # A location that is larger than a facility cannot be served by it, so the pair needs no variable.
     pairs = np.isfinite(table) & (weight <= capacity[:, None])
     has_all_pairs = count == facilities
     try:
         facility, bound = _solve_program(table, pairs, opening, weight, capacity, max_facilities, context)
     except InfeasibleError:
+        # Only a program with all pairs shows that the problem itself is infeasible.
         if has_all_pairs:
             text = "each location's clients go to one facility, and no such plan keeps all bounds"
             raise InfeasibleError(f"capacity bounds: {text}") from None
         text = f"over the {count} cheapest facilities of each location none keeps all bounds"
         raise StoppedError(f"capacity bounds: no plan was found: {text}; nothing written") from None
+    # Solvers keep constraints up to a tolerance, and a search that was stopped may have no whole solution.
     if not _keeps_bounds(facility, weight, capacity):
         raise StoppedError(LATE)
     opened = np.unique(facility)
     value = math.fsum([*opening[opened], *table[facility, np.arange(locations)]])
+    # The program's bound is one for the problem only if no pair was omitted. The relaxation's always is.
     bound = min(value, max(relaxed.bound, bound if has_all_pairs and bound is not None else -math.inf))
+    # A gap below 1e-9 is within the solver's tolerances, so it is not asked for.
     status = "optimal" if bound >= value - max(context.gap, 1e-9) * abs(value) else "feasible"
     return evolve(
         relaxed, facility=facility, opened=opened, objective=value, bound=bound, status=status, pairs=int(pairs.sum())
@@ -85,13 +95,21 @@ def assign_within_bounds(
 
 
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
-    """Return whether no facility serves more than its capacity."""
+    """Return whether every facility stays within its capacity.
+
+    ``facility`` (C,) is the facility of each location, ``weight`` (C,) its clients, ``capacity`` (F,) in clients.
+    """
     opened = np.unique(facility)
     return all(math.fsum(weight[facility == i]) <= capacity[i] for i in opened.tolist())
 
 
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
-    """Describe why no assignment can fit, if sums show it. None if they do not."""
+    """Return the reason why no assignment can exist, if simple sums show one, and None otherwise.
+
+    The total of ``weight`` (C,) is compared with the sum of the ``max_facilities`` largest entries of ``capacity``
+    (F,), and the heaviest location with the largest facility.
+    """
+    # A capacity below 0 says that the facility cannot be opened; it must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
     if needed > available:
         facilities_text = f"the {max_facilities} largest" if max_facilities < len(capacity) else "all"
@@ -113,15 +131,30 @@ def _solve_program(
     max_facilities: int,
     context: SolveContext,
 ) -> tuple[Ints, float | None]:
-    """Solve the mixed-integer program over the allowed pairs (F, C).
+    """Solve capacitated facility location as a mixed-integer program over the allowed pairs.
+
+    Variables: x_p = 1 if pair p of a facility and a location is used, y_u = 1 if facility u is open.
+
+    Args:
+        cost: (F, C) cost of serving a location from a facility.
+        pairs: (F, C) mask of the pairs that get a variable.
+        opening: (F,) cost of opening a facility.
+        weight: (C,) capacity that a location takes.
+        capacity: (F,) capacity of a facility; at most 0 if it cannot be opened.
+        max_facilities: Maximum number of open facilities.
+        context: Solver, gap and time limit.
 
     Returns:
-        The facility of each location, and the proved lower bound, if there is one.
+        (C,) the facility of each location, and the proved lower bound, if there is one.
+
+    Raises:
+        StoppedError: The time limit expired before the solver found a solution.
     """
     from scipy.sparse import coo_array, csr_array, hstack
 
     from privopt.dsl import Index, IndexSet, Model, total
 
+    # Pair number p joins facility i[p] and location v[p].
     (i, v), (facilities, locations) = np.nonzero(pairs), cost.shape
     number, ones = np.arange(len(i)), np.ones(len(i))
     all_pairs, sites = IndexSet("P", len(i)), IndexSet("F", facilities)
@@ -132,11 +165,17 @@ def _solve_program(
     model.minimize(total(serving_cost[p] * serves[p], over=p) + total(opening_cost[u] * opens[u], over=u))
 
     def make_rows(row: Ints, values: Floats, count: int) -> csr_array:
+        """Return a sparse matrix (count, pairs) in which the column of pair p has one entry, in row ``row[p]``."""
         return csr_array(coo_array((values, (row, number)), shape=(count, len(i))))
 
+    # Single source: exactly one facility serves a location.
     model.add_block("served", make_rows(v, ones, locations), columns=serves, lower=1.0, upper=1.0)
+    # x <= y for each pair: for whole numbers the capacity rows imply most of these rows, but they
+    # make the relaxation tighter.
     links = csr_array(coo_array((-ones, (number, i)), shape=(len(i), facilities)))
     model.add_block("linked", hstack([make_rows(number, ones, len(i)), links]), columns=[serves, opens], upper=0.0)
+    # A capacity above the sum of all weights never binds. Cutting it there keeps infinite capacities out of the
+    # coefficients.
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
     capacity_rows = hstack([make_rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
     model.add_block("capacity", capacity_rows, columns=[serves, opens], upper=0.0)
@@ -146,6 +185,7 @@ def _solve_program(
         solution = model.solve(context.solver, gap=max(context.gap, 1e-9))
     if scope.expired:
         raise StoppedError(LATE)
+    # Solvers return binary variables up to a tolerance: the largest one names the facility.
     shares = np.zeros((facilities, locations))
     shares[i, v] = solution.value("x")
     return np.asarray(np.argmax(shares, axis=0), dtype=np.int64), solution.bound

@@ -1,4 +1,4 @@
-"""The program ``privopt-fl-linear``: report, collect, and write a location's client for browsers."""
+"""The command-line program ``privopt-fl-linear``: send reports, collect them, and write the client for browsers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from privopt.command.exit_codes import PATH
-from privopt.command.program import program
+from privopt.command.program import SecretCommand, program
 from privopt.command.terminal import complain, print_result, say_json
 from privopt.errors import UsageError
 from privopt_fl_linear.quantiles import Noise
@@ -23,12 +23,15 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
+"""The problem file that ``collect`` writes."""
 MODULE = "privopt-fl-linear.mjs"
+"""Name of the JavaScript module that ``client`` writes."""
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
 
 def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
+    """Convert the text of the option --epsilon to an exact number (a click callback; click shows its errors)."""
     from privopt_fl_linear.messages import parse_epsilon
 
     try:
@@ -38,18 +41,24 @@ def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: st
 
 
 def _read_count(text: str) -> int:
+    """Return the secret count of clients from the value of --clients, or from standard input if the value is ``-``.
+
+    Raises:
+        UsageError: The count is not a whole number from 0 to 1e12. The message does not quote it.
+    """
     from privopt_fl_linear.location import MOST_CLIENTS
 
     try:
+        # Read from standard input, a secret count is neither in the list of processes nor in a shell's history.
         clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
         clients = -1
     if not 0 <= clients <= MOST_CLIENTS:
-        raise UsageError("--clients must be a whole number from 0 to 1e12")  # what is there is secret
+        raise UsageError("--clients must be a whole number from 0 to 1e12")  # the text is secret, so it is not quoted
     return clients
 
 
-@cli.command()
+@cli.command(cls=SecretCommand)
 @click.option("--location", required=True, metavar="ID", help="This location's id, public.")
 @click.option("--clients", required=True, metavar="N", help="Its clients, secret; - reads them from standard input.")
 @click.option(
@@ -75,6 +84,7 @@ def report(
         raise UsageError("--location and --round must be text of one line")
     number = _read_count(clients)
     kind: Noise = "discrete" if noise == "discrete" else "continuous"
+    # Asked again in the same round, the location repeats its message: a second draw would spend epsilon again.
     message, is_new = repeat_or_draw(kept, location, number, epsilon, round_, kind, ledger=ledger)
     if not is_new:
         complain(f"{location}: round {round_} was reported before; the same message again, nothing is charged")
@@ -101,11 +111,11 @@ def client(out: Path) -> None:
 @click.option("--leave-out", is_flag=True, help="Leave out sites that sent nothing; else they are a fault.")
 def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool) -> None:
     """Make the problem of the server from the messages of one round and the public sites."""
-    from privopt.files.new_folder import new_file
-    from privopt.files.targets import check_files
+    from privopt.files.new_folder import check_files, new_file
     from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 
     problem = out / "problem.toml"
+    # Before anything is read: neither an existing problem nor one of the inputs may be overwritten.
     check_files({"--out": problem}, force=False, read=[sites, *messages])
     received = read_messages(messages)
     if not received:

@@ -1,4 +1,4 @@
-"""The conformance kit's profile of FL-Linear: small problems, neighbours, reports, an independent computation."""
+"""The conformance kit's profile of FL-Linear: small problems, their neighbours, reports and an independent check."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ __all__ = ["PROFILE", "neighbours", "problems"]
 
 POINTS, MATRIX = "locations.csv", "distances.npy"
 PLANTED = 10**6
-"""Counts of at least this size are planted secrets: none of them may be in a public file."""
+"""Counts of at least this size are planted secrets: the kit checks that none of them is in a public file."""
 
 
 @st.composite
 def problems(draw: st.DrawFn) -> GeneratedProblem:
-    """Draw up to six locations in the plane, on the sphere or in a matrix, with small or seven-digit counts.
+    """Draw a small problem for the conformance kit (a Hypothesis strategy).
 
-    Some of them have capacity bounds, which no plan reaches.
+    The problem has up to six locations in the plane, on the sphere or with a matrix of distances. Counts are small, or
+    have seven digits so that they can be recognised in files. Some problems have capacity bounds that are too large to
+    bind.
     """
     n = draw(st.integers(1, 6))
     spot = st.tuples(st.integers(0, 999), st.integers(0, 999))
@@ -34,9 +36,10 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     costs = draw(st.lists(st.integers(100, 300), min_size=n, max_size=n))
     clients = draw(st.lists(st.integers(0, 8) | st.integers(PLANTED, 9_999_999), min_size=n, max_size=n))
     kind = draw(st.sampled_from(["plane", "sphere", "matrix"]))
+    # Coordinates with three decimals, so that their texts are short and exact.
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
-    files = {POINTS: b""}  # the secret table first
+    files = {POINTS: b""}  # filled below; an entry now puts the secret table first
     header, places = ["id"], [[] for _ in xy]  # type: list[str], list[list[float]]
     if kind == "matrix":
         locations["matrix"] = MATRIX
@@ -50,7 +53,8 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     files[POINTS] = csv_bytes(header, rows)
     settings: dict[str, Any] = {"delta": draw(st.sampled_from([0.0, 0.1, 0.3, "auto"]))}
     if settings["delta"] == "auto":
-        settings["mean_clients"] = 3.0  # chosen by the noise, the set of facilities would differ from run to run
+        # Without a public mean the noise would choose the radius, so the facilities differ from run to run.
+        settings["mean_clients"] = 3.0
     settings["margin"] = draw(st.sampled_from(["exact", "paper"]))
     settings["noise"] = draw(st.sampled_from(["discrete", "continuous"]))
     tables = {
@@ -63,14 +67,16 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
 
 
 def _replace_rows(problem: GeneratedProblem, header: list[str], rows: Iterable[list[str]]) -> GeneratedProblem:
+    """Return a copy of the problem whose table of locations has the given header and rows."""
     return problem.with_file(POINTS, csv_bytes(header, list(rows)))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield the problems with one client more or less at one location."""
+    """Yield the neighbouring problems: those with one client more or less at one location."""
     header, *rows = problem.rows(POINTS)
     for row_number, row in enumerate(rows):
         for step in (1, -1):
+            # The last column has the clients. There is no neighbour with fewer than none.
             clients = int(row[-1]) + step
             if clients >= 0:
                 yield _replace_rows(
@@ -79,7 +85,11 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether costs tie somewhere, so that other ids may lead to another plan."""
+    """Return whether two facilities cost the same for some location, so that renaming ids may change the plan.
+
+    Ties go to the first id, so the kit skips its check with other ids for such problems. The columns of a row are id,
+    coordinates, capacity, facility cost and clients.
+    """
     rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
@@ -88,12 +98,17 @@ def _has_ties(problem: GeneratedProblem) -> bool:
         table = np.load(io.BytesIO(problem.files[MATRIX]))
     else:
         table = np.array([[math.dist(map(float, a[1:3]), map(float, b[1:3])) for b in rows] for a in rows])
+    # values[:, v] are the costs of location v at each facility, ascending. Distances on the sphere are not computed
+    # here, so each such problem is taken to have ties.
     values = np.sort(cost[:, None] + table, axis=0)
     return problem.facts["kind"] == "sphere" or bool((np.diff(values, axis=0) < 1e-9).any())
 
 
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with lengths and costs four times as large, which is exact in doubles."""
+    """Return the problem with lengths and costs four times as large, for the kit's check that units do not matter.
+
+    A power of two as factor is exact in doubles. Returns None for the sphere, whose unit is fixed.
+    """
     if problem.facts["kind"] == "sphere":
         return None
     header, *rows = problem.rows(POINTS)
@@ -109,13 +124,20 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 
 
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
-    """Draw reports of the location's side, which alone lead from a count to the release."""
+    """Draw ``count`` reports for each location, as the location would send them, shape (count, n).
+
+    The kit attacks these draws, because the release depends on the secret counts only through them.
+    """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
 
 
 def _sum_distribution(epsilon: float, k: int) -> Any:
-    """Return the distribution of the sum of k discrete Laplace draws by repeated convolution."""
+    """Return the probabilities of the sum of k discrete Laplace draws, by repeated convolution.
+
+    The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
+    """
+    # Beyond 40 / epsilon one draw has a probability of e**-40.
     reach = math.ceil(40.0 / epsilon)
     single_draw = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1))) * math.tanh(epsilon / 2.0)
     total = single_draw
@@ -125,7 +147,11 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 
 
 def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
-    """Compare capacities with sums, balls and quantiles that do not use the plugin's algorithms."""
+    """Check a release without using the plugin's algorithms, and yield a message for each fault.
+
+    Margins are compared with quantiles computed by convolution, or with the paper's formula. Connections are compared
+    with the balls of the reconnection radius.
+    """
     if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
@@ -135,10 +161,12 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
         members = np.flatnonzero(facility == s)
         noisy = math.fsum(np.asarray(release.counts, dtype=float)[members])
         margin = release.capacities[position] - noisy
+        # A capacity that was raised to 0 does not show its margin.
         if release.capacities[position] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete":
             law = _sum_distribution(float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members))
+            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3).
             tail = float(law[len(law) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"
@@ -149,6 +177,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     delta = result.details.facts["delta"]
     everyone, metric = np.arange(n), problem.data.site.metric
     for s in opened.tolist():
+        # A little less than delta, so that rounding at the edge of a ball does not count.
         nearby = everyone[metric.distances_between(np.full(n, s), everyone) <= delta * (1 - 1e-12)]
         if result.method == "reconnection" and (facility[nearby] != s).any():
             yield f"a location within {delta} of facility {s} is served elsewhere"

@@ -1,4 +1,4 @@
-"""The location's side: it turns a count into a noisy count, and sends nothing else."""
+"""The location's side of the protocol: it adds noise to its count, and only the noisy count leaves it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ LARGEST_TERM = 1 << 40
 MOST_CLIENTS: Final = 10**12
 """The largest count that a location may have."""
 MOST_NOISY: Final = 2 * MOST_CLIENTS
-"""The largest absolute value of a noisy count that the server accepts: a count plus noise of the same size."""
+"""The largest absolute value of a noisy count that the server accepts: twice the largest count."""
 
 
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
-    """Return the budget that the noise is drawn for: epsilon, or a fraction just below it with smaller terms.
+    """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with shorter terms.
 
-    It is a public function of epsilon alone, so that both sides know the scale of the noise, which is its reciprocal.
+    The budget depends on epsilon alone, which is public. So both sides know the scale of the noise, its reciprocal.
 
     >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)
     """
+    # The compiled sampler takes terms up to this. Any other budget is rounded down, so that its
+    # noise is not too narrow.
     if max(epsilon.numerator, epsilon.denominator) <= LARGEST_TERM:
         return epsilon
     return split_budget(epsilon, [1], denominator=1 << 36)[0]
@@ -36,7 +38,7 @@ def compute_noise_budget(epsilon: Fraction) -> Fraction:
 def noisy_counts(
     counts: NDArray[Any], epsilon: Fraction, *, noise: Noise = "discrete", seed: int | None = None
 ) -> tuple[Any, NoiseRecord]:
-    """Add Laplace noise of scale 1 / epsilon to each count, which gives the reports of all locations.
+    """Add Laplace noise of scale 1 / epsilon to each count, and return the noisy counts, one report per location.
 
     Args:
         counts: (n,) whole numbers of clients.
@@ -45,7 +47,7 @@ def noisy_counts(
         seed: For experiments only. Seeded noise is not private.
 
     Returns:
-        (n,) noisy counts, int64 or float64, and the record of how they were drawn and what they spend.
+        (n,) noisy counts, int64 or float64, and the record of how the noise was drawn and the budget it spent.
     """
     draw = discrete_laplace if noise == "discrete" else continuous_laplace
     return draw(np.asarray(counts), compute_noise_budget(epsilon), seed=seed)

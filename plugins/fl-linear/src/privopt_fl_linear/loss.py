@@ -13,7 +13,7 @@ __all__ = ["CostAtCounts"]
 
 @frozen(kw_only=True, eq=False)
 class CostAtCounts(UtilityLoss[FLRelease]):
-    """Capacity cost plus connection cost at the counts that the release carries (plus opening costs).
+    """The cost of a plan at the counts in its release: capacity, connection and opening costs.
 
     Attributes:
         site: The public data.
@@ -23,7 +23,7 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     unit: str = "cost"
 
     def evaluate(self, release: FLRelease) -> float | None:
-        """Return the cost of the release. None if its counts are not published (method ``optimal``)."""
+        """Return the total cost of the release at its counts, or None if it publishes none (method ``optimal``)."""
         if release.counts is None:
             return None
         return cost_parts(self.site, release.assignment, release.capacities, release.counts)["total"]

@@ -1,7 +1,7 @@
-"""Margins, which are added to noisy counts so that capacities suffice: the paper's margin and the exact one.
+"""Margins that are added to noisy counts so that capacities suffice: the paper's margin and the exact margin.
 
-Facility v fails if the noise takes more than the margin away from its count. With failure probabilities beta_v, the
-promise is that the sum of beta_v over all v is at most alpha.
+Facility v fails if the noise lowers its count by more than the margin, which happens with probability at most beta_v.
+The guarantee is that the beta_v of all facilities add up to at most alpha.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ MAX_BEYOND = 2000
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
-    """Return (2 / epsilon) sqrt(|L|) ln(2 n / alpha) (Algorithm 2).
+    """Return the paper's margin of each facility, (2 / epsilon) sqrt(|L|) ln(2 n / alpha) clients (Algorithm 2).
 
-    It rests on the moment generating function of Laplace(1/epsilon), which that of the discrete Laplace never exceeds
-    ((cosh s - 1) / s^2 increases), so it holds for integer noise too.
+    ``sizes`` (m,) are |L|, the numbers of locations that the facilities serve, and ``locations`` is n.
+
+    The proof uses the moment generating function of Laplace(1/epsilon). That of the discrete Laplace distribution is
+    never larger, because (cosh s - 1) / s^2 increases in s, so the margin is valid for integer noise too.
     """
     return np.asarray(2.0 / epsilon * np.sqrt(sizes) * math.log(2.0 * locations / alpha), dtype=np.float64)
 
@@ -36,29 +38,42 @@ def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> F
 def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: Noise) -> float:
     """Return the least w with P(sum over n draws S_v of max(0, S_v - slope) > w) <= level, rounded up.
 
-    It is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails have no
-    memory, so the excess is a sum of as many exponential (or geometric) draws. All terms are positive. 1e-6 of the
-    level covers their rounding and the omitted terms.
+    The quantile is an integer for discrete noise. The number of draws that exceed the slope is binomial. Laplace tails
+    are memoryless, so the total excess is a sum of as many exponential (or geometric) draws. All terms of the tail's
+    series are positive; 1e-6 of the level covers their rounding errors and the omitted terms.
+
+    Args:
+        n: Number of draws of Laplace(1/epsilon) noise, one for each location.
+        slope: The margin per location, in clients.
+        level: Probability that the total excess is above w.
+        epsilon, noise: Rate and kind of the noise of one draw.
 
     Raises:
-        ArithmeticError: A probability is not a number.
+        ArithmeticError: A probability came out as NaN.
     """
     from scipy.special import bdtrc, betaincc, gammaincc
 
-    if noise == "discrete":  # the slope is whole: P(S > slope)
+    # The probability that one draw exceeds the slope, and the unit in which w is searched.
+    if noise == "discrete":  # the slope is a whole number, so P(S > slope) = P(S >= slope + 1)
         pass_probability, unit = math.exp(-epsilon * (slope + 1.0)) / (1.0 + math.exp(-epsilon)), 1.0
     else:
         pass_probability, unit = 0.5 * math.exp(-epsilon * slope), 2.0**-10 / epsilon
     max_count = min(n, 8)
+    # More draws than max_count pass the slope with at most 1e-7 of the level, which the 1e-6 below covers.
     while max_count < n and bdtrc(max_count, n, pass_probability) > 1e-7 * level:
         max_count = min(n, 2 * max_count)
+    # N is the number of draws that exceed the slope, and bdtrc(c - 1, n, p) = P(N >= c).
     counts = np.arange(1.0, max_count + 1.0)
     count_probabilities = bdtrc(counts - 1.0, n, pass_probability)
+    # P(N >= c) becomes P(N = c); the last entry stands for all larger numbers too.
     count_probabilities[:-1] -= count_probabilities[1:]
     count_probabilities = np.maximum(count_probabilities, 0.0)
 
     def tail_probability(w: float) -> float:
-        if noise == "discrete":  # fewer than so many successes in w trials
+        """Return the probability that the total excess is above w, rounded up."""
+        # The sum of c geometric draws exceeds w if w trials have fewer than c successes (binomial); that of c
+        # exponential draws has a gamma distribution.
+        if noise == "discrete":
             tail_given_count = np.where(
                 counts > w, 1.0, betaincc(counts, np.maximum(w + 1.0 - counts, 1.0), -math.expm1(-epsilon))
             )
@@ -69,6 +84,8 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
             raise ArithmeticError(f"no probability that {n} draws pass {slope:g} by more than {w:g} in all")
         return total
 
+    # The least multiple of the unit: double `upper` until its tail is small enough, then bisect. `upper` then always
+    # has a tail of at most the level.
     lower, upper = -1, 0
     while tail_probability(upper * unit) > level:
         lower, upper = upper, 2 * upper + 1
@@ -80,7 +97,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
 @frozen(kw_only=True)
 class MarginRule:
-    """How margins are computed.
+    """The parameters from which margins are computed.
 
     >>> import numpy as np
     >>> rule = MarginRule(n=1000, epsilon=0.1, noise="continuous")
@@ -100,23 +117,32 @@ class MarginRule:
     noise: Noise = "discrete"
 
     def margins(self, sizes: Ints, alpha: float) -> Floats:
-        """Return the margin of each facility, given |L_v|, for a total failure probability of alpha.
+        """Return the margin of each facility, (m,) in clients, for a total failure probability of alpha.
 
-        Each facility has its share as in Theorem 3: beta_v = |L_v| alpha / n.
+        ``sizes`` (m,) are |L_v|, the numbers of locations that the facilities serve. Facility v gets beta_v = |L_v|
+        alpha / n, as in Theorem 3.
         """
         if self.kind == "paper":
             return paper_margin(sizes, self.n, self.epsilon, alpha)
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins for all sets at once, with the slope that is cheapest for this number of facilities.
+        """Return margins that hold for all sets of locations at once, with the cheapest slope.
 
-        Any slope gives valid margins. The number of facilities must be public, because the slope depends on it.
+        Every slope gives valid margins, so the cheapest one may be chosen.
+
+        Args:
+            facilities: Number of facilities for which the margins are made cheapest. It must be public, because the
+                slope depends on it.
+            alpha: Probability that the margin of some set is too small.
         """
+        # Beyond ln(n / alpha) / epsilon hardly any location passes the slope, so larger ones only cost more.
         slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
         slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
+        # Many locations exceed a smaller slope, and then the quantile takes long to compute.
         is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
         lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
+        # The sum of the margins of `facilities` sets that together have all n locations.
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 
@@ -125,21 +151,22 @@ class MarginRule:
 class AnySet:
     """A margin that covers any set of locations, even one that depends on the noise.
 
-    Let the noise take S_v from location v, and let W be the sum over all v of max(0, S_v - t). Then it takes at most
-    t k + W from any k locations. With w the upper quantile of W, all sets of k locations lack at most w + t k at once.
+    Let S_v be the amount by which the noise lowers the count of location v, and W the sum over all v of max(0, S_v -
+    t). Then the noise lowers the count of any k locations by at most t k + W. If w is the upper quantile of W, the
+    margin w + t k suffices for all sets of k locations at once.
 
     >>> line = MarginRule(n=1000, epsilon=0.1).any_set(100, 0.1)
     >>> line.start + 10 * line.slope  # 148 where the set was chosen before, 850 with a margin for each location
     547.0
 
     Attributes:
-        start: w.
-        slope: t, the margin of each location of the set.
+        start: w, the part of the margin that does not depend on the size of the set.
+        slope: t, the margin for each location in the set.
     """
 
     start: float
     slope: float
 
     def margins(self, sizes: Ints) -> Floats:
-        """Return margins of sets with ``sizes`` locations."""
+        """Return the margins, (m,) in clients, of sets with ``sizes`` (m,) locations."""
         return np.asarray(self.start + self.slope * sizes, dtype=np.float64)

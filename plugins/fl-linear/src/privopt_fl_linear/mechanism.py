@@ -1,4 +1,4 @@
-"""FL-Linear as a mechanism: the location's side, the server's side, and what each of them may publish."""
+"""FL-Linear as a mechanism: the location's side, the server's side, and what each side may publish."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from privopt_fl_linear.site import Assignment, cost_parts, sum_counts
 __all__ = ["FLLinear"]
 
 AUDIT_DRAWS, CONFIDENCE = 50_000, 0.999
+"""Fresh reports that an audit draws at each of two counts, and the confidence of the epsilon that it shows."""
 DROPPED = (
     "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: drawn until a "
     "plan fits, plans fail more often than that"
@@ -39,7 +40,10 @@ Measured at 1,500 locations (tests/run/test_memory.py)."""
 
 
 class FLLinear(Mechanism[FLInstance, FLRelease]):
-    """Facility location with linear facility costs under local differential privacy."""
+    """Facility location with linear facility costs under local differential privacy.
+
+    Methods: ``reconnection`` and ``laplace`` plan from noisy counts, ``optimal`` from the true ones, without privacy.
+    """
 
     problem_class = FLProblem
     release_class = FLRelease
@@ -48,12 +52,12 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     reporting = "privopt_fl_linear.report:FLReporting"
 
     def load(self, declared: FLProblem, file: str) -> FLInstance:
-        """Read the locations of a problem."""
+        """Read the locations that a problem file names, and return the complete problem."""
         data = read_locations(declared.locations, must_be_whole=declared.settings.noise == "discrete")
         return FLInstance(declared=declared, data=data, file=file)
 
     def privacy(self, problem: FLInstance, method: str) -> PrivacyConstraint[FLRelease]:
-        """Return local DP by each location's noise; no guarantee for method ``optimal``."""
+        """Return the guarantee of a method: local DP through each location's noise, or none for method ``optimal``."""
         if method == "optimal":
             return NoGuarantee(reason="capacities are sums of the true counts")
         server = problem.make_server(method)
@@ -61,24 +65,28 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             epsilon=problem.declared.privacy.epsilon,
             locations=problem.data.site.size,
             noise=problem.noise,
+            # The prior's plan has facilities that were chosen before any count was seen, which verify cannot check.
             opening=server.chooses_sites and server.has_prior,
         )
 
     def utility(self, problem: FLInstance, method: str) -> CostAtCounts:
-        """Return the cost at the noisy counts."""
+        """Return the loss that the mechanism minimises: the cost of the plan at the counts in the release."""
         return CostAtCounts(site=problem.data.site)
 
     def bytes_needed(self, problem: FLInstance, method: str) -> float:
-        """Estimate the memory for the locations and a matrix. Programs over pairs reserve theirs themselves."""
+        """Estimate the memory for the locations and a matrix of distances, in bytes.
+
+        Solvers over pairs of a facility and a location reserve their memory themselves (`choose_facilities`).
+        """
         size = problem.data.site.size
         entries = size**2 if isinstance(problem.data.site.metric, Matrix) else 0
         return BYTES_PER_LOCATION * size + BYTES_PER_DISTANCE * entries
 
     def check_problem(self, problem: FLInstance, method: str) -> None:
-        """Check that the method has the counts, and the mean count, that it needs.
+        """Check that the problem has the counts, and the mean count, that the method needs.
 
         Raises:
-            InputError: One of them is missing.
+            InputError: The counts or the mean count are missing.
         """
         points, data = problem.declared.locations.points.name, problem.data
         if method == "optimal":
@@ -92,17 +100,25 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             raise InputError([Fault(problem.file, "fl-linear.mean_clients", "nothing", expectation)])
 
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
-        """Draw the noise unless the problem has noisy counts, and run one of the three algorithms."""
+        """Draw the noise unless the problem has noisy counts, and plan facilities and capacities from them.
+
+        Method ``optimal`` plans from the true counts instead.
+
+        Raises:
+            InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time
+                limit. If noise was drawn, the message says that drawing it again spends epsilon again.
+        """
         data, uses_true_counts, record = problem.data, context.method == "optimal", None
         counts = data.clients if uses_true_counts else data.noisy
         if counts is None:
             context.report("noise")
-            with context.timed("build"):
+            with context.time_phase("build"):
                 epsilon = problem.declared.privacy.epsilon
                 counts, record = noisy_counts(data.clients, epsilon, noise=problem.noise, seed=context.seed)
+        # How the noise was drawn, in words. None if nothing was drawn here.
         engine = None if record is None else record.engine
         server = problem.make_server(context.method)
-        with context.timed("solve"):
+        with context.time_phase("solve"):
             try:
                 plan = (
                     _plan_openly(problem, server, context)
@@ -123,7 +139,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
         return Outcome(
             release=release,
-            # A program's bound is not published: it depends on the true counts, which are in no public file.
+            # The bound of a solved program is not published: it depends on the true counts, which stay secret.
             lower_bound=_round_down(plan.costs(data.site, counts)["total"])
             if uses_true_counts and problem.is_nearest_best
             else None,
@@ -135,10 +151,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """Return the locations, with their noisy counts in place of the true ones, and the matrix, sorted by id."""
-        is_noisy = (
-            release.noise_engine is not None or release.counts is problem.data.noisy
-        )  # else they are the true ones
+        """Return the files of locations and distances, sorted by id, with noisy counts in place of the true ones."""
+        # The counts of the release are noisy if noise was drawn here or if they are the problem's own noisy counts.
+        # Otherwise they are the true ones, which must not be published.
+        is_noisy = release.noise_engine is not None or release.counts is problem.data.noisy
         published = release.counts if is_noisy else None
         files = {problem.declared.locations.points.name: problem.data.to_csv(published)}
         table, metric = problem.declared.locations.matrix, problem.data.site.metric
@@ -151,10 +167,21 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def details(
         self, problem: FLInstance, release: FLRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Describe the plan, its cost and its proof. All of it depends on noisy counts and public data only."""
+        """Describe the plan, its cost and its margins, which depend only on noisy counts and public data.
+
+        Args:
+            problem: The problem. When a release is verified, this is the published problem.
+            release: The release.
+            method: The method that was run.
+            recorded: ``details.told`` of the result: how the plan was chosen, which cannot be derived from the files.
+
+        Raises:
+            InputError: The release was read from files, and its problem has no noisy counts.
+        """
         if method == "optimal":
             return {"locations": problem.data.site.size, "facilities": len(release.assignment.opened)}
         plan = release.plan
+        # A release that was read from its folder has no plan, so the plan is made again.
         if plan is None:
             noisy = problem.data.noisy
             if noisy is None:
@@ -164,10 +191,15 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return _describe_plan(problem, method, plan, release.counts)
 
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-        """Run the server's side again from the noisy counts, and compare its plan with the release."""
+        """Repeat the server's computation from the noisy counts, and compare the plan with the release.
+
+        Returns:
+            The differences, one sentence each. Empty if there are none.
+        """
         site, opened = problem.data.site, release.assignment.opened
         files = {file.name: file.contents for file in files_of(problem.declared)}
         for name, contents in self.public_files(problem, release).items():
+            # Another order of the rows, or another column, could carry a message about the counts.
             if files[name] != contents:
                 return [f"problem/{name}: not as it is published: by id, with the public columns alone"]
         if not np.isin(opened, site.allowed_sites).all():
@@ -175,6 +207,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         limit = problem.declared.settings.most_facilities
         if limit is not None and len(opened) > limit:
             return [f"connections.csv: {len(opened)} facilities, most_facilities = {limit}"]
+        # Capacities are compared even under method optimal, because bounds are public.
         if (release.capacities > site.capacity_bounds[opened]).any():
             return ["capacities.csv: a facility is larger than its capacity allows"]
         if result.method == "optimal":
@@ -183,16 +216,21 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             return ["problem: no noisy_clients, so the server's side cannot be run again"]
         return _verify_plan(problem, release, result)
 
-    def proved(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
-        """Return the value if every location has its cheapest facility, because no plan costs less at any counts."""
+    def proved_bound(self, problem: FLInstance, release: FLRelease, result: Result, folder: Path) -> float | None:
+        """Return a proved lower bound on the loss for method ``optimal``, or None if the files prove none.
+
+        If every location is served by its cheapest facility, no plan costs less at any counts. Then the bound is the
+        loss itself, rounded down.
+        """
         is_optimal = result.method == "optimal" and problem.is_nearest_best
         return _round_down(result.objective.value) if is_optimal and not _verify_openly(problem, release) else None
 
     def audit(self, problem: FLInstance, release: FLRelease, result: Result) -> Mapping[str, Any]:
-        """Return the epsilon that an attacker achieves, which is all of it: neighbouring counts shift the noise by 1.
+        """Return the claimed epsilon, and the epsilon that an attacker achieves against the released noise.
 
-        ``statistical`` is an attack on fresh reports of the location's side at counts 0 and 1. It is None if the noise
-        was drawn elsewhere.
+        The attacker achieves the full epsilon, because neighbouring counts shift the noise by 1. ``statistical`` is a
+        lower bound on epsilon, measured by an attack on fresh reports at counts 0 and 1. It is None if the noise was
+        drawn elsewhere.
         """
         if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
@@ -205,6 +243,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             from privopt.numbers.binomial import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
+            # Cut to whole numbers, which is post-processing: the attack looks at events of values that occur often.
             reports_at_0, reports_at_1 = (
                 np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), epsilon, noise=problem.noise)[0]) for b in (0, 1)
             )
@@ -213,9 +252,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Warn if the mean count is not stated, because knowing it may allow smaller margins."""
+        """Return a warning if the problem states no public mean count, which might allow smaller margins."""
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
+        # `told` has what solve recorded of the choice of facilities.
         mean = (result.details.told.get("reports") or {}).get("mean_reported")
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
@@ -225,10 +265,16 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
 
 def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
-    """Compare connections and capacities with those that follow from the noisy counts and public data."""
+    """Compare connections and capacities with those computed from the noisy counts and public data.
+
+    Returns:
+        The difference, as one sentence. Empty if there is none.
+    """
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
-    if facts.get("chosen_by_noise"):  # any assignment will do, its margins are looked at
+    # If the noisy counts chose the plan, its margins hold for every assignment. So the published assignment is taken
+    # as it is, and only the capacities are compared.
+    if facts.get("chosen_by_noise"):
         plan = plan_again(server, noisy, {**recorded, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:
         delta, level = float(facts["delta"]), float(facts["failure_probability"]["level"])
@@ -241,14 +287,23 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 
 
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
-    """Compare connections if they need no counts. Public data do not determine the capacities."""
+    """Check the connections in a release of method ``optimal``, if public data alone determine them.
+
+    Capacities are not checked: they follow from the true counts, which are not published.
+
+    Returns:
+        The difference, as one sentence. Empty if there is none.
+    """
     nearest = problem.data.site.connect().facility if problem.is_nearest_best else release.assignment.facility
     is_equal = np.array_equal(nearest, release.assignment.facility)
     return [] if is_equal else ["connections.csv: not the cheapest facility of each location"]
 
 
 def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> dict[str, Any]:
-    """Describe a plan by functions of the noisy counts and of public data, which may be published."""
+    """Return the entries of result.json that describe a plan: sizes, costs, margins and failure probability.
+
+    All entries are functions of the counts ``noisy`` (n,) and of public data, so they may be published.
+    """
     site, settings, server = problem.data.site, problem.declared.settings, problem.make_server(method)
     details: dict[str, Any] = {
         "locations": site.size,
@@ -268,19 +323,26 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         "failure_probability": {"promised": server.alpha, "level": plan.level},
         "delta": plan.delta,
     }
+    # If the noisy counts chose the facilities, the margins hold for every set of locations (`AnySet`).
     if server.has_reports:
         details["chosen_by_noise"] = plan.any_set is not None
     if plan.any_set is not None:
         details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
+    # A location pays at most 2 delta more for each client than without reconnection, see `reconnect`.
     if problem.is_paper_problem and plan.delta is not None:
         details["reconnection_per_client"] = 2.0 * plan.delta
     return details
 
 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
-    """Return true cost, optimum and overflow, which are for the owner only."""
+    """Evaluate a plan at the true counts: its cost, the overflowing facilities and the optimum without privacy.
+
+    The result depends on the secret counts ``clients`` (n,), so it is for the owner only. The optimum is left out
+    unless connecting each location to its cheapest facility is optimal (`FLInstance.is_paper_problem`).
+    """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
+    # The promise is that with probability 1 - alpha this is empty.
     overflowing = np.flatnonzero(counts > plan.capacities)
     truth: dict[str, Any] = {
         "clients": int(clients.sum()),
@@ -299,12 +361,20 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
 
 
 def _round_down(value: float) -> float:
-    """Return a cost less the largest rounding error of its sums in doubles, as a lower bound."""
+    """Return a lower bound on a cost: the value minus the largest possible rounding error of its sums.
+
+    A relative 2**-48 is 16 units in the last place. Each product and each correctly rounded sum is off by at most half
+    a unit.
+    """
     return value * (1.0 - 2.0**-48)
 
 
 def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> Plan:
-    """Run Algorithm 1; or solve the program if facilities are chosen or capacities are bounded."""
+    """Make the plan of method ``optimal`` from the true counts, without noise or margins.
+
+    By default this is Algorithm 1. If the open facilities are to be chosen, or capacities are bounded, facility
+    location is solved instead, and ``recorded`` has the proved ``lower_bound`` and the number of ``nodes``.
+    """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.is_nearest_best:
         assignment = site.connect()

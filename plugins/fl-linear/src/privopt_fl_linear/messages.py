@@ -1,12 +1,12 @@
-"""Messages: a location's report as one line of JSON, and the server's problem made of many reports.
+"""Messages: a location's report as one line of JSON, and the server's table of locations made from many reports.
 
-A message has the noisy count, and what the server needs to use it, and nothing else::
+A message contains the noisy count and what the server needs to use the count, and nothing else::
 
     {"format": "privopt-fl-linear/1", "location": "v7", "round": "2026-11", "epsilon": "0.1", "noise": "discrete",
      "noisy_clients": 57}
 
-A round is one collection. A location that is asked twice in a round repeats its message. A second draw would spend
-epsilon again, because the mean of two reports reveals more than one.
+A round is one collection of reports. A location that is asked twice in a round repeats its message. A second draw would
+spend epsilon again, because the mean of two reports reveals more than a single report.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Message:
     4
 
     Attributes:
-        location: Its id, without surrounding blanks.
-        round: Name of the collection, likewise.
+        location: Id of the location, without surrounding blanks.
+        round: Name of the collection, without surrounding blanks.
         epsilon: Budget of one client at this location, in this round.
         noise: Kind of the added noise.
         noisy: The noisy count, an integer with discrete noise.
@@ -76,7 +76,7 @@ class Message:
     noisy: int | float
 
     def to_line(self) -> str:
-        """Return the message as a line of JSON."""
+        """Return the message as one line of JSON, as `from_line` reads it."""
         return json.dumps(
             {
                 "format": FORMAT,
@@ -91,10 +91,10 @@ class Message:
 
     @classmethod
     def from_line(cls, line: str) -> Message:
-        """Read a message.
+        """Parse a message from a line of JSON, and check all of its fields.
 
         Raises:
-            ValueError: The line is no message. The text says what is wrong.
+            ValueError: The line is not a message. The error's text says why.
         """
         fields = json.loads(line)
         names = {"format", "location", "round", "epsilon", "noise", "noisy_clients"}
@@ -106,6 +106,7 @@ class Message:
         epsilon, noise, noisy = parse_epsilon(fields["epsilon"]), fields["noise"], fields["noisy_clients"]
         if noise not in ("discrete", "continuous"):
             raise ValueError("noise is neither discrete nor continuous")
+        # True and False are integers to Python, but not in JSON.
         is_whole = isinstance(noisy, int) and not isinstance(noisy, bool)
         if not (is_whole or (noise == "continuous" and isinstance(noisy, float) and math.isfinite(noisy))):
             raise ValueError("noisy_clients must be a number, a whole one with discrete noise")
@@ -118,7 +119,7 @@ def parse_epsilon(text: str) -> Fraction:
     """Parse an epsilon from a decimal number.
 
     Raises:
-        ValueError: The text is no decimal number, or not between 1e-10 and 1e6.
+        ValueError: The text is not a decimal number between 1e-10 and 1e6.
     """
     if not re.fullmatch(r"\d{1,7}(\.\d{1,20})?", text, re.ASCII):
         raise ValueError(f"epsilon must be a decimal like 0.1, got {cut(text)}")
@@ -134,16 +135,17 @@ def format_epsilon(epsilon: Fraction) -> str:
     >>> format_epsilon(Fraction(1, 10)), format_epsilon(Fraction(2))
     ('0.1', '2')
     """
+    # parse_epsilon accepts at most 27 digits, so 60 digits give the exact decimal.
     quotient = Context(prec=60).divide(Decimal(epsilon.numerator), Decimal(epsilon.denominator))
     return format(quotient, "f")
 
 
 def draw_report(location: str, clients: int, epsilon: Fraction, round_: str, noise: Noise = "discrete") -> Message:
-    """Draw a location's report from the operating system's entropy. The location's side runs nothing else.
+    """Draw a location's report with the operating system's entropy. This is all that the location's side runs.
 
     Args:
-        location: Its id, which is public.
-        clients: The number of its clients, which is secret.
+        location: The location's id, which is public.
+        clients: The number of the location's clients, which is secret.
         epsilon: Budget of one client in this round.
         round_: Name of the collection.
         noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
@@ -163,31 +165,39 @@ def repeat_or_draw(
     *,
     ledger: Path | None = None,
 ) -> tuple[Message, bool]:
-    """Return the message that was sent in a round, or draw one. A new message is on the disk before it is returned.
+    """Return the message that was already sent in a round, or draw and store a new one.
 
     Args:
-        sent_file: The location's sent messages (:class:`privopt.files.durable_log.DurableLog`). The file is created if
-            it is missing, but its folder is not, because a misspelt folder would lead to a second draw.
-        location, clients, epsilon, round_, noise: See `draw_report`. ``clients`` is not used for a sent message.
+        sent_file: File of the location's sent messages (:class:`privopt.files.durable_log.DurableLog`), to which a new
+            message is written before it is returned. A missing file is created, but a missing folder is not, because a
+            misspelt folder would lead to a second draw.
+        location: The location's id, which is public.
+        clients: The number of the location's clients, which is secret. It is not used if the message was sent before.
+        epsilon: Budget of one client in this round.
+        round_: Name of the collection.
+        noise: Discrete or continuous Laplace noise of scale 1 / epsilon.
         ledger: Ledger that is charged before a message is drawn.
 
     Returns:
         The message, and whether it is new.
 
     Raises:
-        InputError: The file is no file of sent messages, or the round's message has another epsilon or noise.
+        InputError: The file is not a file of sent messages, or the round's message has another epsilon or noise.
         BudgetSpentError: The location's remaining budget is too small. Nothing was drawn.
         UsageError: A file cannot be opened. Nothing was drawn.
     """
     location, round_ = location.strip(), round_.strip()
+    # `adding` locks the file, so that two processes at once cannot both draw a message of this round.
     with DurableLog(sent_file, name="file of messages sent", mark=APPLICATION_ID) as log, log.adding():
         sent = {(message.location, message.round): message for message in map(Message.from_line, log.texts())}
         message = sent.get((location, round_))
+        # A second message with other parameters would spend epsilon twice.
         if message is not None and (message.epsilon, message.noise) != (epsilon, noise):
             actual = f"epsilon {message.epsilon} and {message.noise} noise in round {cut(round_)}"
             raise InputError([Fault(sent_file.name, "", actual, f"epsilon {epsilon} and {noise} noise")])
         if message is not None:
             return message, False
+        # Charged first: a run that is killed before its message is stored has spent more than it revealed, never less.
         if ledger is not None:
             from privopt import Cost, Ledger
 
@@ -196,14 +206,19 @@ def repeat_or_draw(
             with Ledger(ledger) as book:
                 book.charge(location, cost)
         message = draw_report(location, clients, epsilon, round_, noise)
+        # In the file before anybody sees it: otherwise a lost message would be drawn again, with other noise.
         log.add(message.to_line())
     return message, True
 
 
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
-    """Read the messages of a file. Errors give the number of a line, not its text, which may be a true count."""
+    """Yield the messages in a file, and add the errors of the file to ``faults``.
+
+    A fault gives the number of a line but not its text, because the text may be a true count.
+    """
     try:
         file = File.read(path)
+        # The file of sent messages (option --kept) is easily taken for the printed messages.
         if file.contents.startswith(b"SQLite format 3"):
             expectation = "the lines that report printed, in a text file"
             faults.add(path.name, "", "a file of messages sent (--kept)", expectation)
@@ -221,10 +236,10 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
 
 
 def read_messages(paths: Sequence[Path]) -> list[Message]:
-    """Read the messages of files, one on each line. A message that occurs twice counts once.
+    """Read the messages of one round from files with one message per line. Repeated messages count once.
 
     Raises:
-        InputError: A line is not a message; the messages are of several rounds, epsilons or kinds of noise; or a
+        InputError: A line is not a message; the messages have different rounds, epsilons or kinds of noise; or a
             location has two different messages.
     """
     messages: dict[str, Message] = {}
@@ -233,6 +248,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
     for path in paths:
         for message in _parse_file(path, faults):
             first_message = first_message or message
+            # A plan's margins hold for counts of one epsilon and one kind of noise.
             where, common_keys = f"location {message.location}", ("round", "epsilon", "noise")
             if any(getattr(message, key) != getattr(first_message, key) for key in common_keys):
                 descriptions = [
@@ -249,7 +265,7 @@ def read_messages(paths: Sequence[Path]) -> list[Message]:
 def collect_reports(
     sites: Path, messages: Sequence[Message], *, missing: Literal["refuse", "leave out"] = "refuse"
 ) -> tuple[bytes, list[str]]:
-    """Make the server's file of locations from the public columns and the reports.
+    """Make the server's file of locations from the table of public columns and the reports.
 
     Args:
         sites: CSV with a column ``id`` and the public columns of a locations file, without counts.
@@ -260,7 +276,7 @@ def collect_reports(
         The CSV with a column ``noisy_clients``, and the ids that were left out.
 
     Raises:
-        InputError: The table is missing or has counts, a message is of another location, or a site has none.
+        InputError: The table is missing or has counts, a message belongs to no site, or a site has no message.
     """
     import polars as pl
 
@@ -272,8 +288,10 @@ def collect_reports(
     if "id" not in table.columns or {"clients", "noisy_clients"} & set(table.columns):
         raise InputError([Fault(sites.name, "header", ",".join(table.columns), "a column id, and none of counts")])
     sent = {message.location: message.noisy for message in messages}
+    # All faults are collected first, so that they are reported together.
     ids = check_column(sites.name, table["id"], Column(name="id", kind="id"), faults).to_list()
     faults.extend(repeated := duplicate_faults(sites.name, np.array(ids)), len(repeated))
+    # An empty id is among the faults already.
     silent, known_ids = [name for name in ids if name and name not in sent], set(ids)
     for name in sent:
         if name not in known_ids:

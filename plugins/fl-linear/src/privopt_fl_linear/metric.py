@@ -1,6 +1,6 @@
-"""Distances in the plane, on the sphere, or given as a matrix.
+"""Metrics between locations: in the plane, on the sphere, or given as a matrix.
 
-Each metric answers the few queries of the algorithms: for points by SciPy's KD-tree, for a matrix from its rows.
+Each metric answers the few queries that the algorithms need. Points use SciPy's KD-tree, a matrix uses its rows.
 Locations and distances are public.
 """
 
@@ -16,12 +16,13 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints, doubles
 from privopt.errors import Fault, InputError
-from privopt.execution.limits import in_threads
+from privopt.execution.resources import in_threads
 from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES: Final = 4_000_000
+"""Distances that are computed at once, which bounds the memory."""
 FIRST_NEIGHBOURS: Final = 8
 """Facilities that the tree returns for each location at first. The number doubles for those that need more."""
 
@@ -37,22 +38,29 @@ class Metric(ABC):
     @property
     @abstractmethod
     def extent(self) -> float:
-        """Half the diameter, or a little more: a ball of this radius holds all locations."""
+        """Half the diameter of the locations, or slightly more."""
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """Return for every location the centre within ``radius`` of it, or -1 if there is none."""
+        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,).
+
+        ``centres`` are locations that are more than twice the radius apart, so no location is in two balls.
+        """
 
     @abstractmethod
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function that lists the positions in ``among`` of the points within a radius of a location."""
+        """Return a function from a location to the positions in ``among`` of the locations within the radius."""
 
     @abstractmethod
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """Return the distances of the pairs (a[i], b[i])."""
+        """Return the distances between the locations of each pair (a[i], b[i])."""
 
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
-        """Select candidates greedily in their order, omitting each one within ``reach`` of a selected one."""
+        """Return the candidates that a greedy selection takes in order, skipping those near an already selected one.
+
+        Two candidates are near each other if their distance is at most ``reach``. So the selected candidates are a
+        maximal independent set of the graph whose edges join near candidates.
+        """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
             np.zeros(len(candidates), np.bool_),
@@ -61,30 +69,35 @@ class Metric(ABC):
         for number, point in enumerate(candidates.tolist()):
             if not is_blocked[number]:
                 selected.append(point)
+                # The candidate itself is among the neighbours, so it is blocked as well.
                 is_blocked[find_neighbours(point)] = True
         return np.array(selected, dtype=np.int64)
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """Return for every location the facility u with the least cost_u + d(u, v). Ties go to the least number.
+        """Return the facility u with the least cost_u + d(u, v) for each location v. Ties go to the lowest number.
 
-        ``facilities`` are locations, ascending; ``cost`` is (n,), over all locations. Returns locations.
+        ``facilities`` are ascending location numbers, and ``cost`` (n,) is over all locations. The result (n,) has
+        location numbers.
         """
         everyone = np.arange(self.size)
         return facilities[self.nearest(everyone, facilities, cost, np.ones(self.size), 1)[0][:, 0]]
 
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
-        """Return for each of M places v the facilities u with the least scale_v cost_u + d(u, v), and these sums.
+        """Return the ``count`` facilities u with the least scale_v cost_u + d(u, v) for each place v, and the sums.
 
-        O(M F), one block of places at a time. ``places`` and ``facilities`` are locations; ``cost`` is over all
-        locations, ``scale`` (M,) over the places.
+        Takes O(M F) time for M places and F facilities, in blocks of places. ``places`` (M,) and ``facilities`` (F,)
+        are location numbers. ``cost`` (n,) is over all locations, and ``scale`` (M,) over the places.
 
         Returns:
-            (M, count) positions in ``facilities``, and (M, count) sums, ascending. Ties go to the first.
+            (M, count) positions in ``facilities``, and (M, count) sums in ascending order. Ties go to the first
+            facility.
         """
         which = np.empty((len(places), count), dtype=np.int64)
         value = np.empty((len(places), count))
 
         def fill_rows(first_row: int, end_row: int) -> None:
+            """Compute the rows of the result from ``first_row`` to below ``end_row``."""
+            # A quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory.
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
             for start in range(first_row, end_row, step):
                 stop = min(start + step, end_row)
@@ -94,6 +107,7 @@ class Metric(ABC):
                 if count == 1:
                     candidates = np.argmin(sums, axis=1)[:, None]
                 else:
+                    # Sorted by number before the stable sort by cost, so that ties go to the lowest number.
                     candidates = np.sort(np.argpartition(sums, count - 1, axis=1)[:, :count], axis=1)
                 sums = np.take_along_axis(sums, candidates, axis=1)
                 order = np.argsort(sums, axis=1, kind="stable")
@@ -106,11 +120,16 @@ class Metric(ABC):
 
 @frozen(eq=False)
 class _PointSet(Metric):
-    """Plane and sphere: the same tree under two distances.
+    """Points in the plane or on the sphere, whose neighbours are found with a KD-tree.
 
-    ``boxed`` has the coordinates of the tree: x, y in the plane, the unit vector on the sphere. ``exact`` has those
-    from which the distance of a pair is computed: x, y, or latitude, longitude in radians and the cosine of the
-    latitude. The tree is searched a little too far, and exact distances decide, so its rounding changes no answer.
+    The tree is searched slightly farther than the radius, and exact distances decide, so rounding in the tree does not
+    affect results.
+
+    Attributes:
+        _boxed: Coordinates of the tree: (n, 2) x, y in the plane, (n, 3) unit vectors on the sphere.
+        _exact: Coordinates from which the distance of a pair is computed: (n, 2) x, y, or (n, 3) latitude and longitude
+            in radians and the cosine of the latitude.
+        _sphere: Whether the points are on the sphere.
     """
 
     _boxed: Floats
@@ -125,39 +144,45 @@ class _PointSet(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the diagonal of the bounding box (on the sphere half the great circle over its chord)."""
+        """Half the diagonal of the bounding box; on the sphere, half the arc whose chord is that diagonal."""
         diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
 
     def _make_tree(self, points: Ints) -> Any:
-        """Build SciPy's tree of some locations."""
+        """Build a SciPy KD-tree of the given locations."""
         from scipy.spatial import cKDTree
 
         return cKDTree(self._boxed[points])
 
     def _straight_radius(self, radius: float) -> float:
-        """Return a straight distance that covers every point within the radius."""
+        """Convert ``radius`` from the metric's unit to a distance in tree coordinates, rounded up."""
         straight = radius
         if self._sphere:
+            # The chord of the arc. Searches go a little too far, and exact distances decide.
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
-        """See `Metric.cheapest`; about O(n log n).
+        """Return the facility u with the least cost_u + d(u, v) for each location v, in about O(n log n).
 
-        The tree has one more dimension, in which facility u is raised by cost_u. Then its distance from v is
-        sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So every facility that is farther away than the
-        best sum so far costs more than that.
+        See `Metric.cheapest`.
+
+        The tree has an additional dimension, in which facility u is raised by cost_u. Then the distance between u and v
+        is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a facility whose distance in the tree
+        exceeds the best sum so far cannot be better.
         """
         from scipy.spatial import cKDTree
 
+        # On the sphere, unit vectors times the radius: chords in km, which are at most the distances. Costs are lowered
+        # by the least one, which changes no comparison and makes the bound below tighter.
         unit, min_cost = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
         raised = np.column_stack([unit * self._boxed[facilities], cost[facilities] - min_cost])
-        unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equals the first
+        unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equal rows only the first is kept
         facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
         remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
+        # Ask the tree for the `count` nearest facilities of each location that is not decided yet, and double `count`.
         while len(remaining):
             count, undecided = min(count, len(facilities)), []
             for part in np.array_split(remaining, -(-len(remaining) * count // BLOCK_ENTRIES)):
@@ -168,26 +193,37 @@ class _PointSet(Metric):
                     candidates.shape
                 )
                 best = sums.min(axis=1)
+                # Ties go to the lowest number; self.size exceeds every number.
                 answer[part] = np.where(sums == best[:, None], candidates, self.size).min(axis=1)
+                # A facility that the tree did not return is at least as far as the last one, and its sum, less the
+                # least cost, is at least that distance. A location is decided if this exceeds its best sum.
                 min_other_sums = distances[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
                 undecided.append(part[(min_other_sums <= best - min_cost) & (count < len(facilities))])
             remaining, count = np.concatenate(undecided), 2 * count
         return answer
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """See `Metric.neighbours_within`. Each call searches the tree."""
+        """Return a function from a location to the positions in ``among`` of the locations within the radius.
+
+        Each call of that function searches a tree of the points.
+        """
         tree, straight = self._make_tree(among), self._straight_radius(radius)
 
         def find_neighbours(point: int) -> Ints:
+            """Return the positions of the points near a location, from the tree and then from exact distances."""
             candidates = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
             return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
         return find_neighbours
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """See `Metric.assign_balls`. The nearest centre is the only candidate, because balls do not overlap."""
+        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,).
+
+        The nearest centre is the only candidate, because balls do not overlap (`Metric.assign_balls`).
+        """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
         nearest_centres = self._make_tree(centres).query(self._boxed, distance_upper_bound=straight)[1]
+        # The tree returns len(centres) for a location that has no centre within the bound.
         inside = np.flatnonzero(nearest_centres < len(centres))
         inside = inside[self.distances_between(inside, centres[nearest_centres[inside]]) <= radius]
         owner = np.full(self.size, -1)
@@ -195,10 +231,12 @@ class _PointSet(Metric):
         return owner
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.distances_between`: Euclidean, or haversine in km."""
+        """Return the distances of the pairs (a[i], b[i]): Euclidean, or haversine in km on the sphere."""
         first, second = self._exact[a].T, self._exact[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
+        # The haversine formula: sin^2 of half the angle between the points. Coordinates are latitude, longitude and
+        # the cosine of the latitude.
         north, east = np.sin((first[0] - second[0]) / 2.0), np.sin((first[1] - second[1]) / 2.0)
         half = north * north + first[2] * second[2] * (east * east)
         return np.asarray(2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(1.0, np.sqrt(half))))
@@ -215,6 +253,11 @@ class Plane(_PointSet):
     """
 
     def __init__(self, points: Any) -> None:
+        """Check the (n, 2) coordinates, which the tree and the distances use unchanged.
+
+        Raises:
+            InputError: The array has another shape, or entries that are not finite.
+        """
         points = doubles(points)
         if points.ndim != 2 or points.shape[1] != 2 or not np.isfinite(points).all():
             raise InputError([Fault("locations", "x, y", f"shape {points.shape}", "(n, 2) finite numbers")])
@@ -226,6 +269,11 @@ class Sphere(_PointSet):
     """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
 
     def __init__(self, degrees: Any) -> None:
+        """Check the (n, 2) latitudes and longitudes, and convert them to radians and to unit vectors.
+
+        Raises:
+            InputError: The array has another shape, entries that are not finite, or latitudes beyond a pole.
+        """
         degrees = doubles(degrees)
         is_valid = degrees.ndim == 2 and degrees.shape[1] == 2 and np.isfinite(degrees).all()
         if not is_valid or (np.abs(degrees[:, 0]) > 90.0).any():
@@ -239,7 +287,7 @@ class Sphere(_PointSet):
 class Matrix(Metric):
     """A metric given as its (n, n) matrix: symmetric, zero diagonal, triangle inequality.
 
-    The triangle inequality is checked on every triple up to 400 locations and on two million random ones beyond.
+    The triangle inequality is checked on all triples of up to 400 locations, and on two million random triples of more.
 
     >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
     2
@@ -249,17 +297,25 @@ class Matrix(Metric):
     source: str = field(default="matrix", repr=False)
 
     def __attrs_post_init__(self) -> None:
+        """Check that the matrix is a metric.
+
+        Raises:
+            InputError: The matrix is not a metric.
+        """
         d = self.distances
         expectation = "a symmetric (n, n) matrix of finite distances with zero diagonal"
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
             raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation)])
         scale = float(d.max(initial=0.0))
+        # Rounding may differ between the two halves of a matrix; beyond that it would not be a metric.
         if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
             raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", expectation)])
         n = len(d)
         if n <= 400:
+            # The largest violation: d(i, j) less the length of the path through some k.
             excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
         else:
+            # A fixed seed: whether a file is accepted must not depend on chance.
             a, b, c = np.random.default_rng(0).integers(0, n, (3, 2_000_000))
             excess = float((d[a, c] - (d[a, b] + d[b, c])).max())
         if excess > 1e-9 * scale:
@@ -272,21 +328,21 @@ class Matrix(Metric):
 
     @property
     def extent(self) -> float:
-        """Half the greatest distance."""
+        """Half the largest distance."""
         return float(self.distances.max(initial=0.0)) / 2.0
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """See `Metric.neighbours_within`."""
+        """Return a function from a location to the positions in ``among`` of the locations within the radius."""
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
-        """See `Metric.assign_balls`."""
+        """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,)."""
         nearest_centres = np.argmin(self.distances[centres], axis=0)
         return np.where(
             self.distances[centres[nearest_centres], np.arange(self.size)] <= radius, centres[nearest_centres], -1
         )
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
-        """See `Metric.distances_between`."""
+        """Return the distances between the locations of each pair (a[i], b[i])."""
         distances: Floats = self.distances[a, b]
         return distances

@@ -1,11 +1,12 @@
 """Choose facilities to open: uncapacitated facility location by branch and bound, with a proved bound.
 
 The objective is the sum of the opening costs, and of the cost of serving each client from its cheapest open facility.
-The number of open facilities may be limited. Lagrangian relaxation of the clients' rows leaves a sum over facilities.
-Its maximum over the prices is the bound of the strong linear program. Prices come from subgradient ascent; sets come
-from the facilities that the relaxation opens, improved by interchange. A facility whose reduced cost exceeds the gap is
-closed for good, and one whose negative reduced cost does is opened for good. Only the cheapest pairs of each client are
-listed (`service_costs`), and they prove a bound over all pairs.
+The number of open facilities may be limited. Relaxing the clients' constraints with Lagrange multipliers ("prices")
+leaves a sum over facilities. Its maximum over the prices is the bound of the strong linear program. The prices come
+from subgradient ascent. Feasible sets come from the facilities that the relaxation opens, improved by interchange. A
+facility is closed for good if its reduced cost exceeds the gap between the incumbent and the bound, and opened for good
+if minus its reduced cost does. Only the cheapest pairs of each client are listed (`service_costs`), and they prove a
+bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -30,13 +31,14 @@ from privopt_fl_linear.service_costs import Costs, PairList, Pairs
 __all__ = ["BYTES_PER_PAIR", "MAX_PAIRS", "Facilities", "min_pairs", "open_facilities", "proved_bound"]
 
 MAX_PAIRS: Final = 100_000_000
-"""Most pairs of a facility and a client that are listed."""
+"""Maximum number of listed pairs of a facility and a client."""
 BYTES_PER_PAIR: Final = 120.0
 """Peak memory for each listed pair, including that of sorting them."""
 ALL_PAIRS: Final = 1_000_000
 """Up to this number all pairs are listed at once. Otherwise only the FIRST_PAIRS cheapest of each client are."""
 FIRST_PAIRS: Final = 24
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
+"""Maximum numbers of subgradient steps: at the root, at any other node, and between two checks of the clock."""
 PAIRS_PER_BATCH: Final = 200_000_000
 """Pairs that are processed between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
@@ -53,12 +55,12 @@ class Facilities:
     """The open facilities, their cost and its proved bound.
 
     Attributes:
-        facility: (C,) the facility of each client, the cheapest open one. Ties go to the least number.
-        opened: Open facilities, ascending. Each serves some client.
-        objective: Their cost.
+        facility: (C,) the cheapest open facility of each client. Ties go to the lowest number.
+        opened: Open facilities, ascending. Each serves at least one client.
+        objective: Cost of opening the facilities and serving all clients.
         bound: Proved lower bound on the cost of any set.
-        nodes: Number of nodes of the tree that were bounded.
-        status: ``"optimal"`` if the requested gap is met, else ``"feasible"``.
+        nodes: Number of nodes of the search tree that were bounded.
+        status: ``"optimal"`` if the requested gap is met, otherwise ``"feasible"``.
         pairs: Number of listed pairs.
     """
 
@@ -72,19 +74,22 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the number of pairs that are listed at first."""
+    """Return the initial number of listed pairs: all pairs if they are few, otherwise the cheapest of each client."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
 def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int, price: Floats) -> float:
-    """Return the Lagrangian bound at these prices over all pairs, less the rounding error of its sums in doubles.
+    """Return a proved lower bound on the cost of any set of facilities: the Lagrangian at the given prices.
+
+    The bound holds over all pairs, not only the listed ones. It is reduced by the rounding error of its sums in
+    doubles.
 
     Args:
         pairs: The listed pairs.
         opening: (F,) opening costs, >= 0.
         state: (F,) 0 free, 1 open, -1 closed.
-        max_facilities: Most facilities that may be open.
-        price: (C,) Lagrange multipliers of the clients. They are cut to ``pairs.omitted_cost``.
+        max_facilities: Maximum number of open facilities.
+        price: (C,) Lagrange multipliers of the clients. They are capped at ``pairs.omitted_cost``.
     """
     # A pair counts only if its client's price exceeds its cost. So omitted pairs count for nothing after the cut.
     price = np.minimum(price, pairs.omitted_cost)
@@ -92,16 +97,32 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int
     subgradient.compute_reduced_costs(*pairs.arrays, opening, state, price, rho)
     value: float = float(price.sum()) + subgradient.select_facilities(state, rho, max_facilities, is_open)
     excess = np.maximum(price[pairs.client] - pairs.cost, 0.0)
+    # Sums of doubles are off by at most (number of terms) * eps * (sum of all magnitudes that enter). A pair enters
+    # with price + cost = excess + 2 cost.
     size = float(np.abs(price).sum() + opening.sum() + (excess + 2.0 * (excess > 0.0) * pairs.cost).sum())
     return float(value - 2.0 * (len(opening) + len(price) + 8) * float(np.finfo(np.float64).eps) * size)
 
 
 class _Search:
-    """The incumbent, the bound and the listed pairs of a search, and the work on one node."""
+    """The state of a branch-and-bound search: the best set so far, the bound and the listed pairs.
+
+    A node of the search tree is a ``state`` (F,): 0 for a free facility, 1 for an open one, -1 for a closed one.
+
+    Attributes:
+        costs, opening, gap, report: See `open_facilities`.
+        facility_limit: Maximum number of open facilities.
+        pair_list: The listed pairs. More are added if the bound needs them.
+        value: Cost of the best set so far. Infinite before the first set is found.
+        is_open: (F,) mask of the best set so far.
+        lower: Proved lower bound on the cost of any set.
+        nodes: Number of nodes that were bounded.
+        is_done: Whether the search ended because the gap is met.
+    """
 
     def __init__(
         self, costs: Costs, opening: Floats, max_facilities: int, gap: float, pair_list: PairList, report: Report
     ) -> None:
+        """Begin a search without an incumbent. The arguments are attributes of the class."""
         self.costs, self.opening, self.facility_limit, self.gap = costs, opening, max_facilities, gap
         self.pair_list, self.report = pair_list, report
         self.value, self.is_open = math.inf, np.zeros(len(opening), dtype=np.bool_)
@@ -109,7 +130,7 @@ class _Search:
 
     @property
     def pairs(self) -> Pairs:
-        """The pairs that are listed now."""
+        """The currently listed pairs."""
         return self.pair_list.pairs
 
     @property
@@ -118,41 +139,61 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds over all pairs between two checks of the clock, at most ``max_rounds``."""
+        """Return the number of rounds, at most ``max_rounds``, to run between two checks of the clock."""
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
-        """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use."""
+        """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use.
+
+        The cost takes all pairs into account, whether or not they are listed, and leaves out facilities that serve
+        nobody.
+        """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
         used_facilities = np.unique(facility)
         return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
     def offer_set(self, is_open: Bools) -> None:
-        """Improve a set by interchange, and keep the result if it is the best."""
+        """Improve a set of facilities by interchange, and store it as the incumbent if it is the best so far."""
         improved = is_open.copy()
         pairs = self.pairs
         subgradient.interchange(
             *pairs.arrays, pairs.fallback_cost, self.opening, improved, self.facility_limit, self.rounds_at_once(1000)
         )
-        for candidate in (
-            improved,
-            is_open,
-        ):  # costs of omitted pairs are estimates, so the set itself may be better
+        # Interchange estimates the costs of omitted pairs, so the set that was given may be better than its result.
+        for candidate in (improved, is_open):
             if not candidate.any():
                 continue
             value, _, used_facilities = self.evaluate_set(candidate)
             if value < self.value:
                 self.value, self.is_open = value, np.isin(np.arange(len(is_open)), used_facilities)
+            # With all pairs listed, interchange computed true costs: the set itself cannot be
+            # better than the improved one.
             if math.isfinite(value) and np.isinf(pairs.omitted_cost).all():
                 return
 
     def choose_target(self, lower: float) -> float:
-        """Return the value that the step length aims at: the incumbent's, but at most about twice the bound."""
+        """Return the target of Polyak's step: the bound that would end the search, but at most about twice ``lower``.
+
+        The cap keeps the steps short while the incumbent is far too expensive.
+        """
         guess = 2.0 * max(lower, 0.0) + float(self.opening.max())
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
     def bound_node(self, state: Ints, price: Floats, rounds: int, scale: float) -> tuple[float, Floats, Floats]:
-        """Ascend in a node. Return its proved bound, the prices of it, and how often each facility was opened."""
+        """Compute a lower bound of a node by subgradient ascent, and offer the cheap sets that the relaxation opens.
+
+        Args:
+            state: (F,) the node.
+            price: (C,) the initial prices, such as those of the parent node.
+            rounds: Maximum number of subgradient steps; more follow if pairs are added.
+            scale: Initial factor of the step length.
+
+        Returns:
+            The proved bound, (C,) its prices, and (F,) how often each facility was opened in the last batch.
+
+        Raises:
+            OutOfTime: The enclosing time limit expired.
+        """
         best_bound, open_counts, remaining_rounds = -math.inf, np.zeros(len(state)), rounds
         while remaining_rounds > 0:
             pairs, batch, target = (
@@ -167,30 +208,38 @@ class _Search:
             )  # fmt: skip
             if value < self.value * (1.0 + IMPROVED_WITHIN) and is_open.any():
                 self.offer_set(is_open)
+            # The ascent's own bound has rounding errors; this one is safe.
             new_bound = proved_bound(pairs, self.opening, state, self.facility_limit, new_price)
             gain = new_bound - best_bound
             if gain > 0.0:
                 best_bound, price = new_bound, new_price
+            # At the root a bound of the node bounds the whole problem, which is then reported as it rises.
             self.lower = max(self.lower, best_bound) if self.nodes == 0 else self.lower
             self.report(self.nodes, self.lower, self.value)
             if best_bound >= self.bound_goal:
                 break
             check()
+            # The ascent has stalled. If prices are held down by the limit of omitted pairs, more
+            # pairs are listed; else it is done.
             if gain <= 1e-5 * (target - best_bound):
                 if not self.pair_list.extend_pairs(price >= BINDING_SHARE * pairs.omitted_cost):
                     break
-                remaining_rounds, scale = (
-                    max(remaining_rounds, BATCH_ROUNDS),
-                    max(0.4, scale),
-                )  # prices that may rise again
+                # With more pairs the prices may rise again: another batch, with longer steps.
+                remaining_rounds, scale = max(remaining_rounds, BATCH_ROUNDS), max(0.4, scale)
             else:
                 scale = max(0.05, 0.75 * scale)
         return best_bound, price, open_counts
 
     def fix_facilities(self, state: Ints, price: Floats) -> Ints:
-        """Fix the facilities of a node whose other choice would exceed the incumbent, by their reduced costs.
+        """Return the node after fixing each facility whose opposite state cannot lead to a better set.
 
-        This is valid only if the limit on open facilities does not bind in the relaxation.
+        This is reduced-cost fixing. Opening a free facility of reduced cost rho > 0 raises the bound by rho, and
+        closing one with rho < 0 raises it by -rho. Fixing is valid only if the limit on open facilities does not bind
+        in the relaxation; otherwise ``state`` is returned unchanged.
+
+        Args:
+            state: (F,) 0 free, 1 open, -1 closed.
+            price: (C,) prices of the node's bound.
         """
         rho, is_free = np.zeros(len(state)), state == 0
         subgradient.compute_reduced_costs(*self.pairs.arrays, self.opening, state, price, rho)
@@ -215,29 +264,32 @@ def open_facilities(
     pairs_per_client: int | None = None,
     max_pairs: int = MAX_PAIRS,
 ) -> Facilities:
-    """Choose the facilities to open.
+    """Choose the facilities that minimise the cost of opening them and serving all clients, by branch and bound.
 
     Args:
         costs: Costs of serving C clients from F facilities, >= 0. Infinite for pairs that are not allowed.
         opening: (F,) cost of opening a facility, >= 0, and 0 for existing ones.
-        max_facilities: Most facilities that may be open. By default any number.
+        max_facilities: Maximum number of open facilities. By default any number.
         gap: Relative gap at which the search stops.
         seconds: Time limit of the search after the first set.
-        report: Called with ``(nodes, lower, upper)``.
-        pairs_per_client: Number of cheapest pairs of each client that are listed first. By default all, if there are
-            at most `ALL_PAIRS`.
-        max_pairs: Most pairs that are ever listed. A small number may leave a gap, but the bound stays valid.
+        report: Called with the number of bounded nodes, the lower bound and the cost of the best set.
+        pairs_per_client: Initial number of listed pairs of each client. By default all pairs are listed if there are at
+            most `ALL_PAIRS`.
+        max_pairs: Maximum number of listed pairs. If it is small, the gap may not close, but the bound stays valid.
 
     Raises:
-        InfeasibleError: Every set leaves a client that none of its facilities may serve.
-        StoppedError: No set that serves all clients was found in time.
+        InfeasibleError: Every set of facilities leaves some client unserved.
+        StoppedError: No set that serves all clients was found within the time limit.
     """
     facilities, clients = costs.shape
     opening = np.ascontiguousarray(opening, dtype=np.float64)
     facility_limit = facilities if max_facilities is None else min(max_facilities, facilities)
+    # -(-a // b) is a / b rounded up.
     pairs_per_client = -(-min_pairs(facilities, clients) // clients) if pairs_per_client is None else pairs_per_client
     search = _Search(costs, opening, facility_limit, gap, PairList(costs, opening, pairs_per_client, max_pairs), report)
+    # A first set, so that there is an incumbent when the time limit begins.
     search.offer_set(np.arange(facilities) == int(np.argmin(opening)))
+    # At the least cost of each client no pair is worth its price, so this is a first bound without any ascent.
     min_costs = np.full(clients, np.inf)
     np.minimum.at(min_costs, search.pairs.client, search.pairs.cost)
     if np.isinf(min_costs).any():
@@ -249,6 +301,7 @@ def open_facilities(
         if search.is_done:
             raise InfeasibleError(f"no {facility_limit} facilities may serve all {clients} clients")
         raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
+    # Evaluated once more over all pairs: costs of the search may have been estimates.
     value, facility, used_facilities = search.evaluate_set(search.is_open)
     return Facilities(
         facility=facility,
@@ -262,9 +315,13 @@ def open_facilities(
 
 
 def _search_tree(search: _Search, first_prices: Floats) -> None:
-    """Branch and bound from the prices ``first_prices``, best bound first, until the gap is met or time is over."""
+    """Run branch and bound in best-bound order until the gap is met, and set ``search.is_done`` then.
+
+    The results are stored in ``search``. The root node begins with the prices ``first_prices`` (C,).
+    """
     state = np.zeros(len(search.opening), dtype=np.int64)
     bound, price, open_counts = search.bound_node(state, first_prices, ROOT_ROUNDS, 1.5)
+    # Running numbers break ties of equal bounds, because the arrays of two nodes cannot be compared.
     numbers = count()
     heap = [(bound, next(numbers), state, price, open_counts)]
     search.lower, search.nodes = bound, 1
@@ -277,15 +334,20 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
             search.offer_set(state == 1)  # the one set of this node
         else:
             open_shares = open_counts[free] / max(float(open_counts.max()), 1.0)
+            # Branch on the facility that the relaxation is least sure of; in case of a tie, on the one that
+            # costs most to open.
             facility = free[int(np.lexsort((-search.opening[free], np.abs(open_shares - 0.5)))[0])]
             for choice in (1, -1):
                 child = state.copy()
                 child[facility] = choice
+                # A child with too many open facilities, or with all of them closed, has no solution.
                 if (child == 1).sum() > search.facility_limit or not (child >= 0).any():
                     continue
                 child_bound, child_price, child_counts = search.bound_node(child, price, NODE_ROUNDS, 0.4)
+                # A child is bounded by its parent too, if its own ascent ended early.
                 child_bound, search.nodes = max(child_bound, bound), search.nodes + 1
                 if child_bound < search.bound_goal:
                     heapq.heappush(heap, (child_bound, next(numbers), child, child_price, child_counts))
+        # Nodes that were dropped have bounds of at least the goal.
         search.lower = min(search.bound_goal, heap[0][0] if heap else math.inf)
     search.is_done = True

@@ -1,4 +1,4 @@
-"""A plan: the connections and capacities of facilities, with the margins for its failure probability."""
+"""A plan: which facility serves each location, and capacities with margins that bound the probability of a shortage."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ __all__ = ["Plan", "Server", "Sites", "add_margins"]
 
 Sites = Literal["reports", "prior"]
 Counts = NDArray[np.int64] | Floats
+"""(n,) clients of each location: integers, or doubles with continuous noise."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,13 +26,13 @@ class Plan:
 
     Attributes:
         assignment: The facility that serves each location.
-        margins: (m,) added to each facility's noisy count.
-        capacities: (m,) max(0, noisy count + margin).
+        margins: (m,) margin of each facility, which is added to its noisy count.
+        capacities: (m,) capacity of each facility, max(0, noisy count + margin).
         level: Failure probability of the margins.
         delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
-        any_set: The margins for all sets at once, if the noisy counts chose the connections.
+        any_set: The margins for all sets at once. None unless the noisy counts chose the connections.
         recorded: How the plan was chosen, for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
-        stopped: Whether a limit cut a choice short.
+        stopped: Whether a time or memory limit cut a choice short.
     """
 
     assignment: Assignment
@@ -44,36 +45,40 @@ class Plan:
     stopped: bool = False
 
     def costs(self, site: Site, counts: Counts) -> dict[str, float]:
-        """Return the parts of the plan's cost at these counts, and their ``total``."""
+        """Return the parts of the plan's cost at the given counts, and their ``total``."""
         return cost_parts(site, self.assignment, self.capacities, counts)
 
 
 def add_margins(counts: Floats, margins: Floats) -> Floats:
-    """Return max(0, counts + margins), rounded up if the sum is not a double, so that no margin shrinks."""
+    """Return the capacities max(0, counts + margins). All arrays are (m,), in clients.
+
+    If a sum was rounded down, the next larger double is taken, so that rounding shrinks no margin.
+    """
     total = counts + margins
+    # The sum less the counts is below the margin exactly if the sum was rounded down.
     rounded = (total - counts) < margins
     return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
 
 
 @frozen(kw_only=True, eq=False)
 class Server:
-    """The server's public choices, which are all that it knows besides the noisy counts.
+    """The server's public choices. Apart from these, the server knows only the noisy counts.
 
-    Two kinds of plan share the failure probability alpha. The *prior's* plan has facilities that public data chose;
-    its margins are for the sums of these sets alone. The *reports'* plan has facilities that the noisy counts chose;
-    the noise that chose is the noise that may fail, so its margins hold for every set of locations at once
-    (:class:`AnySet`). Where both are made each takes alpha / 2: the failure of whichever is published is within the
-    union of two events, so the noise may choose between them.
+    Two kinds of plan share the failure probability alpha. In the *prior's* plan, public data choose the facilities, and
+    the margins cover only the sets of locations that these facilities serve. In the *reports'* plan, the noisy counts
+    choose the facilities. That choice depends on the noise against which the margins protect, so the margins hold for
+    every set of locations at once (:class:`AnySet`). If both plans are made, each gets alpha / 2. By the union bound
+    both hold with probability 1 - alpha, so the noise may choose between them.
 
     Attributes:
         site: The locations.
         rule: How margins are computed.
-        alpha: Promised failure probability: with 1 - alpha every capacity covers the true counts.
-        delta: Reconnection radius (Algorithm 3; 0 is Algorithm 2). ``"auto"`` takes the cheapest of a public grid (see
-            ``reconnection``).
-        sites: Which plans are made if facilities are a choice.
+        alpha: Promised failure probability: every capacity covers the true counts with probability 1 - alpha.
+        delta: Reconnection radius (Algorithm 3; 0 is Algorithm 2). ``"auto"`` takes the cheapest radius of a public
+            grid (see ``reconnection``).
+        sites: Which plans are made if the facilities are to be chosen.
         mean_clients: The publicly known mean count. None if it is not known.
-        max_facilities: Most facilities that may be open. None for any number.
+        max_facilities: Maximum number of open facilities. None for any number.
     """
 
     site: Site
@@ -91,7 +96,7 @@ class Server:
 
     @property
     def has_prior(self) -> bool:
-        """Whether public data determine a plan: facilities are not a choice, or the mean count is known."""
+        """Whether public data determine a plan: no facilities are to be chosen, or the mean count is known."""
         return not self.chooses_sites or self.mean_clients is not None
 
     @property
@@ -110,17 +115,26 @@ class Server:
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
-        """Return the plan of an assignment that does not depend on the noise."""
+        """Return the plan of an assignment that does not depend on the noise, with margins for its own sets only.
+
+        Args:
+            noisy: (n,) noisy counts.
+            assignment: The facility that serves each location.
+            delta: The reconnection radius that led to the assignment. It is recorded in the plan.
+            level: Total failure probability of all margins.
+        """
+        # Sets that were chosen without the noise each need a margin for themselves alone (Theorem
+        # 3). Where the noisy total chose among radii, `level` was lowered for that.
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)
 
     def any_set(self, prior: Assignment | None = None) -> AnySet:
-        """Return the margins for all sets at once. They are public, because they may not depend on the noise.
+        """Return the margins for all sets at once. They are computed from public data, independently of the noise.
 
         Args:
-            prior: The public connection for which the margins are cheapest. By default that of Algorithm 1, with no
-                more facilities than may be open.
+            prior: The public assignment for which the margins are made cheapest. By default that of Algorithm 1, with
+                no more facilities than may be open.
         """
         if prior is None:
             prior = self.site.connect()
@@ -130,7 +144,8 @@ class Server:
         return self.rule.any_set(facilities, self.reports_level)
 
     def reports_plan(self, noisy: Counts, assignment: Assignment, any_set: AnySet) -> Plan:
-        """Return the plan of an assignment that the noisy counts chose, with margins for all sets at once."""
+        """Return the plan of an assignment that was chosen by the counts ``noisy`` (n,), with margins for all sets."""
+        # The noise that chose the sets is the noise that may fail, so the margins hold for all sets at once.
         margins = any_set.margins(assignment.sizes)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         level = self.reports_level

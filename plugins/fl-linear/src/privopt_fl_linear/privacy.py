@@ -32,13 +32,13 @@ TOLD_SITES = (
 
 @frozen(kw_only=True)
 class LocalLaplace(PrivacyConstraint[FLRelease]):
-    """Each location's count with Laplace noise of scale 1 / epsilon: Theorems 1 and 5.
+    """Local DP through Laplace noise of scale 1 / epsilon on each location's count (Theorems 1 and 5).
 
     Attributes:
         epsilon: The exact budget.
         locations: Number of reports that are checked.
         noise: ``"discrete"`` or ``"continuous"``.
-        opening: Whether the open facilities were chosen. ``verify`` takes that choice as it is recorded.
+        opening: Whether the open facilities were chosen. ``verify`` accepts the recorded choice without checking it.
     """
 
     epsilon: Fraction
@@ -48,7 +48,7 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee, of kind ``local-dp``, for one client at one location."""
+        """The guarantee: local DP (kind ``local-dp``) for one client at one location."""
         return Guarantee(
             kind="local-dp",
             epsilon=self.epsilon,
@@ -58,12 +58,14 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         )
 
     def measure(self, release: FLRelease) -> Certificate:
-        """Compare sensitivity / scale with epsilon, in rationals, for each location's report.
+        """Certify that the noise of each location's report suffices: sensitivity / scale <= epsilon, in rationals.
 
-        Only the reports lead from the counts to the release. The scale is the one that epsilon prescribes. Noise that
-        was drawn here must have at least that scale. One release cannot show at which scale locations drew theirs.
+        The release depends on the counts only through the reports. The certified scale is the one that epsilon
+        prescribes. Noise that was drawn in this run must have at least that scale. A single release cannot show the
+        scale of noise that locations drew themselves.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
+        # The narrower of the two spends more, so it is the one that is certified.
         scale = scale if release.scale is None else min(scale, release.scale)
         call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
         certificate = certify_noise(
@@ -73,4 +75,5 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
             rests_on=DECLARED + (TOLD_SITES if self.opening else ""),
             notes={"distribution": f"{self.noise} Laplace"},
         )
+        # "declared", not "exact": published numbers cannot show that noise was added.
         return evolve(certificate, arithmetic="declared")

@@ -1,4 +1,4 @@
-"""The problem of FL-Linear: what its file declares, and the locations that it names."""
+"""The problem of FL-Linear: what a problem file declares, and the locations that it names."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 MIN_EPSILON = Fraction(1, 10**10)
 """Noise for this budget exceeds 1e12 once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
+"""Least failure probability that a problem may ask for."""
 MAX_SIZE = 1e100
 """Largest coordinate or cost. Squares and products of such numbers do not overflow."""
 
@@ -36,7 +37,7 @@ def _check_probability(value: Any) -> str | None:
 
 @frozen(kw_only=True)
 class LocationTable:
-    """The locations' data."""
+    """The table ``[locations]`` of a problem file: the files with the locations' data."""
 
     points: File = key(
         secret=True,
@@ -55,7 +56,7 @@ class LocationTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The privacy budget, and how often capacities may fail."""
+    """The table ``[privacy]``: the privacy budget, and how often capacities may be too small."""
 
     epsilon: Fraction = key(help="budget of one client at one location", unit="1/client", check=at_least(MIN_EPSILON))
     failure_probability: float = key(
@@ -69,7 +70,7 @@ def _check_radius(value: Any) -> str | None:
 
 @frozen(kw_only=True)
 class Settings:
-    """The server's choices."""
+    """The table ``[fl-linear]``: the server's choices."""
 
     delta: float | Literal["auto"] = key(
         default="auto",
@@ -97,11 +98,12 @@ class Settings:
 
 @frozen(kw_only=True, eq=False)
 class Locations:
-    """The locations, loaded and sorted by id (Unicode code points): the order of the file may hold the secret.
+    """The loaded locations, sorted by id (Unicode code points), because the order in the file may reveal the secret.
 
     Attributes:
         ids: (n,) text, ascending.
-        coordinates: (names of the two columns, (n, 2) values), or None with a matrix.
+        coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
+            distances are given as a matrix.
         site: The public data.
         clients: (n,) int64, the secret counts. None if the file has no such column.
         noisy: (n,) float64, the reports of the locations. None if the file has no such column.
@@ -114,7 +116,11 @@ class Locations:
     noisy: Any
 
     def to_csv(self, noisy: NDArray[Any] | None) -> bytes:
-        """Return the locations file with ``noisy_clients`` in place of the clients (neither if ``noisy`` is None)."""
+        """Return the public locations file as CSV sorted by id, with noisy counts in place of the true ones.
+
+        Args:
+            noisy: (n,) the column ``noisy_clients``. If None, the column is left out.
+        """
         import polars as pl
 
         columns: dict[str, Any] = {"id": self.ids}
@@ -128,8 +134,10 @@ class Locations:
             columns["candidate"] = np.isin(np.arange(self.site.size), self.site.candidates).astype(np.int64)
         if self.site.capacity is not None:
             capacity = pl.Series(self.site.capacity)
+            # An infinite capacity is an empty cell, as in the file that was read.
             columns["capacity"] = pl.select(pl.when(capacity.is_finite()).then(capacity)).to_series()
         if noisy is not None:
+            # Doubles below 2**53 that are whole are written without ".0", so that discrete noise reads as integers.
             is_whole = bool((np.abs(noisy) < 2.0**53).all() and (noisy == np.rint(noisy)).all())
             columns["noisy_clients"] = noisy.astype(np.int64) if is_whole else noisy
         buffer = io.BytesIO()
@@ -151,9 +159,9 @@ class FLInstance:
     """A problem and its locations.
 
     Attributes:
-        declared: the problem file.
-        data: the locations that it names.
-        file: name of the problem file, for faults.
+        declared: The contents of the problem file.
+        data: The locations that the file names.
+        file: Name of the problem file, for faults.
     """
 
     declared: FLProblem
@@ -162,7 +170,7 @@ class FLInstance:
 
     @property
     def noise(self) -> Noise:
-        """The declared noise of the counts. By default continuous if some ``noisy_clients`` is not an integer."""
+        """The declared kind of noise. If none is declared, continuous if some ``noisy_clients`` is not an integer."""
         if self.declared.settings.noise is not None:
             return self.declared.settings.noise
         noisy = self.data.noisy
@@ -175,14 +183,15 @@ class FLInstance:
 
     @property
     def is_paper_problem(self) -> bool:
-        """Whether it is the paper's problem, with a possible facility at every location, so that its bounds hold."""
+        """Whether this is the paper's problem, with a possible facility at every location, and its bounds hold."""
         return self.is_nearest_best and self.data.site.candidates is None
 
     def make_server(self, method: str) -> Server:
-        """Return the server's public choices for a private method."""
+        """Return the server's public choices for a private method: site, margins, radius and failure probability."""
         settings, privacy = self.declared.settings, self.declared.privacy
         rule = MarginRule(
             n=self.data.site.size,
+            # Margins are for the noise that is drawn, whose budget may be a little below epsilon.
             epsilon=float(compute_noise_budget(privacy.epsilon)),
             kind=settings.margin,
             noise=self.noise,
@@ -191,6 +200,7 @@ class FLInstance:
             site=self.data.site,
             rule=rule,
             alpha=privacy.failure_probability,
+            # Method "laplace" is reconnection with radius 0.
             delta=0.0 if method == "laplace" else settings.delta,
             sites=settings.sites,
             mean_clients=settings.mean_clients,
@@ -199,14 +209,14 @@ class FLInstance:
 
 
 def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
-    """Read the locations and sort them by id.
+    """Read the table of locations and the matrix, if there is one, and sort them by id.
 
     Args:
         table: The files of the locations.
         must_be_whole: Whether noisy counts must be whole numbers.
 
     Raises:
-        InputError: All faults of the files.
+        InputError: The files have faults. The error lists all of them.
     """
     columns = [
         Column(name="id", kind="id"),
@@ -221,8 +231,10 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
     for name in [name for pair in choices for name in pair]:
         size = 90.0 if name == "lat" else MAX_SIZE
         columns.append(Column(name=name, least=-size, most=size, optional=True))
+    # The table must have the columns of one of the pairs.
     columns_by_name = read_table(table.points, columns, any_of=choices)
     _check_rows(table.points.name, columns_by_name, must_be_whole=must_be_whole)
+    # Sorted before anything is published: the order of rows in the file may say something about the counts.
     order = np.argsort(columns_by_name["id"], kind="stable")
     metric, coordinates = _read_metric(table, columns_by_name, order)
     columns_by_name = {name: _remove_negative_zeros(values[order]) for name, values in columns_by_name.items()}
@@ -244,16 +256,17 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
 
 
 def _remove_negative_zeros(values: Any) -> Any:
-    """Replace -0.0 by 0.0, so that equal numbers have equal bytes."""
+    """Return the array with -0.0 replaced by 0.0, so that equal numbers have equal bytes in published files."""
     return values + 0.0 if values.dtype.kind == "f" else values
 
 
 def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
-    """Check that ids are unique, that there is a candidate, and that noisy counts are whole if they must be.
+    """Check that ids are unique, that some location may hold a facility, and that noisy counts are whole if required.
 
     Raises:
-        InputError: All rows that fail.
+        InputError: Some rows fail these checks. The error lists all of them.
     """
+    # Ids of a secret file are not quoted.
     faults = Faults(duplicate_faults(name, columns["id"], is_secret=True))
     if not columns.get("candidate", np.ones(1)).any():
         faults.add(name, "column candidate", "0 everywhere", "1 for some location")
@@ -268,11 +281,17 @@ def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric, and the names and values of the coordinates, if there are any."""
+    """Return the metric of the file of distances, or else of the columns x, y (plane) or lat, lon (sphere).
+
+    The names and values of the coordinates come with it; None with a file of distances. Coordinates and distances are
+    published, and equal numbers must have equal bytes, so -0.0 becomes 0.0. ``order`` (n,) are the row numbers of the
+    file, sorted by id. The metric and the coordinates are in that order.
+    """
     if table.matrix is not None:
         distances = _remove_negative_zeros(
             read_array(table.matrix, (len(order), len(order)), what="distances", minimum=0.0)
         )
+        # Rows and columns follow the sorted ids.
         return Matrix(distances[np.ix_(order, order)], source=table.matrix.name), None
     names = ("x", "y") if "x" in columns and "y" in columns else ("lat", "lon")
     values = _remove_negative_zeros(np.column_stack([columns[name] for name in names])[order])

@@ -1,15 +1,17 @@
 """Upper quantiles of a sum of k independent Laplace draws, continuous or discrete, rounded up.
 
-``upper_quantile(k, beta, epsilon, noise)`` is a t with P(S > t) <= beta. The distribution is symmetric, so it bounds
-what the noise takes away as well as what it adds. Discrete Laplace is P(X = x) proportional to exp(-epsilon |x|) on the
-integers, and t is then an integer. One draw has a closed form. For more there is one evaluator of tails:
+``upper_quantile(k, beta, epsilon, noise)`` is a t with P(S > t) <= beta. The distribution is symmetric, so t bounds
+what the noise removes as well as what it adds. In the discrete Laplace distribution P(X = x) is proportional to
+exp(-epsilon |x|) on the integers, and t is an integer. One draw has a closed form. Tails of more draws are evaluated in
+two ways:
 
-* S is compared with its copy wrapped around a circle of length N, N odd. By Chernoff P(S > N / 2) is at most a quarter
-  of the error allowed. Wrapping only adds to the tail, which is then a Fourier sum over theta_j = 2 pi j / N.
+* S is wrapped around a circle of odd length N. N is so large that by Chernoff's bound P(S > N / 2) is at most a quarter
+  of the allowed error. Wrapping only adds to the tail, which is then a Fourier sum over theta_j = 2 pi j / N.
 * Chernoff's bound, min over s of [ln(1/beta) + k ln M(s)] / s, is valid at every s. It is used below
-  `MIN_FOURIER_BETA`, where the rounding of that sum would show, and at once as the end that the search begins with.
+  `MIN_FOURIER_BETA`, where rounding errors of the Fourier sum would matter, and as the upper end at which the search
+  for a quantile begins.
 
-The Fourier sums for discrete and for continuous noise, with the characteristic functions of one draw::
+The Fourier sums for discrete and for continuous noise, with the characteristic functions phi of one draw, are::
 
     1/2 - (t + 1/2)/N - (1/N) sum_j phi(theta_j)^k sin((t + 1/2) theta_j) / sin(theta_j / 2)
     phi(theta) = 1 / (1 + sin(theta/2)^2 / sinh(epsilon/2)^2)
@@ -39,19 +41,23 @@ FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
 terms."""
 MAX_SINES: Final = 1 << 16
-"""Terms of Fourier sums that are computed at once: half a megabyte, which fits into a processor's cache."""
+"""Number of terms of a Fourier sum that are computed at once: half a megabyte, which fits into a cache."""
 LARGE_EPSILON: Final = 100.0
 """Above it a discrete draw differs from 0 once in e**100. A smaller epsilon only widens the noise, so it is cut."""
 
 
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
-    """Return ln E exp(s X), 0 < s < epsilon."""
+    """Return ln E exp(s X), the log of the moment generating function of one draw X, for 0 < s < epsilon."""
     ratio = math.sinh(s / 2.0) / math.sinh(epsilon / 2.0) if discrete else s / epsilon
     return -math.log1p(-ratio * ratio)
 
 
 def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> float:
-    """Return min over s of (ln(1/beta) + k ln M(s)) / s by golden section: each s gives a valid bound."""
+    """Return a t with P(S > t) <= beta for the sum S of k draws, by Chernoff's bound.
+
+    The bound is the minimum over s of (ln(1/beta) + k ln M(s)) / s, where M is the moment generating function of one
+    draw.
+    """
     golden = 0.6180339887498949
     lower, upper = 0.0, epsilon
     log_beta = -math.log(beta)
@@ -59,6 +65,7 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
     for _ in range(80):
         width = (upper - lower) * golden
         a, b = upper - width, lower + width
+        # M(s) is infinite at s = epsilon, which b can reach by rounding.
         at_a = (log_beta + k * _log_mgf(discrete, epsilon, a)) / a
         at_b = (log_beta + k * _log_mgf(discrete, epsilon, b)) / b if b < epsilon else math.inf
         best = min(best, at_a, at_b)
@@ -66,12 +73,21 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
             upper = b
         else:
             lower = a
+    # Every s gives a valid bound, so golden section need not converge; the factor covers the rounding of the formula.
     return best * (1.0 + 1e-12)
 
 
 @frozen(eq=False)
 class _WrappedTail:
-    """The tail of S wrapped around a circle of length ``period``: 1/2 - t / period - a weighted sum of sines."""
+    """The tail of a sum S of noise draws, wrapped around a circle, as a Fourier sum (see the module's docstring).
+
+    P(S > t) is about 1/2 - t / period - sum over j of weight_j sin(2 pi j t / period).
+
+    Attributes:
+        discrete: Whether the noise is discrete Laplace.
+        period: Length N of the circle.
+        weight: (j,) weights of the sines.
+    """
 
     discrete: bool
     period: float
@@ -79,16 +95,22 @@ class _WrappedTail:
 
     @classmethod
     def of(cls, discrete: bool, epsilon: float, draws: int, error: float) -> _WrappedTail:
-        """Choose period and weights so that the tail is within ``error`` (>= 1e-11) of the true one.
+        """Choose the period and the weights so that the tail is within ``error`` (>= 1e-11) of the true tail.
 
-        The omitted terms add up to at most phi^draws ln(most / j) / 2 of the last one (discrete), or
-        phi^draws / (2 draws pi) (continuous).
+        ``draws`` is the number k of draws, ``epsilon`` the rate of each.
+
+        If term j is the last one kept and J is the last one of the full sum, the omitted terms add up to at most
+        phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
         """
         if discrete:
-            epsilon = min(epsilon, 600.0)  # beyond, sinh leaves the doubles and so does every tail
+            # math.sinh(epsilon / 2) overflows from 1421 on. At 600 a draw differs from 0 once in e**600.
+            epsilon = min(epsilon, 600.0)
+        # Half the circle: the sum is beyond it with at most a quarter of the error.
         half = _chernoff_bound(discrete, epsilon, draws, error * 0.25)
         period = 2.0 * math.ceil(half) + 1.0 if discrete else 2.0 * half
-        root = math.sqrt(math.expm1(-math.log(error * 0.01) / draws))  # phi^draws is that small where it is passed
+        # phi(theta)^draws falls to error / 100 where theta / epsilon (continuous noise), or
+        # sin(theta / 2) / sinh(epsilon / 2) (discrete noise), is `root`. Terms from there on are omitted.
+        root = math.sqrt(math.expm1(-math.log(error * 0.01) / draws))
         if discrete:
             sine = math.sinh(epsilon / 2.0) * root
             last = min(math.ceil(half), math.ceil(math.asin(min(sine, 1.0)) * period / math.pi))
@@ -104,26 +126,35 @@ class _WrappedTail:
         )
 
     def tails(self, points: Floats) -> Floats:
-        """Return (B,) P(S > point) for points of either sign."""
+        """Return P(S > point) for each of the ``points`` (B,), which may be negative."""
+        # Discrete: all points from n to below n + 1 have the same tail, which the formula gives at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
+        # Beyond half the circle the wrapped tail says nothing. There the true one is below a
+        # quarter of the error allowed.
         inside_circle = np.flatnonzero(np.abs(t) < self.period / 2.0)
         count = max(1, MAX_SINES // max(1, len(self.weight)))
         for start in range(0, len(inside_circle), count):
             block = inside_circle[start : start + count]
             fraction = t[block] / self.period
             turns = np.outer(fraction, np.arange(1.0, len(self.weight) + 1.0))
+            # Whole turns are taken off first: 2 pi times a large number of turns is rounded, which the sine would show.
             probabilities[block] = 0.5 - fraction - np.sin(2.0 * math.pi * (turns - np.floor(turns))) @ self.weight
         return probabilities
 
 
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
-    """Return the least t (an integer, or to a relative 1e-10) whose tail is at most beta - error, by bisection."""
+    """Return the least t at which the tail of a sum of k draws is at most beta - error, by bisection.
+
+    t is an integer for discrete noise, and otherwise has a relative precision of 1e-10. ``error`` is the precision with
+    which tails are computed, so the true tail at t is at most beta.
+    """
     wrapped = _WrappedTail.of(discrete, epsilon, k, error)
     lower, upper = (-1.0 if discrete else 0.0), _chernoff_bound(discrete, epsilon, k, beta)
     upper = float(math.ceil(upper)) if discrete else upper
     while upper - lower > (1.0 if discrete else 1e-10 * upper):
         t = math.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
+        # The tail is known up to `error`, so a quantile is accepted only if it holds with that added.
         if wrapped.tails(np.array([t]))[0] <= beta - error:
             upper = t
         else:
@@ -132,7 +163,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) for an array of t, each within ``error``. For k = 0 the sum is 0."""
+    """Return P(sum of k draws > t) within ``error`` for each t of an array, in clients. For k = 0 the sum is 0."""
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
         return (points < 0).astype(np.float64)
@@ -141,30 +172,34 @@ def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float 
             small = 0.5 * np.exp(-epsilon * np.abs(points))
             return np.asarray(np.where(points >= 0, small, 1.0 - small))
         floors = np.floor(points)
-        next_values = np.where(
-            floors >= 0, floors + 1.0, -floors
-        )  # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)), n >= 1
+        # P(X >= n) = exp(-epsilon n) / (1 + exp(-epsilon)) for n >= 1. A negative point uses the symmetry of X.
+        next_values = np.where(floors >= 0, floors + 1.0, -floors)
         small = np.exp(-epsilon * next_values) / (1.0 + np.exp(-epsilon))
         return np.asarray(np.where(floors >= 0, small, 1.0 - small))
     return _WrappedTail.of(noise == "discrete", epsilon, k, error).tails(points)
 
 
 def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
-    """Return the quantile of one draw, rounded up.
+    """Return the least t with P(X > t) <= beta for one draw X, rounded up.
 
     P(X > t) is exp(-epsilon (t + 1)) / (1 + exp(-epsilon)) for integer noise, exp(-epsilon t) / 2 for continuous noise.
     """
     if noise == "continuous":
         return math.nextafter(-math.log(2.0 * beta) / epsilon * (1.0 + 1e-12), math.inf)
+    # P(X > t) <= beta if t + 1 >= exact. The factor lets rounding errors raise the result only.
     exact = (-math.log(beta) - math.log1p(math.exp(-epsilon))) / epsilon
     return float(max(0, math.ceil(exact * (1.0 + 1e-12)) - 1))
 
 
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
-    """Return Chernoff's upper bound on the quantile, an integer for discrete noise. It is fast for every k."""
+    """Return Chernoff's bound t with P(sum of k draws > t) <= beta, an integer for discrete noise.
+
+    It is fast to compute for every k, and somewhat larger than `upper_quantile`.
+    """
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)
     bound = _chernoff_bound(noise == "discrete", epsilon, k, beta)
+    # P(S >= bound) <= beta too. For an integer S that is P(S > ceil(bound) - 1).
     return float(max(0, math.ceil(bound) - 1)) if noise == "discrete" else float(bound)
 
 
@@ -172,12 +207,12 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
 def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return the least t with P(sum of k Laplace(1/epsilon) draws > t) <= beta, rounded up.
 
-    Below a ``beta`` of 1e-9 the bound is Chernoff's for two draws and more, 2 to 16 % above the least
+    For two draws or more and a ``beta`` below 1e-9, Chernoff's bound is returned, which is 2 to 16 % above the least t
     (``test_fl_margins.py``).
 
     Args:
         k: Number of draws, >= 1.
-        beta: Probability in (0, 1). At 1/2 and above, t is 0.
+        beta: Probability in (0, 1). For 1/2 and above, t is 0.
         epsilon: Rate of one draw, > 0.
         noise: ``"discrete"`` (t is an integer) or ``"continuous"``.
 
@@ -198,6 +233,6 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
 
 
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """Return `upper_quantile` of each pair (size, beta). Equal pairs are computed once, by its cache."""
+    """Return `upper_quantile` for each pair (size, beta). Its cache computes equal pairs only once."""
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

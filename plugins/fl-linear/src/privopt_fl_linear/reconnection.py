@@ -1,19 +1,20 @@
-"""Reconnection (Algorithm 3), and its radius chosen from the noisy counts within the guarantee (``"auto"``).
+"""Reconnection (Algorithm 3), and the choice of its radius from the noisy counts within the guarantee (``"auto"``).
 
-Choosing is post-processing, so it is free of privacy; but the noise that chooses is the noise that may fail. With m
-radii the union bound would take margins at alpha / m, which costs 5 to 18 % at small counts. Here the choice depends
-on one number, the total B' of the noisy counts: radius i is used while tau_i <= B' < tau_{i+1}. Then
+The choice is post-processing, so it costs no privacy. But it depends on the noise against which the margins protect.
+With m radii the union bound would need margins at alpha / m, which raises costs by 5 to 18 % at small counts. Here the
+choice depends on a single number, the total B' of the noisy counts: radius i is used if tau_i <= B' < tau_{i+1}. Then
 
     P(failure) <= sum over i, v of P(S_v > t_v and tau_i <= B - S_v - Z_v < tau_{i+1}),
 
-where S_v is what the noise takes from facility v of radius i, t_v its margin, Z_v what it takes elsewhere, independent
-of S_v, and B the true total. The right side is a function of B and public data; `failure_bound` bounds its maximum over
-all B from above. It takes S_v in layers and B in cells, both rounded to the safe side. `policy` lowers the level of the
-margins until that maximum is at most alpha. Far from every threshold the sum is Theorem 3's; near one the events of two
-radii share the probability of one, so hardly anything is lost.
+where S_v is the amount by which the noise lowers the count of facility v under radius i, t_v is the margin of v, Z_v is
+the amount by which the noise lowers all other counts, independent of S_v, and B is the true total. The right side is a
+function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides S_v into layers
+and B into cells, and rounds both to the safe side. `choose_policy` lowers the level of the margins until that maximum
+is at most alpha. Far from every threshold the sum is that of Theorem 3. Near a threshold two radii are possible, but
+each is chosen only part of the time, so hardly anything is lost.
 
-The thresholds are public: the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one client at every
-location under radius i), i.e. B is taken as evenly spread.
+The thresholds are public. They come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one
+client at every location under radius i), which assume that B is evenly spread over the locations.
 
 Source of Algorithm 3: Pfisterer, Hillebrand, Suppakitpaisarn, section 5.1.
 """
@@ -45,33 +46,37 @@ __all__ = [
 ]
 
 GRID_RADII = 24
-"""Radii of the public grid, next to 0."""
+"""Number of radii of the public grid besides 0."""
 CELLS_PER_DEVIATION = 32
-"""Cells of the total to one of its standard deviations."""
+"""Number of cells into which one standard deviation of the noisy total is divided."""
 TAIL_ERROR = 1e-9
 """Error of each tail that enters a failure bound, which is counted against the bound."""
 EDGE_SLACK = 1e-12
+"""Relative slack of the distance at which two facilities count as near each other."""
 
 
 def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
-    """Merge facilities that are near each other (Algorithm 3).
+    """Merge facilities that are near each other (Algorithm 3), and return the new assignment of locations.
 
-    The independent set of G (edges at d <= 2 delta) is selected greedily by the lowest facility cost, ties by number.
-    Theorem 6 fails for other maximal sets. Locations within delta of a selected facility go to it, and all others to
-    the cheapest selected one. A location pays at most 2 delta more for each client than before (the paper proves 4).
-    Inside a ball f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Outside, w has a selected neighbour x with f_x <= f_w,
-    and f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
+    The graph G joins facilities at distances d <= 2 delta. An independent set of G is selected greedily in ascending
+    order of the facility cost f, with ties by number. Locations within delta of a selected facility are assigned to it,
+    and all others to the cheapest selected facility.
 
-    Edges have a relative slack of 1e-12, so that no two balls share a location in spite of rounding.
+    For each client a location u pays at most 2 delta more than before at its facility w (the paper proves 4 delta).
+    Inside the ball of a selected facility v, f_v + d(u, v) <= f_w + d(w, u) + 2 d(u, v). Outside, w has a selected
+    neighbour x with f_x <= f_w, and f_x + d(u, x) <= f_w + d(u, w) + 2 delta.
+
+    Edges have a relative tolerance of 1e-12, so that rounding cannot make two balls share a location.
 
     Args:
         site: The locations.
-        base: Their connection by `Site.connect`. A radius of 0 returns it unchanged.
+        base: The assignment by `Site.connect`. A radius of 0 returns it unchanged.
         delta: Reconnection radius, >= 0, in the metric's unit.
     """
     if delta == 0.0:
         return base
     metric, cost = site.metric, site.cost
+    # The lowest facility cost first: Theorem 6 fails for other maximal independent sets (docs/papers/fl-linear.md).
     order = base.opened[np.argsort(cost[base.opened], kind="stable")]
     centres = np.sort(metric.select_independent(order, 2.0 * delta * (1.0 + EDGE_SLACK)))
     facility = metric.cheapest(centres, cost)
@@ -80,7 +85,7 @@ def reconnect(site: Site, base: Assignment, delta: float) -> Assignment:
 
 
 def grid(extent: float) -> tuple[float, ...]:
-    """Return the public grid of radii: 0, and extent / 2^(j/3) for j = 0 .. 23, ascending.
+    """Return the public grid of radii in ascending order: 0, and extent / 2^(j/3) for j = 0 .. 23.
 
     ``extent`` is half the diameter of the locations' bounding box (half the largest distance of a matrix). At that
     radius one facility remains.
@@ -89,13 +94,16 @@ def grid(extent: float) -> tuple[float, ...]:
 
 
 def level_cut_short(alpha: float) -> float:
-    """Return the failure probability at which any choice from the grid keeps alpha, by the union bound."""
+    """Return the failure probability at which any choice from the grid stays within alpha, by the union bound.
+
+    Used if the time limit cuts the choice of the radius short.
+    """
     return alpha / (GRID_RADII + 1)
 
 
 @frozen(eq=False)
 class Candidate:
-    """One radius and its cost, a linear function of the mean count.
+    """A reconnection radius and its cost, which is a linear function of the mean count.
 
     Attributes:
         delta: The radius. 0 is Algorithm 2.
@@ -111,19 +119,27 @@ class Candidate:
 
 
 def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> list[Candidate]:
-    """Return each radius of the grid with its two costs. Radii that change nothing are omitted.
+    """Return a candidate, with its assignment and cost, for each radius of the grid that changes the assignment.
+
+    Args:
+        site: The locations.
+        base: The assignment before reconnection.
+        rule: How margins are computed.
+        alpha: Failure probability of the margins.
 
     Raises:
-        OutOfTime: The innermost scope of time ended.
+        OutOfTime: The enclosing time limit expired.
     """
     everyone = np.arange(site.size)
     candidates: list[Candidate] = []
     for delta in grid(site.metric.extent):
         check("all radii were tried")
         assignment = reconnect(site, base, delta)
+        # Adjacent radii often give the same connection: one of them is enough.
         if candidates and np.array_equal(candidates[-1].assignment.facility, assignment.facility):
             continue
         facility = assignment.facility
+        # A client at v costs the capacity of its facility and the way there.
         slope = math.fsum(site.cost[facility] + site.metric.distances_between(everyone, facility))
         offset = math.fsum(rule.margins(assignment.sizes, alpha) * site.cost[assignment.opened])
         candidates.append(Candidate(delta, assignment, slope, offset))
@@ -131,7 +147,7 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
 
 
 def choose_at_mean(choices: Sequence[Candidate], mean_clients: float) -> Candidate:
-    """Return the candidate that is cheapest if every location has ``mean_clients``, which is public knowledge."""
+    """Return the candidate that is cheapest if every location has ``mean_clients`` clients (a public number)."""
     return min(choices, key=lambda c: (c.offset + mean_clients * c.slope, c.delta))
 
 
@@ -140,10 +156,10 @@ class Policy:
     """A public rule that maps each noisy total B' to a radius.
 
     Attributes:
-        choices: The radii, in the order of increasing totals.
+        choices: The candidates, in the order of the totals at which they are used.
         thresholds: Ascending totals. ``choices[i]`` is used from ``thresholds[i - 1]`` on.
         level: Failure probability of the margins, at most the promised one.
-        bound: Proved bound on the failure probability over all true totals.
+        bound: Proved upper bound on the failure probability, for any true total.
     """
 
     choices: tuple[Candidate, ...]
@@ -152,12 +168,17 @@ class Policy:
     bound: float
 
     def choose_radius(self, total: float) -> Candidate:
-        """Return the radius for a noisy total."""
+        """Return the candidate to use for a noisy total."""
         return self.choices[int(np.searchsorted(self.thresholds, total, side="right"))]
 
 
 def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidate], list[float]]:
-    """Return the candidates on the lower envelope over totals >= 0, and the totals at which they take over."""
+    """Return the candidates that are cheapest at some total B >= 0, and the totals at which the cheapest one changes.
+
+    The cost of each candidate is a line in B, offset + B / n * slope, and the cheapest lines form the lower envelope.
+    Both results are in ascending order of B.
+    """
+    # At a total of 0 only the margins cost anything; in case of a tie the flattest line stays lowest.
     current = min(choices, key=lambda c: (c.offset, c.slope))
     selected = [current]
     thresholds: list[float] = []
@@ -165,6 +186,8 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
         flatter = [c for c in choices if c.slope < current.slope]
         if not flatter:
             return selected, thresholds
+        # The total at which each flatter line meets the current one. The first to meet it is the next of the
+        # envelope; in case of a tie it is the flattest.
         meets = [
             (n * (c.offset - current.offset) / (current.slope - c.slope), c.slope, i) for i, c in enumerate(flatter)
         ]
@@ -175,23 +198,39 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 
 
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
-    """Thin the envelope until each radius is used over at least ``min_width``, because the total is that noisy."""
+    """Return the lower envelope without candidates that are used over less than ``min_width`` clients of the total.
+
+    ``min_width`` is the size of the noise in the total, so that noise alone would decide for or against a radius with a
+    narrower range. The results are those of `_lower_envelope`.
+    """
     choices = list(choices)
     while True:
         selected, thresholds = _lower_envelope(choices, n)
         widths = np.diff([0.0, *thresholds])
         if len(widths) == 0 or widths.min() >= min_width:
             return selected, thresholds
+        # The radius with the narrowest range is dropped, and the envelope of the others is computed again.
         choices = [c for c in selected if c is not selected[int(np.argmin(widths))]]
 
 
 def _layer_masses(k: int, t: float, h: float, epsilon: float, noise: Noise) -> Floats:
-    """Return P(t + l h < S <= t + (l + 1) h) for l = 0, 1, ..., where the last layer has no upper end."""
+    """Return the probabilities that S, a sum of k noise draws, lies in each layer above the margin t.
+
+    Layer l = 0, 1, ... is t + l h < S <= t + (l + 1) h. The last layer has no upper end.
+
+    Args:
+        k: Number of draws of Laplace(1/epsilon) noise.
+        t, h: The margin and the height of a layer, in clients.
+        epsilon, noise: Rate and kind of the noise of one draw.
+    """
+    # The chance that S exceeds this is below 1e-9, so no more layers are needed.
     max_excess = chernoff_quantile(k, 1e-9, epsilon, noise)
     upper_tails = np.maximum(
         tails(k, t + h * np.arange(max(1, math.ceil((max_excess - t) / h))), epsilon, noise, 1e-11), 0.0
     )
+    # Tails are known up to 1e-11. Raised by that and made non-increasing, no layer has a negative mass.
     upper_tails = np.minimum.accumulate(upper_tails + 1e-11)
+    # Layers from a ten-thousandth of the first tail on are joined into one open layer.
     layer_count = max(1, int(np.searchsorted(-upper_tails, -1e-4 * upper_tails[0])))
     return np.append(-np.diff(upper_tails[:layer_count]), upper_tails[layer_count - 1])
 
@@ -201,15 +240,27 @@ def _bound_profile(
 ) -> tuple[Floats, Floats]:
     """Bound P(S > t and S + Z <= x) from above and below, at x = g h for g = -reach .. reach.
 
-    S is a sum of k draws, and Z one of n - k. S is rounded to the ends of its layers.
+    S is the noise of one facility (a sum of k draws), which fails if S > t. Z is the noise of all other locations
+    (n - k draws). S is rounded to the ends of its layers.
+
+    Args:
+        k, n: Number of locations that the facility serves, and of all locations.
+        t, h: The facility's margin, and the step of x, in clients.
+        reach: Number of steps on either side of 0.
+        epsilon, noise: Rate and kind of the noise of one draw.
+
+    Returns:
+        The upper and the lower bounds, both (2 reach + 1,).
     """
     mass = _layer_masses(k, t, h, epsilon, noise)
     points = h * np.arange(-reach - len(mass), reach + 1) - t
-    lower_tails = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)
+    lower_tails = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)  # P(Z <= point), up to TAIL_ERROR
+    # With S at the lower end t + l h of its layer the event is most likely, which bounds it from above. The slices of
+    # the convolutions pick the sums over l of mass[l] * P(Z <= g h - t - l h), and of l + 1 in place of l below.
     count = len(mass)
     upper = np.convolve(np.minimum(lower_tails + TAIL_ERROR, 1.0), mass)[count : count + 2 * reach + 1]
     low_mass = mass.copy()
-    low_mass[-1] = 0.0  # the open layer counts for nothing from below
+    low_mass[-1] = 0.0  # the last layer has no upper end, so from below it contributes nothing
     lower = np.convolve(np.maximum(lower_tails - TAIL_ERROR, 0.0), low_mass)[count - 1 : count + 2 * reach]
     return upper, lower
 
@@ -220,18 +271,25 @@ def failure_bound(
     added: Sequence[Floats],
     rule: MarginRule,
 ) -> float:
-    """Bound the probability that a facility of the chosen radius overflows, for any true counts.
+    """Return an upper bound on the probability that a facility of the chosen radius overflows, for any true counts.
+
+    The radius is chosen by the noisy total B' of all counts. For a true total B, the probabilities that B' chooses a
+    radius while the noise of a facility exceeds its margin are summed over all radii and their facilities (the formula
+    in the module's docstring). The bound is the maximum of this sum over all B.
 
     Args:
-        choices, thresholds: See `Policy`.
-        added: Margins of each choice's facilities.
+        choices: The candidates, in the order of the totals at which they are used.
+        thresholds: Ascending totals of clients. ``choices[i]`` is used from ``thresholds[i - 1]`` on.
+        added: The margins of the facilities of each choice, in clients.
         rule: The number of locations, epsilon and the noise.
     """
     n, epsilon, noise = rule.n, rule.epsilon, rule.noise
     sigma = math.sqrt(2.0 * n) / epsilon
     h = sigma / CELLS_PER_DEVIATION
     max_margin = max(float(a.max(initial=0.0)) for a in added)
+    # Beyond this distance from a threshold the noise of the total changes the radius with a negligible probability.
     reach = math.ceil((chernoff_quantile(n, TAIL_ERROR, epsilon, noise) + max_margin) / h) + 2
+    # Facilities of the same size and margin share a profile, which takes a millisecond to compute.
     profiles: dict[tuple[int, float], tuple[Floats, Floats]] = {}
     upper_sums, lower_sums = [], []
     for choice, margin in zip(choices, added, strict=True):
@@ -244,11 +302,16 @@ def failure_bound(
             lower += count * profiles[size, t][1]
         upper_sums.append(upper)
         lower_sums.append(lower)
+    # A cell c stands for the totals B from c h to (c + 1) h. Only cells near a threshold need a look: elsewhere no
+    # profile changes.
     steps = np.rint(np.asarray(thresholds) / h).astype(np.int64)
     cells = np.unique(np.concatenate([s + np.arange(-reach - 1, reach + 2) for s in steps])) if len(steps) else [0]
     cells = np.asarray(cells)
     total = np.zeros(len(cells))
     for i, (upper, lower) in enumerate(zip(upper_sums, lower_sums, strict=True)):
+        # Radius i is used while thresholds[i - 1] <= B' < thresholds[i]: the probability is the upper profile at
+        # B - thresholds[i - 1] less the lower one at B - thresholds[i]. The first radius has no lower threshold.
+        # Rounded to the safe side: the upper profile at the upper end of a cell, the lower one at its lower end.
         total += upper[-1] if i == 0 else upper[np.clip(cells + 1 - steps[i - 1] + reach, 0, 2 * reach)]
         if i < len(steps):
             cell_index = cells - steps[i] + reach
@@ -257,18 +320,21 @@ def failure_bound(
 
 
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
-    """Return the public rule that maps a noisy total to a radius, with margins that keep the promise alpha.
+    """Return the public rule that maps a noisy total to a radius and fails with probability at most alpha.
 
-    It takes about a millisecond for each size of a facility that occurs, a few times.
+    The level of the margins is lowered until `failure_bound` is at most alpha. This takes up to 12 levels, each with
+    about a millisecond for every distinct size of a facility.
 
     Args:
-        choices: The radii, from `list_radii`.
+        choices: The candidates from `list_radii`.
         rule: How margins are computed.
-        alpha: Failure probability of the choice as a whole. The level of the margins is searched.
+        alpha: Total failure probability, including the choice of the radius.
     """
     sigma = math.sqrt(2.0 * rule.n) / rule.epsilon
     selected, exact_thresholds = _thin_envelope(choices, rule.n, sigma)
     h = sigma / CELLS_PER_DEVIATION
+    # Moved to the ends of cells, so that no cell of `failure_bound` has a threshold inside. Any
+    # thresholds are allowed, if they are public.
     thresholds = [h * round(threshold / h) for threshold in exact_thresholds]
     level, bound = alpha, alpha
     if len(selected) > 1:
@@ -277,6 +343,7 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
             bound = failure_bound(selected, thresholds, added, rule)
             if bound <= alpha:
                 break
+            # The bound is nearly proportional to the level. At the union bound's level the search has no use.
             level *= 0.999 * alpha / bound
             if level <= alpha / len(selected):
                 break

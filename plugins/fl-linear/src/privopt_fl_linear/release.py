@@ -1,4 +1,4 @@
-"""The release of FL-Linear: ``connections.csv`` and ``capacities.csv``."""
+"""The release of FL-Linear: the files ``connections.csv`` and ``capacities.csv``."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ CONNECTIONS, CAPACITIES = "connections.csv", "capacities.csv"
 
 @frozen(kw_only=True, eq=False)
 class FLRelease(Release):
-    """Connections and capacities.
+    """The published plan: the facility of each location, and the capacity of each facility.
 
     Attributes:
         ids: (n,) ids of the locations, ascending.
         assignment: The facility that serves each location.
         capacities: (m,) capacities of the opened facilities, in the order of ``assignment.opened``.
-        counts: (n,) the counts of the objective: noisy ones, or true ones under ``optimal``. None if not published.
-        noise_engine: Describes how the noise was drawn. None if it was drawn elsewhere.
-        plan: The server's plan. None for a release that was read back.
+        counts: (n,) the counts at which the plan's cost is computed: noisy ones, or true ones for method ``optimal``.
+            None if they are not published.
+        noise_engine: Name of the generator that drew the noise. None if the noise was drawn elsewhere.
+        plan: The server's plan. None for a release that was read from files.
         epsilon: Budget of the noise of each count. None if the counts are true ones.
-        scale: Exact scale of the noise. None if it was drawn elsewhere, or if the release was read back.
+        scale: Exact scale of the noise. None if the noise was drawn elsewhere, or if the release was read from files.
     """
 
     ids: Any
@@ -51,7 +52,12 @@ class FLRelease(Release):
     scale: Fraction | None = None
 
     def channel(self) -> NoisyCounts | None:
-        """Return the channel of counts with Laplace noise. Its reach is rounded up, so it covers discrete noise too."""
+        """Return the Laplace noise that turns counts into reports, or None if the counts are the true ones.
+
+        ``reach`` of the result maps a probability to a number of clients that the noise exceeds with at most that
+        probability. The number is rounded up, so it holds for discrete noise too.
+        """
+        # P(|noise| > r) is exp(-epsilon r) for continuous noise, and less for discrete noise.
         epsilon = self.epsilon
         if epsilon is None:
             return None
@@ -60,14 +66,14 @@ class FLRelease(Release):
         )
 
     def write(self, folder: Path) -> None:
-        """Write both tables."""
+        """Write ``connections.csv`` (id, facility) and ``capacities.csv`` (id, capacity) into a folder."""
         opened = self.assignment.opened
         write_columns(folder / CONNECTIONS, {"id": self.ids, "facility": self.ids[self.assignment.facility]})
         write_columns(folder / CAPACITIES, {"id": self.ids[opened], "capacity": self.capacities})
 
     @classmethod
     def read(cls, folder: Path, problem: FLInstance) -> FLRelease:
-        """Read both tables back and match them with the problem's locations.
+        """Read a release from the tables in its folder, and match them with the problem's locations.
 
         Raises:
             InputError: A table is missing or malformed, or has other locations.
@@ -89,7 +95,8 @@ class FLRelease(Release):
             (CONNECTIONS, links, ids),
             (CAPACITIES, capacity_table, ids[assignment.opened]),
         ):
-            if table["id"].to_list() != expected_ids.tolist():  # another order may say something
+            # Another order of the rows could carry a message about the secret counts.
+            if table["id"].to_list() != expected_ids.tolist():
                 row_name = "location" if name == CONNECTIONS else f"facility that {CONNECTIONS} uses"
                 raise InputError([Fault(name, "column id", "other ids", f"a row for each {row_name}, sorted by id")])
         noisy = problem.data.noisy

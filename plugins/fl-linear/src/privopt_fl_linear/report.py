@@ -1,20 +1,23 @@
-"""The report of FL-Linear: map, capacities against demand, cost over delta; the true costs for the owner only."""
+"""The report of FL-Linear: a map, capacities against demand, cost over delta and, for the owner only, true costs."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from privopt.arrays import Floats
+from privopt.declare.notebook import format_digits
 from privopt.interfaces import Result
+from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
-from privopt.report import Section, figure_section, table_section, themed
+from privopt.report import Section, figure_section, table_section, use_theme
 from privopt.report.charts import draw_losses
-from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, WARM, axes_of
+from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
@@ -29,89 +32,100 @@ __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
 """Number of facilities, the largest ones, that the figure of capacities shows."""
-MAX_ROWS: Final = 200
 MAX_RECOMPUTED: Final = 10_000
 """Largest number of locations for which the cost is computed over all radii."""
 
 
-@themed
+@use_theme
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw locations sized by their reports, facilities sized by their capacity, and the connections."""
+    """Draw a map of locations (sized by their reports), facilities (sized by their capacity) and connections."""
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, places = problem.data.coordinates
     geographic = names != ("x", "y")
-    places = places[:, ::-1] if geographic else places
+    places = places[:, ::-1] if geographic else places  # (lat, lon) becomes (x, y) = (lon, lat)
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    if len(places) <= MAX_VECTOR_MARKS:  # lines between more are a blot
+    # More connecting lines would cover one another.
+    if len(places) <= MAX_VECTOR_MARKS:
         from matplotlib.collections import LineCollection
 
+        # From each location v to its facility, which stands at location h.
         lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
         axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
     (x, y), is_rasterized = places.T, len(places) > MAX_VECTOR_MARKS
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
+    # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
     sizes = 12 + 90 * reported / max(1e-300, float(reported.max()))
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=is_rasterized)
     facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
     axes.scatter(
         x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=is_rasterized
     )
+    # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
     parallel = max(0.01, math.cos(math.radians(float(y.mean()))))  # a degree of longitude in degrees of latitude
     axes.set_aspect(1.0 / parallel if geographic else "equal")
     axes.margins(0.08)
-    axes.set_xlabel("longitude (degrees)" if geographic else "x")
-    axes.set_ylabel("latitude (degrees)" if geographic else "y")
-    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axes.set_xlabel("longitude (degrees)" if geographic else "x (units of the table)")
+    axes.set_ylabel("latitude (degrees)" if geographic else "y (units of the table)")
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw the capacity of each facility against its locations' reports."""
+    """Draw a bar for the capacity of each facility, with a bar for the sum of its locations' noisy counts inside."""
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
-    figure, axes = axes_of(7.6, 1.0 + 0.2 * len(order))
+    figure, axes = axes_of(7.6, 1.0 + 0.24 * len(order))
     rows = np.arange(len(order))
     axes.barh(rows, release.capacities[order], color=PALE, edgecolor=SOFT, linewidth=0.6, label="capacity")
     if release.counts is not None:
         noisy = sum_counts(release.assignment, release.counts)
         axes.barh(rows, np.maximum(noisy[order], 0.0), height=0.45, color=MARK, label="reported clients (noisy)")
-    axes.set_yticks(rows, names, fontsize="small")
-    axes.invert_yaxis()
+    axes.set_yticks(rows, names, fontsize=9)
+    axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.set_xlabel("clients")
-    figure.legend(loc="outside upper right", ncols=2)
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> Figure:
-    """Draw costs at the noisy counts over the grid of radii, and mark the radius ``delta`` that was used."""
+    """Draw costs at the noisy counts over the public grid of reconnection radii, and mark the radius that was used.
+
+    Args:
+        problem: The problem.
+        noisy: (n,) noisy counts.
+        delta: The radius that was used, in the unit of the metric. None if no radius was chosen.
+    """
     site, server = problem.data.site, problem.make_server("reconnection")
+    # A plan for each radius, as the server would make it at these counts.
     choices = list_radii(site, site.connect(), server.rule, server.alpha)
     plans = [server.prior_plan(noisy, choice.assignment, choice.delta, server.alpha) for choice in choices]
     costs, radii = [plan.costs(site, noisy) for plan in plans], np.array([choice.delta for choice in choices])
     capacity, connection = (np.array([plan_costs[name] for plan_costs in costs]) for name in ("capacity", "connection"))
     figure, axes = axes_of(7.6, 3.8)
-    axes.plot(radii, capacity + connection, color=INK, marker="o", markersize=3, label="total")
-    axes.plot(radii, capacity, color=MARK, marker="o", markersize=3, label="capacity, margins included")
-    axes.plot(radii, connection, color=WARM, marker="o", markersize=3, label="connection")
+    names = ("capacity, margins included", "connection", "total")
+    for name, cost, marker in zip(names, (capacity, connection, capacity + connection), "oDs", strict=True):
+        axes.plot(radii, cost, marker=marker, markersize=4, mfc="none", label=name)
     if delta is not None:
-        axes.axvline(delta, color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.4g}")
+        axes.axvline(delta, color=BAD, linestyle="--", linewidth=1.3, label=f"delta used: {delta:.3g}")
     min_radius = radii[radii > 0].min() if (radii > 0).any() else 1.0
+    # The grid is geometric, but has 0 too: logarithmic from the least radius on, linear below.
     axes.set_xscale("symlog", linthresh=min_radius)
     axes.set_xlim(left=0)
     axes.set_ylim(bottom=0)
-    axes.set_xlabel("reconnection radius delta (0: no one is reconnected)")
-    axes.set_ylabel("cost at the noisy counts")
+    axes.set_xlabel("reconnection radius delta (units of distance; 0: no one is reconnected)")
+    axes.set_ylabel("cost at the noisy counts (units of cost)")
     axes.grid(axis="y", color=LINE, linewidth=0.6)
-    figure.legend(loc="outside upper right", ncols=4)
+    add_legend(figure)
     return figure
 
 
 def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """List the cost of this release and of other plans at the same noisy counts."""
+    """Return (label, cost) for this release and for other plans at the same noisy counts, for a bar chart."""
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     base = release.assignment
@@ -119,6 +133,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
         base, server = site.connect(), problem.make_server("laplace")
         unconnected_plan = server.prior_plan(noisy, base, 0.0, server.alpha)
         rows.append(("without reconnection", unconnected_plan.costs(site, noisy)["total"]))
+    # Costs by kind of plan ("prior", "reports"), if both were made.
     plans = (result.details.told.get("plans") or {}).get("cost") or {}
     if len(plans) > 1:
         rows += [(f"facilities chosen by the {name}", float(cost)) for name, cost in plans.items()]
@@ -127,9 +142,31 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
     return rows
 
 
+def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
+    """Explain the bars of the cost chart and, if another safe plan costs less than this release, why.
+
+    Args:
+        costs: The plans and their costs. This release comes first, and the plan without margins, which is not safe,
+            last.
+    """
+    lead = "Capacity cost plus connection cost at the noisy counts. A shorter bar is a cheaper plan."
+    (_, cost), *others, _ = costs
+    name, cheaper_cost = min(others, key=lambda row: row[1], default=("", math.inf))
+    if cheaper_cost < cost:
+        lead += (
+            f" This release costs {100 * (cost / cheaper_cost - 1):.2g}\u00a0% more than {name}, because the noisy "
+            "counts chose its plan: its margins must suffice for every plan that they could have chosen."
+        )
+    return f"{lead} Without margins a plan costs least, but facilities are too small for the true counts."
+
+
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
+    """Make the report's table of the largest facilities: locations served, reported clients, margin and capacity.
+
+    ``noisy`` (m,) are the sums of the noisy counts of each facility, or None if counts are not published.
+    """
     opened, site = release.assignment.opened, problem.data.site
-    order = np.argsort(-release.capacities, kind="stable")[:MAX_ROWS]
+    order = np.argsort(-release.capacities, kind="stable")
     columns: dict[str, list[Any]] = {
         "facility": problem.data.ids[opened[order]].tolist(),
         "locations": release.assignment.sizes[order].tolist(),
@@ -141,31 +178,46 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
     if site.capacity is not None:
         bounds = site.capacity[opened[order]].tolist()
         columns["bound of capacity"] = [bound if math.isfinite(bound) else "none" for bound in bounds]
-    lead = f"The {MAX_ROWS} largest of {len(opened)}." if len(opened) > MAX_ROWS else ""
-    return table_section("Facilities", [*columns], list(zip(*columns.values(), strict=True)), lead)
+    return table_section("Facilities", [*columns], list(zip(*columns.values(), strict=True)), "The largest first.")
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
-    """Map, capacities against demand, costs; for the owner the true clients and costs."""
+    """The report of FL-Linear: a map, capacities against demand, costs and, for the owner only, the true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-        """Return the report's figures by file name."""
+        """Return the figures of the report by file name."""
         figures = {}
         if problem.data.coordinates is not None:
             figures["map"] = plan_map(release, problem)
         figures["capacities"] = capacity_figure(release, problem)
         site = problem.data.site
+        # Method "optimal" publishes no counts, so a release that was read back cannot compare costs.
         if release.counts is not None:
-            figures["cost-beside"] = themed(draw_losses)(
-                _list_baselines(problem, release, result), "cost at the noisy counts", None
+            figures["cost-beside"] = use_theme(draw_losses)(
+                _list_baselines(problem, release, result), "cost at the noisy counts (units of cost)", None
             )
             if problem.is_nearest_best and site.size <= MAX_RECOMPUTED:
                 delta = result.details.facts.get("delta")
                 figures["cost-over-delta"] = cost_over_delta(problem, release.counts, delta)
         return figures
 
+    def headline(self, problem: FLInstance, release: FLRelease, result: Result) -> str:
+        """Return a sentence on what was planned, how likely it is to suffice, and how often an attacker is right."""
+        site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
+        plan = f"{opened:,} facilities with room for {format_digits(room)} clients serve {site.size:,} locations."
+        if release.counts is None:
+            return plan
+        sure = 100 * (1 - problem.declared.privacy.failure_probability)
+        attack = LocalDP.describe_attack(result.guarantee)
+        safety = f"Planned from noisy counts, none is too small with {sure:.3g}\u00a0% probability."
+        return f"{plan} {safety} {attack}"
+
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
-        """Return map, capacities and costs. They use public data and the noisy counts only."""
+        """Return the sections of the report: map, capacities, facilities and costs.
+
+        The sections use only public data and the noisy counts. A section whose figure cannot be drawn (without
+        coordinates or counts) is left out.
+        """
         figures = self.figures(problem, release, result)
         site, opened = problem.data.site, release.assignment.opened
         sections = []
@@ -175,6 +227,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
                 "reported, squares with the capacity; a line joins a location to the facility that serves it."
             )
             sections.append(figure_section("Who is served where", figures["map"], lead))
+        # Clients by facility as they were reported, and alpha, the probability that some capacity is too small.
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
         lead = "Capacities by facility."
@@ -198,7 +251,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         sections.append(figure_section("Capacities against demand", figures["capacities"], lead))
         sections.append(_facility_table(problem, release, noisy))
         if "cost-beside" in figures:
-            lead = "Capacity cost plus connection cost, all at the noisy counts; shorter is better."
+            lead = _compare_costs(_list_baselines(problem, release, result))
             sections.append(figure_section("Cost next to the alternatives", figures["cost-beside"], lead))
         if "cost-over-delta" in figures:
             lead = (
@@ -209,7 +262,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return sections
 
     def geo(self, problem: FLInstance, release: FLRelease, result: Result) -> Layer | None:
-        """Return locations as points and connections as lines. None without coordinates."""
+        """Return a GIS layer with locations as points and connections as lines, or None without coordinates.
+
+        Coordinates are (x, y) or (lon, lat). All features have the same properties, because some formats require this.
+        """
         coordinates, site = problem.data.coordinates, problem.data.site
         if coordinates is None:
             return None
@@ -220,6 +276,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         distances = site.metric.distances_between(np.arange(site.size), served.facility)
         nothing = {"reported_clients": None, "capacity": None, "facility_cost": None}
         points, lines = [], []
+        # Location v is served by the facility at location h.
         for v, h in enumerate(served.facility.tolist()):
             connection = {
                 "id": str(problem.data.ids[v]),
@@ -241,7 +298,11 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return Layer(kind="planar" if planar else "geographic", features=points + lines, unit=unit)
 
     def report_truth(self, problem: FLInstance, release: FLRelease, result: Result, private: Path) -> list[Section]:
-        """Return the true costs and the overflowing facilities. Empty if ``private`` has no true counts."""
+        """Return the section for the owner: true clients and costs, and how many facilities overflow.
+
+        The figures are read from ``truth.json`` in the folder ``private``, which ``solve`` wrote. The list is empty if
+        that file is missing.
+        """
         file = private / "truth.json"
         if not file.is_file():
             return []

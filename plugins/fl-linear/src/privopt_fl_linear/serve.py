@@ -1,8 +1,8 @@
-"""The server's side: from noisy counts and public data alone to connections and capacities.
+"""The server's side: compute connections and capacities from noisy counts and public data alone.
 
-Only the noisy counts pass from `location.noisy_counts` to `serve`. If facilities are a choice, two plans are made
-(:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published, which is
-post-processing. `plan_again` makes the same plan from the published data.
+Only the noisy counts pass from `location.noisy_counts` to `serve`. If the facilities are to be chosen, two plans are
+made (:class:`~privopt_fl_linear.plan.Server`), and the one that costs less at the noisy counts is published. This
+choice is post-processing. `plan_again` makes the same plan from the published data.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ from privopt_fl_linear.site import Assignment
 __all__ = ["choose_facilities", "plan_again", "plan_at", "serve"]
 
 NO_MARGIN: Final = AnySet(start=0.0, slope=0.0)
+"""Margins of 0, for counts without noise and for choices whose margins are added later."""
 
 
 def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.str_] | None = None) -> Plan:
-    """Make the possible plans, and return the one that costs less at the noisy counts.
+    """Make the plans that the problem allows, and return the cheapest one at the noisy counts.
+
+    In the prior's plan public data choose the facilities; in the reports' plan the noisy counts choose them.
 
     Args:
         server: The public choices.
@@ -41,8 +44,8 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         ids: (n,) ids of the locations, for the record of the open sites. By default their numbers.
 
     Raises:
-        InfeasibleError: No plan keeps the capacity bounds.
-        StoppedError: A limit came before the first plan.
+        InfeasibleError: No plan respects the capacity bounds.
+        StoppedError: A limit was reached before the first plan was made.
     """
     ids = np.arange(server.site.size).astype(np.str_) if ids is None else ids
     base, stopped = None, False
@@ -56,8 +59,10 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
             site_facts = {"clients_assumed": server.mean_clients, "sites": ids[base.opened].tolist()}
             recorded["opening"] = site_facts | _summarize_facilities(opened)
             stopped = stopped or opened.status != "optimal"
+        # The prior's plan does not look at capacity bounds, so it may be too large for them.
         if not (prior.capacities > server.site.capacity_bounds[prior.assignment.opened]).any():
             plans["prior"] = prior
+            # Unless opening is a choice that the noisy counts may make, this plan is the only one.
             if not (server.chooses_sites and server.sites == "reports"):
                 return evolve(prior, recorded=recorded, stopped=stopped)
     try:
@@ -65,10 +70,12 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         plans["reports"] = reports
         recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
+        # The prior's plan is good enough if there is one.
         if not plans:
             raise
         recorded["reports"] = {"status": str(error)}
         stopped = stopped or context.remaining == 0.0
+    # Both costs are functions of the noisy counts and public data, so the choice is post-processing.
     costs = {name: plan.costs(server.site, noisy)["total"] for name, plan in plans.items()}
     name_of_best = min(costs, key=lambda name: costs[name])
     recorded["plans"] = {"chosen": name_of_best, "cost": costs}
@@ -82,18 +89,27 @@ def plan_again(
     ids: NDArray[np.str_],
     published: Assignment,
 ) -> Plan:
-    """Make the plan of the published noisy counts again, of the kind that was published.
+    """Recompute the published plan from the published noisy counts.
 
-    The facilities that public data chose are taken from the record, and so is whether ``auto`` was cut short. If the
-    noisy counts chose the plan, its assignment is the published one, because its margins hold for every assignment.
+    Facilities that public data chose are taken from the record, and so is whether ``auto`` was cut short. If the noisy
+    counts chose the facilities, the published assignment is used, because the margins hold for every assignment.
+
+    Args:
+        server: The public choices.
+        noisy: (n,) published noisy counts.
+        recorded: ``details.told`` of the result, see `Plan.recorded`.
+        ids: (n,) ids of the locations, ascending.
+        published: The published assignment.
 
     Raises:
-        InputError: The record is not that of a plan.
+        InputError: The record does not describe a plan.
     """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0] if server.has_prior else None
+    # Whether the published plan is the one whose facilities the noisy counts chose.
     by_reports = server.has_reports and (recorded.get("plans") or {}).get("chosen") == "reports"
     if base is None or by_reports:
         return server.reports_plan(noisy, published, server.any_set(base))
+    # If the time limit came before all radii were tried, radius 0 was taken (`_serve_prior`).
     if server.delta == "auto" and (recorded.get("auto") or {}).get("radii_cut_short"):
         return server.prior_plan(noisy, base, 0.0, level_cut_short(server.prior_level))
     return _serve_prior(server, noisy, SolveContext(method="verify"), base)
@@ -102,7 +118,15 @@ def plan_again(
 def plan_at(
     server: Server, noisy: Counts, recorded: Mapping[str, Any], ids: NDArray[np.str_], delta: float, level: float
 ) -> Plan:
-    """Return the prior's plan at a known radius and failure probability."""
+    """Return the prior's plan at a known reconnection radius ``delta`` and failure probability ``level``.
+
+    Verification calls this function with the radius and level from result.json. The facilities of the prior's plan,
+    which public data chose, are taken from ``recorded`` (``details.told``) by their ``ids`` (n,) instead of being
+    chosen again.
+
+    Raises:
+        InputError: The recorded sites are not locations of the problem.
+    """
     base = prior_base(server, SolveContext(method="verify"), recorded, ids)[0]
     return server.prior_plan(noisy, reconnect(server.site, base, delta), delta, level)
 
@@ -113,37 +137,52 @@ def prior_base(
     recorded: Mapping[str, Any] | None = None,
     ids: NDArray[np.str_] | None = None,
 ) -> tuple[Assignment, Facilities | None]:
-    """Return the connection that the prior's plan starts from. It is public, so it cannot depend on the noise.
+    """Return the assignment that the prior's plan starts from. It depends on public data only, not on the noise.
 
-    If facilities are a choice, they are the cheapest ones at the public mean count.
+    If the facilities are to be chosen, they are the cheapest ones at the public mean count.
 
     Args:
         server: The public choices.
         context: Limits, solver, progress.
-        recorded: ``details.told``, whose sites are used instead of solving again.
-        ids: (n,) ids of the locations.
+        recorded: ``details.told``. If given, its sites are used instead of solving again.
+        ids: (n,) ids of the locations, ascending.
+
+    Returns:
+        The assignment, and the solution that chose its facilities, or None if nothing was solved.
 
     Raises:
-        InputError: The recorded sites are not locations.
+        InputError: The recorded sites are not locations of the problem.
     """
     if not server.chooses_sites:
         return server.site.connect(), None
     sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
     if sites is not None:
         assert ids is not None  # what is recorded names them
+        # The record comes from result.json, which somebody may have changed: every name must be a location.
         among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
         if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
             where = "details.told.opening.sites"
             raise InputError([Fault("result.json", where, "other ids", "locations, each once")])
         return server.site.connect(among), None
     mean = np.full(server.site.size, server.mean_clients)
+    # Capacity bounds are left to the reports' plan; this one is dropped if it breaks them.
     unbounded = evolve(server, site=evolve(server.site, capacity=None))
     opened = choose_facilities(unbounded, mean, NO_MARGIN, context, phase="facilities by the mean count")
     return server.site.connect(opened.opened), opened
 
 
 def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Assignment) -> Plan:
-    """Make the plan of the method from a public connection, without regard to capacity bounds."""
+    """Make the prior's plan: reconnect a public assignment and add margins, without regard to capacity bounds.
+
+    With ``delta = "auto"`` the radius is the cheapest of the grid at the public mean count. If the mean count is not
+    known, a public rule gives the radius for the total of the noisy counts (`choose_policy`).
+
+    Args:
+        server: The public choices.
+        noisy: (n,) noisy counts.
+        context: Time limit and progress.
+        base: The public assignment.
+    """
     context.report("margins")
     level = server.prior_level
     if server.delta != "auto":
@@ -174,14 +213,15 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 
 
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
-    """Make the plan whose facilities the noisy counts choose.
+    """Make the plan whose facilities the noisy counts choose, with the margins ``any_set``, which hold for any choice.
 
     Raises:
-        InfeasibleError, StoppedError: No plan keeps the bounds, or none was found in time.
+        InfeasibleError, StoppedError: No plan respects the bounds, or none was found within the time limit.
     """
     try:
         facilities = choose_facilities(server, noisy, any_set, context, phase="facilities by the reports")
     except (InfeasibleError, StoppedError) as error:
+        # Without margins a plan may fit, so the message names them.
         error.args = (f"{error}, margins of {any_set.start:.6g} and {any_set.slope:.6g} a location included",)
         raise
     plan = server.reports_plan(noisy, Assignment.from_facilities(facilities.facility), any_set)
@@ -191,6 +231,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
+    """Return the figures of a solution for result.json: cost, bound, status and size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -200,23 +241,34 @@ def choose_facilities(
 ) -> Facilities:
     """Choose the facilities to open, and the facility of each location, for given counts.
 
-    A facility costs its opening and the start of its margin. A location takes the capacity of its count and of its part
-    of the margin, but at least 0. If there is a margin, its distance has the weight of at least one client, so that
-    a location whose count the noise removed is not sent far. Without capacity bounds this is the uncapacitated
-    problem, with bounds the single-source capacitated one.
+    Opening a facility costs its opening cost and the start of its margin. A location takes up capacity for its count
+    and its part of the margin, but not less than 0. If there is a margin, the distance of a location counts for at
+    least one client, so that a location whose count became 0 through noise is not sent far. Without capacity bounds
+    this is the uncapacitated problem, and with them the single-source capacitated one.
+
+    Args:
+        server: The public choices.
+        counts: (n,) the counts to plan for: noisy ones, true ones, or the public mean.
+        any_set: Margins of the facilities: ``start`` for each facility plus ``slope`` for each of its locations. Both
+            are 0 for no margins.
+        context: Solver, gap and limits.
+        phase: Name of this step in progress reports.
 
     Returns:
-        The solution, with facilities given by their locations.
+        The solution. Its facilities are given as location numbers.
 
     Raises:
         InputError: There are more pairs than the solver accepts.
-        InfeasibleError, StoppedError: No plan keeps the bounds; or none was found in time or within the memory.
+        InfeasibleError, StoppedError: No plan respects the bounds, or none was found within the time and memory limits.
     """
     context.report(phase)
     site = server.site
     places, true_or_noisy = site.allowed_sites, np.asarray(counts, dtype=np.float64)
     clients = np.maximum(true_or_noisy + any_set.slope, 0.0)
+    # A noisy count may be 0 or less though the location has clients: with a margin it counts for one at least.
     weight = np.maximum(true_or_noisy, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
+    # Costs are weight * (distance + scale * facility cost): so the facility cost counts for
+    # `clients`, not for `weight`.
     scale = np.divide(clients, weight, out=np.ones(site.size), where=weight > 0.0)
     costs = SiteCosts(site=site, among=places, weight=weight, scale=scale)
     opening = site.opening_cost[places] + site.cost[places] * any_set.start
@@ -226,7 +278,7 @@ def choose_facilities(
     if pairs > MAX_PAIRS:
         expectation = f"at most {MAX_PAIRS:,} pairs, for which facilities to open is solved over them"
         raise InputError([Fault(site.source, "", size_text, expectation)])
-    context.need((64.0 if has_bounds else BYTES_PER_PAIR) * pairs, size_text)
+    context.require_memory((64.0 if has_bounds else BYTES_PER_PAIR) * pairs, size_text)
     facilities = open_facilities(
         costs,
         opening,

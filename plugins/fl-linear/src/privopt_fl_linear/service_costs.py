@@ -1,8 +1,8 @@
-"""Costs of serving clients, as lists of each client's cheapest pairs, because a whole table may be too large.
+"""Costs of serving clients, as lists of each client's cheapest pairs, because a full table may be too large.
 
 A Lagrangian bound uses a pair only if the client's price exceeds the pair's cost. If no price exceeds the cost of any
-omitted pair, then the listed pairs prove a bound over all pairs. A client whose price reaches that limit gets more
-pairs.
+omitted pair, the listed pairs prove a bound over all pairs. More pairs are listed for a client whose price reaches the
+cost of an omitted pair.
 """
 
 from __future__ import annotations
@@ -19,25 +19,31 @@ __all__ = ["Costs", "PairList", "Pairs", "SiteCosts"]
 
 
 class Costs(Protocol):
-    """Costs of serving clients, which can be queried for the cheapest facilities."""
+    """Interface to the costs of serving clients, which can be queried for the cheapest facilities."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Facilities, clients."""
+        """Numbers of facilities and of clients."""
         ...
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """Return (len(clients), count) the facilities that serve each cheapest, in ascending order, and their costs."""
+        """Return the ``count`` cheapest facilities of each client in ascending order of cost, and their costs.
+
+        Both arrays have the shape (len(clients), count).
+        """
         ...
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """Return (C,) the open facility that serves each client cheapest, of equals the least, and (C,) its cost."""
+        """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,).
+
+        Ties go to the lowest number.
+        """
         ...
 
 
 @frozen(kw_only=True, eq=False)
 class SiteCosts:
-    """Costs between the locations of a site, computed from its metric without a table.
+    """Costs between the locations of a site, computed on demand from its metric.
 
     Serving location v from u costs ``weight[v] * (d(u, v) + scale[v] * cost[u])``.
 
@@ -45,7 +51,7 @@ class SiteCosts:
         site: The public data.
         among: (F,) locations that may hold a facility, ascending.
         weight: (C,) weight of a location's distance, >= 0.
-        scale: (C,) capacity that a location takes for each unit of its weight, >= 0.
+        scale: (C,) capacity that a location takes up for each unit of its weight, >= 0.
     """
 
     site: Site
@@ -55,16 +61,22 @@ class SiteCosts:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Facilities, clients."""
+        """Numbers of facilities and of clients."""
         return len(self.among), self.site.size
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """See `Costs.nearest`."""
+        """Return the ``count`` cheapest facilities of each client and their costs, (len(clients), count) each.
+
+        See `Costs.nearest`. Facilities are given as positions in ``among``.
+        """
         positions, costs = self.site.metric.nearest(clients, self.among, self.site.cost, self.scale[clients], count)
         return positions, costs * self.weight[clients, None]
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """See `Costs.cheapest`. If all scales are 1, one search serves all locations."""
+        """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,); see `Costs.cheapest`.
+
+        If all scales are 1, the metric's tree search is used, which is much faster than comparing all pairs.
+        """
         site, everyone = self.site, np.arange(self.site.size)
         if bool((self.scale == 1.0).all()):
             facility = site.metric.cheapest(self.among[opened], site.cost)
@@ -76,7 +88,7 @@ class SiteCosts:
 
 @frozen(kw_only=True, eq=False)
 class Pairs:
-    """The listed pairs, by facility.
+    """The listed pairs of a facility and a client with their costs, ordered by facility.
 
     Attributes:
         start: (F + 1,) index of each facility's first pair.
@@ -108,7 +120,7 @@ class PairList:
             costs: Costs of all pairs.
             opening: (F,) cost of opening a facility.
             count: Number of facilities for each client.
-            max_pairs: Most pairs that may be listed in total.
+            max_pairs: Maximum total number of listed pairs.
         """
         self.costs, self.opening, self.pair_limit = costs, opening, max_pairs
         facilities, clients = costs.shape
@@ -118,20 +130,25 @@ class PairList:
         self._list_pairs(np.arange(clients), min(count, facilities))
 
     def _list_pairs(self, clients: Ints, count: int) -> None:
-        """List the ``count`` cheapest facilities of some clients, in place of their previous pairs."""
+        """Replace the listed pairs of the given clients with those of their ``count`` cheapest facilities."""
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
+        # An infinite cost is a pair that is not allowed, and needs no entry.
         is_finite = np.isfinite(cost.ravel())
         self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
         self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])
         self._cost = np.concatenate([self._cost[is_other_client], cost.ravel()[is_finite]])
         self.count[clients] = count
+        # `nearest` gives ascending costs: what is omitted costs at least as much as the last one listed.
         self.omitted_cost[clients] = np.inf if count == facilities else cost[:, -1]
+        # By facility, then by client: the order that `Pairs` promises.
         order = np.lexsort((self._client, self._facility))
         start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
         greatest = np.zeros(len(self.omitted_cost))
         np.maximum.at(greatest, self._client, self._cost)
+        # Deliberately high, so that heuristics prefer sets that serve each client from a listed pair: twice the least
+        # cost of an omitted pair; if none is omitted, twice the greatest listed cost plus the greatest opening cost.
         fallback_cost = 2.0 * np.where(np.isfinite(self.omitted_cost), self.omitted_cost, greatest + self.opening.max())
         self.pairs = Pairs(
             start=start,
@@ -142,17 +159,20 @@ class PairList:
         )
 
     def extend_pairs(self, needs_more: Bools) -> bool:
-        """List four times as many pairs for the clients (C,) that need more, as long as all pairs fit.
+        """List four times as many pairs for the clients in the mask ``needs_more`` (C,), if all pairs fit.
 
         Returns:
             Whether any client got more pairs.
         """
         facilities, has_grown = self.costs.shape[0], False
+        # Clients with equally many pairs are extended together, with one query. Those whose new pairs would exceed the
+        # limit keep theirs.
         for count in np.unique(self.count[needs_more]).tolist():
             clients = np.flatnonzero(needs_more & (self.count == count))
             new_count = min(4 * count, facilities)
             if count < facilities and len(self._cost) + (new_count - count) * len(clients) <= self.pair_limit:
                 self._list_pairs(clients, new_count)
+                # Otherwise a client would be extended again when its new count comes up.
                 needs_more = needs_more.copy()
                 needs_more[clients] = False
                 has_grown = True

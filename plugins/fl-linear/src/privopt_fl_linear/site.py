@@ -1,4 +1,4 @@
-"""The public data: locations, the cost of serving a client there, and assignments.
+"""The public data: locations, the cost of serving clients, and assignments of locations to facilities.
 
 Source: Pfisterer, Hillebrand, Suppakitpaisarn, section 3.2 (Algorithm 1).
 """
@@ -20,12 +20,14 @@ __all__ = ["Assignment", "Site", "connection_cost", "cost_parts", "sum_counts"]
 
 @frozen(eq=False)
 class Assignment:
-    """The facility that serves each location.
+    """The facility that serves each of n locations.
+
+    The paper's h is a function from locations to locations: a facility is named by its location.
 
     Attributes:
-        facility: (n,) the location whose facility serves v: h(v).
-        opened: (m,) the image of h, ascending: the paper's M (or I after reconnection). The paper's other definition,
-            ``{v : h(v) = v}``, fails with ties.
+        facility: (n,) h(v), the location of the facility that serves location v.
+        opened: (m,) the image of h in ascending order: the paper's M (or I after reconnection). The paper's other
+            definition, ``{v : h(v) = v}``, is wrong if there are ties.
         position: (n,) the position of ``facility`` in ``opened``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
@@ -37,7 +39,7 @@ class Assignment:
 
     @classmethod
     def from_facilities(cls, facility: Ints) -> Assignment:
-        """Derive the other attributes from h."""
+        """Make an assignment from the facility of each location (n,). The other attributes follow from it."""
         opened, position, sizes = np.unique(facility, return_inverse=True, return_counts=True)
         return cls(*(read_only(np.asarray(a, dtype=np.int64)) for a in (facility, opened, position.reshape(-1), sizes)))
 
@@ -51,7 +53,7 @@ class Site:
         cost: (n,) facility cost of one client, >= 0.
         opening: (n,) fixed cost of opening a facility. None if no facility has one.
         candidates: Locations that may hold a facility, ascending. None for all.
-        capacity: (n,) most clients that a facility may serve, infinite without a bound. None if no facility has one.
+        capacity: (n,) maximum number of clients of a facility, infinite without a bound. None if no facility has one.
         source: Name of the file of locations, for faults.
     """
 
@@ -74,12 +76,12 @@ class Site:
 
     @property
     def opening_cost(self) -> Floats:
-        """(n,) the cost of opening a facility, 0 by default."""
+        """The (n,) cost of opening a facility at each location, 0 by default."""
         return np.zeros(self.size) if self.opening is None else self.opening
 
     @property
     def capacity_bounds(self) -> Floats:
-        """(n,) the most clients that a facility may serve, infinite by default."""
+        """The (n,) maximum number of clients of a facility at each location, infinite by default."""
         return np.full(self.size, math.inf) if self.capacity is None else self.capacity
 
     def connect(self, facilities: Ints | None = None) -> Assignment:
@@ -88,36 +90,51 @@ class Site:
         Without opening costs and capacity bounds this is optimal for any counts. Ties go to the first facility.
 
         Args:
-            facilities: Locations with a facility. By default all that are allowed.
+            facilities: Locations with a facility. By default all allowed ones.
         """
         places = self.allowed_sites if facilities is None else facilities
         return Assignment.from_facilities(self.metric.cheapest(places, self.cost))
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the (m,) sums of the counts over each facility's locations.
+    """Return the sum of the counts over each facility's locations, shape (m,).
 
-    The sums are exact for integers, and correctly rounded otherwise, so that they do not depend on the order of the
-    locations. Counts may be negative, because they may be noisy.
+    The sums are exact for integers and correctly rounded otherwise, so they do not depend on the order of the
+    locations. Noisy counts may be negative.
     """
+    # Stable, so that the locations of a facility stay in order.
     ordered = counts[np.argsort(assignment.position, kind="stable")]
     starts = np.concatenate([[0], np.cumsum(assignment.sizes)])
+    # reduceat sums from each start to the next one. Integers are summed exactly.
     if np.issubdtype(ordered.dtype, np.integer):
         return np.add.reduceat(ordered.astype(np.int64), starts[:-1]).astype(np.float64)
+    # Sums of whole numbers below 2**52 are exact in doubles, in whatever order; others need fsum.
     if bool((ordered == np.rint(ordered)).all()) and float(np.abs(ordered).sum()) < 2.0**52:
         return np.asarray(np.add.reduceat(ordered, starts[:-1]), dtype=np.float64)
     return np.array([math.fsum(ordered[a:b]) for a, b in pairwise(starts)])
 
 
 def connection_cost(metric: Metric, assignment: Assignment, counts: NDArray[np.int64] | Floats) -> float:
-    """Return sum_v counts_v d(v, h(v)), the correctly rounded sum of the products in doubles."""
+    """Return the total distance between clients and their facilities: sum_v counts_v d(v, h(v)), for counts (n,).
+
+    Each product is a double, and their sum is correctly rounded.
+    """
     return math.fsum(counts * metric.distances_between(np.arange(metric.size), assignment.facility))
 
 
 def cost_parts(
     site: Site, assignment: Assignment, capacities: Floats, counts: NDArray[np.int64] | Floats
 ) -> dict[str, float]:
-    """Return the capacity cost, the connection cost at these counts, the opening cost, and their ``total``."""
+    """Return the parts of a plan's cost by name: ``capacity``, ``connection``, ``opening`` and their ``total``.
+
+    ``opening`` is left out if the problem has no opening costs.
+
+    Args:
+        site: Distances and costs.
+        assignment: The facility that serves each location.
+        capacities: (m,) capacity of each opened facility, in clients.
+        counts: (n,) clients of each location.
+    """
     parts = {
         "capacity": math.fsum(capacities * site.cost[assignment.opened]),
         "connection": connection_cost(site.metric, assignment, counts),

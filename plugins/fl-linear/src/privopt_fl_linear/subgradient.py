@@ -1,7 +1,15 @@
 """Compiled kernels of facility location: Lagrangian bound, subgradient ascent and interchange search.
 
-States of a facility: 0 free, 1 open, -1 closed. ``start`` (F + 1,), ``client`` and ``cost`` are the listed pairs by
-facility, see :class:`privopt_fl_linear.service_costs.Pairs`. So are ``omitted_cost`` and ``fallback_cost``, both (C,).
+All functions take F facilities, C clients, and a list of (facility, client) pairs with their costs, as these arrays:
+
+* ``start`` (F + 1,), ``client`` (E,), ``cost`` (E,): the pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
+* ``omitted_cost`` (C,): a lower bound on the cost of the client's pairs that are not listed.
+* ``fallback_cost`` (C,): the assumed cost of a client if no open facility is among its pairs.
+* ``opening`` (F,): the cost of opening a facility.
+* ``state`` (F,): 0 free, 1 open, -1 closed.
+* ``price`` (C,): the Lagrange multiplier of "exactly one facility serves the client".
+
+See :class:`privopt_fl_linear.service_costs.Pairs`.
 """
 
 from __future__ import annotations
@@ -16,7 +24,12 @@ from privopt.execution.compiled import jit
 def compute_reduced_costs(
     start: Ints, client: Ints, cost: Floats, opening: Floats, state: Ints, price: Floats, rho: Floats
 ) -> None:
-    """Set rho_i = opening_i + sum over v of min(0, cost_iv - price_v), for each facility that is not closed."""
+    """Compute the reduced cost of each facility that is not closed: what opening the facility adds to the Lagrangian.
+
+    The reduced cost is rho_i = opening_i + sum over clients v of min(0, cost_iv - price_v), written to ``rho`` (F,).
+    The pairs of facility i with clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,).
+    ``price`` (C,) are the clients' Lagrange multipliers, and ``state`` (F,) is -1 for a closed facility.
+    """
     for i in range(len(start) - 1):
         if state[i] >= 0:
             total = 0.0
@@ -29,8 +42,15 @@ def compute_reduced_costs(
 def select_facilities(state: Ints, rho: Floats, max_facilities: int, is_open: Bools) -> float:
     """Mark the facilities that the relaxation opens, and return the sum of their reduced costs.
 
-    These are the open ones, and the free ones with a negative reduced cost in ascending order of it, until
-    ``max_facilities`` are open.
+    The relaxation opens the facilities whose state is open. It adds free ones with a negative reduced cost, in
+    ascending order of that cost, until ``max_facilities`` are open. The sum of the prices plus the returned sum is the
+    Lagrangian bound.
+
+    Args:
+        state: (F,) 0 free, 1 open, -1 closed.
+        rho: (F,) reduced costs, see `compute_reduced_costs`.
+        max_facilities: Maximum number of open facilities.
+        is_open: (F,) output array: whether the relaxation opens the facility.
     """
     total, remaining = 0.0, max_facilities
     for i in range(len(state)):
@@ -39,6 +59,7 @@ def select_facilities(state: Ints, rho: Floats, max_facilities: int, is_open: Bo
             total += rho[i]
             remaining -= 1
     candidates = np.flatnonzero((state == 0) & (rho < 0.0))
+    # With a limit the least reduced costs are taken, which gives the minimum of the relaxation.
     if len(candidates) > remaining:
         candidates = candidates[np.argsort(rho[candidates], kind="mergesort")[: max(remaining, 0)]]
     for position in range(len(candidates)):
@@ -52,7 +73,20 @@ def ascend(
     start: Ints, client: Ints, cost: Floats, omitted_cost: Floats, fallback_cost: Floats, opening: Floats, state: Ints,
     max_facilities: int, price: Floats, target: float, rounds: int, scale: float,
 ) -> tuple[float, Floats, Floats, Bools, float]:  # fmt: skip
-    """Ascend by subgradients on the clients' prices, at most ``omitted_cost``, with Polyak's step towards ``target``.
+    """Raise the Lagrangian bound by subgradient steps on the clients' prices, with Polyak's step towards ``target``.
+
+    Args:
+        start, client, cost: The listed pairs of a facility and a client: ``client`` (E,) and ``cost`` (E,) by facility.
+            The pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
+        omitted_cost: (C,) a lower bound on the cost of a client's pairs that are not listed.
+        fallback_cost: (C,) assumed cost of a client without an open facility among its pairs.
+        opening: (F,) cost of opening a facility.
+        state: (F,) 0 for a free facility, 1 for an open one, -1 for a closed one.
+        max_facilities: Maximum number of open facilities.
+        price: (C,) the initial prices, which are overwritten. No price is raised above ``omitted_cost``.
+        target: The bound that the step length aims at, in the unit of the costs.
+        rounds: Maximum number of steps.
+        scale: Initial factor of Polyak's step length, about 0.05 to 2.
 
     Returns:
         The best bound (in doubles), its prices, how often each facility was opened in the second half of the rounds,
@@ -63,29 +97,34 @@ def ascend(
     best, best_price = -np.inf, price.copy()
     open_counts = np.zeros(F)
     incumbent, value = np.zeros(F, np.bool_), np.inf
-    stale = 0
+    stale = 0  # rounds since the bound last rose
     step = np.zeros(C)
     for turn in range(rounds):
         compute_reduced_costs(start, client, cost, opening, state, price, rho)
         bound = price.sum() + select_facilities(state, rho, max_facilities, is_open)
         if bound > best:
+            # A tiny rise is kept, but does not count as progress.
             if bound > best + 1e-5 * abs(best):
                 stale = 0
             best, best_price[:] = bound, price
         else:
             stale += 1
+        # No better bound for a while: go back to the best prices, with shorter steps.
         if stale > 20:
             scale, stale = scale * 0.6, 0
             price = best_price.copy()
+        # Early rounds say little about the optimum: only those of the second half are counted.
         if 2 * turn >= rounds:
             for i in range(F):
                 open_counts[i] += is_open[i]
+        # The cost of a set takes as long as a round, so not every one is evaluated.
         if turn % 8 == 0 and is_open.any():
             paid = compute_cost(start, client, cost, fallback_cost, opening, is_open)
             if paid < value:
                 value, incumbent[:] = paid, is_open
         if best >= target or scale < 1e-4:
             break
+        # The subgradient of a client's price is 1 - served: 1 less the number of open facilities that it would use.
         served[:] = 0.0
         for i in range(F):
             if is_open[i]:
@@ -94,12 +133,15 @@ def ascend(
                         served[client[e]] += 1.0
         norm = 0.0
         for v in range(C):
-            step[v] = 0.7 * (1.0 - served[v]) + 0.3 * step[v]  # deflected: fewer zigzags
+            # Mixed with the previous direction, so that the prices zigzag less.
+            step[v] = 0.7 * (1.0 - served[v]) + 0.3 * step[v]
+            # A price at its limit cannot rise, so its direction must not lengthen the step's norm.
             if step[v] > 0.0 and price[v] >= omitted_cost[v]:
                 step[v] = 0.0
             norm += step[v] * step[v]
-        if norm <= 1e-18:
+        if norm <= 1e-18:  # a zero subgradient: these prices are optimal
             break
+        # Polyak's step: proportional to the distance of the bound from the target, over the squared norm.
         length = scale * (target - bound) / norm
         for v in range(C):
             price[v] = min(omitted_cost[v], price[v] + length * step[v])
@@ -110,7 +152,12 @@ def ascend(
 def compute_cost(
     start: Ints, client: Ints, cost: Floats, fallback_cost: Floats, opening: Floats, is_open: Bools
 ) -> float:
-    """Return the cost of the open facilities and of serving each client from its cheapest one, in doubles."""
+    """Return the cost of the open facilities and of serving each client from its cheapest one, in doubles.
+
+    ``is_open`` (F,) is the set of facilities, ``opening`` (F,) the cost of opening each. The pairs of facility i with
+    clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,). A client without an open facility
+    among its pairs costs ``fallback_cost`` (C,).
+    """
     total = 0.0
     client_costs = fallback_cost.copy()
     for i in range(len(start) - 1):
@@ -125,7 +172,15 @@ def compute_cost(
 def _two_cheapest(
     start: Ints, client: Ints, cost: Floats, is_open: Bools, nearest: Ints, first: Floats, second: Floats
 ) -> None:
-    """Find each client's cheapest open facility, its cost, and the cost of the second cheapest."""
+    """Find each client's cheapest open facility, its cost, and the cost of the second cheapest.
+
+    The pairs of facility i with clients are ``start[i]`` to ``start[i + 1] - 1`` in ``client`` and ``cost`` (E,), and
+    ``is_open`` (F,) is the set of facilities.
+
+    The results are written to ``nearest`` (facility numbers), ``first`` and ``second`` (costs), all (C,). The caller
+    fills ``nearest`` with -1 and both others with the clients' fallback costs; these values remain if no open facility
+    is cheaper.
+    """
     for i in range(len(start) - 1):
         if is_open[i]:
             for e in range(start[i], start[i + 1]):
@@ -147,39 +202,53 @@ def interchange(
     max_facilities: int,
     moves: int,
 ) -> float:
-    """Add, drop or swap one facility as long as that saves cost, up to ``moves`` times (Whitaker, O(E) for a move).
+    """Improve a set of facilities by adding, dropping or swapping one facility at a time while this saves cost.
 
-    ``is_open`` is changed.
+    Each round makes the move that saves the most. Whitaker's fast interchange evaluates all moves in O(E) for E listed
+    pairs.
+
+    Args:
+        start, client, cost: The listed pairs of a facility and a client: ``client`` (E,) and ``cost`` (E,) by facility.
+            The pairs of facility i are ``start[i]`` to ``start[i + 1] - 1``.
+        fallback_cost: (C,) assumed cost of a client without an open facility among its pairs.
+        opening: (F,) cost of opening a facility.
+        is_open: (F,) the set to improve, which is changed.
+        max_facilities: Maximum number of open facilities.
+        moves: Maximum number of moves.
 
     Returns:
-        The cost of the set.
+        The cost of the improved set, in doubles.
     """
     F, C = len(start) - 1, len(fallback_cost)
     value = compute_cost(start, client, cost, fallback_cost, opening, is_open)
     nearest, first, second = np.zeros(C, np.int64), np.zeros(C), np.zeros(C)
-    loss, spared = np.zeros(F), np.zeros(F)  # of clients where a facility leaves; what one that enters spares of it
-    touched = np.empty(F, np.int64)
+    # loss[j]: what clients pay more if open facility j is closed. spared[j]: the part of loss[j] that the facility
+    # i under trial would spare, since it serves some of these clients more cheaply than their second facility.
+    loss, spared = np.zeros(F), np.zeros(F)
+    touched = np.empty(F, np.int64)  # the facilities j with spared[j] > 0, so that only these are reset
     for _ in range(moves):
         nearest[:], first[:], second[:] = -1, fallback_cost, fallback_cost
         _two_cheapest(start, client, cost, is_open, nearest, first, second)
         loss[:] = 0.0
         for v in range(C):
             if nearest[v] >= 0:
+                # What the client would pay more if its facility left and the second cheapest took over.
                 loss[nearest[v]] += second[v] - first[v]
         open_list = np.flatnonzero(is_open)
-        open_list = open_list[
-            np.argsort(loss[open_list] - opening[open_list], kind="mergesort")
-        ]  # whose leaving saves most, first
+        # In the order of what closing them saves, the best first: the loop over `open_list` below relies on it.
+        open_list = open_list[np.argsort(loss[open_list] - opening[open_list], kind="mergesort")]
+        # A move must save more than rounding errors, or moves could undo each other for ever.
         gain, enter, leave = 1e-9 * abs(value), -1, -1
         if len(open_list) > 1 and opening[open_list[0]] - loss[open_list[0]] > gain:
             gain, leave = opening[open_list[0]] - loss[open_list[0]], int(open_list[0])
+        # Try each closed facility i: `saved` is what opening it alone saves.
         for i in range(F):
             if is_open[i]:
                 continue
             count, saved = 0, -opening[i]
             for e in range(start[i], start[i + 1]):
                 v = client[e]
-                if cost[e] >= second[v]:
+                if cost[e] >= second[v]:  # the client would not use i, even if its own facility were closed
                     continue
                 if cost[e] < first[v]:
                     saved += first[v] - cost[e]
@@ -191,10 +260,13 @@ def interchange(
                     spared[j] += spared_cost
             if len(open_list) < max_facilities and saved > gain:
                 gain, enter, leave = saved, i, -1
+            # Swaps of i for a facility j of which i spares something.
             for t in range(count):
                 j = touched[t]
                 if saved + opening[j] - loss[j] + spared[j] > gain:
                     gain, enter, leave = saved + opening[j] - loss[j] + spared[j], i, j
+            # Swaps of i for any other facility h: the list is in order of savings, so the first h of which i spares
+            # nothing is the best of them.
             for h in open_list:
                 if spared[h] == 0.0:
                     if saved + opening[h] - loss[h] > gain:

@@ -34,15 +34,15 @@ delta = {delta}
 def prepare(folder: Path, n: int, delta: str, opening: float | None, candidates: int | None) -> Path:
     rng = np.random.default_rng(7)
     names = [f"v{i}" for i in range(n)]
-    place = {"x": rng.random(n), "y": rng.random(n)}
-    more = {"facility_cost": rng.uniform(0.1, 0.3, n), "noisy_clients": rng.integers(-20, 30, n)}
+    coordinates = {"x": rng.random(n), "y": rng.random(n)}
+    cost_columns = {"facility_cost": rng.uniform(0.1, 0.3, n), "noisy_clients": rng.integers(-20, 30, n)}
     text = TOML.format(delta=f'"{delta}"' if delta == "auto" else delta)
     if opening is not None:
-        more["opening_cost"] = np.full(n, opening)
-        text += f"mean_clients = {float(more['noisy_clients'].mean())!r}\n"
+        cost_columns["opening_cost"] = np.full(n, opening)
+        text += f"mean_clients = {float(cost_columns['noisy_clients'].mean())!r}\n"
     if candidates is not None:
-        more["candidate"] = np.isin(np.arange(n), rng.choice(n, candidates, replace=False)).astype(np.int64)
-    pl.DataFrame({"id": names, **place, **more}).write_csv(folder / "locations.csv")
+        cost_columns["candidate"] = np.isin(np.arange(n), rng.choice(n, candidates, replace=False)).astype(np.int64)
+    pl.DataFrame({"id": names, **coordinates, **cost_columns}).write_csv(folder / "locations.csv")
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"
 
@@ -56,30 +56,30 @@ def main() -> None:
     parser.add_argument("--candidates", type=int)
     parser.add_argument("--limit")
     parser.add_argument("--gap")
-    given = parser.parse_args()
-    before = 0.0
-    for n in given.sizes:
+    arguments = parser.parse_args()
+    previous_seconds = 0.0
+    for n in arguments.sizes:
         with tempfile.TemporaryDirectory() as name:
-            path = prepare(Path(name), n, given.delta, given.opening, given.candidates)
+            path = prepare(Path(name), n, arguments.delta, arguments.opening, arguments.candidates)
             command = [sys.executable, "-m", "privopt", "solve", "fl-linear", str(path), "--quiet", "--json"]
-            command += ["--method", given.method, "--out", str(Path(name) / "out")]
-            command += ["--time-limit", given.limit] if given.limit else []
-            command += ["--gap", given.gap] if given.gap else []
+            command += ["--method", arguments.method, "--out", str(Path(name) / "out")]
+            command += ["--time-limit", arguments.limit] if arguments.limit else []
+            command += ["--gap", arguments.gap] if arguments.gap else []
             start = time.perf_counter()
-            done = subprocess.run(command, capture_output=True, text=True)
-            if done.returncode not in (0, 4):
-                raise SystemExit(done.stderr)
+            completed = subprocess.run(command, capture_output=True, text=True)
+            if completed.returncode not in (0, 4):
+                raise SystemExit(completed.stderr)
             seconds = time.perf_counter() - start
-        result = json.loads(done.stdout)
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        peak, spent = used.ru_maxrss / 1024, used.ru_utime + used.ru_stime - before
-        before += spent
+        result = json.loads(completed.stdout)
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        peak, cpu_seconds = usage.ru_maxrss / 1024, usage.ru_utime + usage.ru_stime - previous_seconds
+        previous_seconds += cpu_seconds
         facilities = result["details"]["facilities"]
-        line = f"n = {n:>9,}  {seconds:6.1f} s  cpu {spent:6.1f} s  peak {peak:7.0f} MiB  {facilities} facilities"
-        told = result["details"]["told"].get("opening", {})
-        if told:
-            gap = 1.0 - told["bound"] / told["objective"]
-            line += f", gap {gap:.2g}, {told['nodes']} nodes, {told['pairs']:,} pairs"
+        line = f"n = {n:>9,}  {seconds:6.1f} s  cpu {cpu_seconds:6.1f} s  peak {peak:7.0f} MiB  {facilities} facilities"
+        opening = result["details"]["told"].get("opening", {})
+        if opening:
+            gap = 1.0 - opening["bound"] / opening["objective"]
+            line += f", gap {gap:.2g}, {opening['nodes']} nodes, {opening['pairs']:,} pairs"
         print(line, result["time"], flush=True)
 
 

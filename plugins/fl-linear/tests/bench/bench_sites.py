@@ -42,16 +42,16 @@ def cases(path: Path) -> Iterator[Case]:
     points = (points - points.min(axis=0)) / np.ptp(points, axis=0)
     rng = np.random.default_rng(1)
     cost = rng.uniform(0.1, 0.3, len(rows))
-    yield "chiang mai", place(points, cost), np.array([int(row["Evacuees"]) for row in rows]), 12
+    yield "chiang mai", make_site(points, cost), np.array([int(row["Evacuees"]) for row in rows]), 12
     points = rng.random((150, 2))
-    yield "even", place(points, rng.uniform(0.1, 0.3, 150)), rng.poisson(60, 150), 8
+    yield "even", make_site(points, rng.uniform(0.1, 0.3, 150)), rng.poisson(60, 150), 8
     centre = np.exp(-8.0 * ((points - [0.8, 0.8]) ** 2).sum(axis=1))
-    yield "corner", place(points, rng.uniform(0.1, 0.3, 150)), rng.poisson(5 + 300 * centre), 8
+    yield "corner", make_site(points, rng.uniform(0.1, 0.3, 150)), rng.poisson(5 + 300 * centre), 8
     heavy = np.floor(rng.pareto(1.2, 150) * 20).astype(np.int64)
-    yield "heavy tails", place(points, np.full(150, 0.2)), np.minimum(heavy, 5_000), 8
+    yield "heavy tails", make_site(points, np.full(150, 0.2)), np.minimum(heavy, 5_000), 8
 
 
-def place(points: np.ndarray, cost: np.ndarray) -> Site:
+def make_site(points: np.ndarray, cost: np.ndarray) -> Site:
     return Site(metric=Plane(points), cost=cost)
 
 
@@ -60,20 +60,20 @@ def noise(rng: np.random.Generator, size: int, epsilon: float) -> np.ndarray:
     return rng.geometric(q, size) - rng.geometric(q, size)
 
 
-def swap(table: np.ndarray, opening: np.ndarray, chosen: list[int]) -> float:
+def improve_by_swaps(table: np.ndarray, opening: np.ndarray, chosen: list[int]) -> float:
     """Cost of the set after every swap (and removal) was tried until none helps."""
     value = opening[chosen].sum() + table[chosen].min(axis=0).sum()
     while True:
         best = None
         for place_ in range(len(chosen)):
-            rest = chosen[:place_] + chosen[place_ + 1 :]
-            least = table[rest].min(axis=0) if rest else np.full(table.shape[1], np.inf)
-            values = opening[rest].sum() + opening + np.minimum(table, least).sum(axis=1)
-            if rest:
-                values = np.append(values, opening[rest].sum() + least.sum())
-            other = int(np.argmin(values))
-            if values[other] < value - 1e-9 * abs(value) and (best is None or values[other] < best[0]):
-                best = (float(values[other]), rest + ([other] if other < len(opening) else []))
+            remaining = chosen[:place_] + chosen[place_ + 1 :]
+            min_costs = table[remaining].min(axis=0) if remaining else np.full(table.shape[1], np.inf)
+            values = opening[remaining].sum() + opening + np.minimum(table, min_costs).sum(axis=1)
+            if remaining:
+                values = np.append(values, opening[remaining].sum() + min_costs.sum())
+            added = int(np.argmin(values))
+            if values[added] < value - 1e-9 * abs(value) and (best is None or values[added] < best[0]):
+                best = (float(values[added]), remaining + ([added] if added < len(opening) else []))
         if best is None:
             return float(value)
         value, chosen = best
@@ -85,7 +85,7 @@ def by_swaps(server: Server, noisy: np.ndarray, starts: list[list[int]]) -> floa
     distance = site.metric.distances_between(*(i.ravel() for i in np.indices((site.size, site.size))))
     table = distance.reshape(site.size, -1) * np.maximum(noisy, 1.0)
     table += np.multiply.outer(site.cost, np.maximum(noisy + line.slope, 0.0))
-    return min(swap(table, site.cost * line.start, start) for start in starts)
+    return min(improve_by_swaps(table, site.cost * line.start, start) for start in starts)
 
 
 def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: float, seeds: int) -> None:
@@ -99,21 +99,21 @@ def compare(name: str, site: Site, clients: np.ndarray, stations: int, epsilon: 
         rng = np.random.default_rng([seed, stations])
         noisy = clients + noise(rng, site.size, epsilon)
         start = time.process_time()
-        taken = serve(server, noisy, context)
+        served = serve(server, noisy, context)
         seconds += time.process_time() - start
         prior = serve(evolve(server, sites="prior"), noisy, context)
-        alone = serve(evolve(server, mean_clients=None), noisy, context)
-        found = alone.assignment.opened.tolist()
-        starts = [found, *(rng.choice(site.size, stations, replace=False).tolist() for _ in range(2))]
+        prior_free = serve(evolve(server, mean_clients=None), noisy, context)
+        opened_sites = prior_free.assignment.opened.tolist()
+        starts = [opened_sites, *(rng.choice(site.size, stations, replace=False).tolist() for _ in range(2))]
         swapped = by_swaps(evolve(server, mean_clients=None), noisy, starts)
-        worst = max(worst, alone.recorded["reports"]["objective"] / swapped - 1.0)
-        costs = [plan.costs(site, counts)["total"] for counts in (noisy, clients) for plan in (prior, taken)]
-        margins = [float(plan.margins @ site.cost[plan.assignment.opened]) for plan in (prior, taken)]
-        rows.append([*costs, *margins, float(taken.recorded["plans"]["chosen"] == "reports")])
+        worst = max(worst, prior_free.recorded["reports"]["objective"] / swapped - 1.0)
+        costs = [plan.costs(site, counts)["total"] for counts in (noisy, clients) for plan in (prior, served)]
+        margins = [float(plan.margins @ site.cost[plan.assignment.opened]) for plan in (prior, served)]
+        rows.append([*costs, *margins, float(served.recorded["plans"]["chosen"] == "reports")])
     mean, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / math.sqrt(seeds)
-    shown = [f"{m:9,.1f} +- {e:5.1f}" for m, e in zip(mean[:6], error[:6], strict=True)]
-    print(f"{name:12} eps {epsilon:<4} prior {shown[0]}  published {shown[1]}  true: {shown[2]}, {shown[3]}  "
-          f"margins: {shown[4]}, {shown[5]}  reports {mean[6]:.0%}  above swaps {worst:+.1e}  "
+    cells = [f"{m:9,.1f} +- {e:5.1f}" for m, e in zip(mean[:6], error[:6], strict=True)]
+    print(f"{name:12} eps {epsilon:<4} prior {cells[0]}  published {cells[1]}  true: {cells[2]}, {cells[3]}  "
+          f"margins: {cells[4]}, {cells[5]}  reports {mean[6]:.0%}  above swaps {worst:+.1e}  "
           f"{seconds / seeds:.2f} s", flush=True)  # fmt: skip
 
 
@@ -128,17 +128,17 @@ def overflow(runs: int, part: str) -> None:
         heavy = np.minimum(rng.pareto(1.2, size) * 20, 5_000).astype(np.int64)
         clients = heavy if kind == "heavy" else rng.poisson(30, size)
         server = Server(
-            site=place(rng.random((size, 2)), rng.uniform(0.1, 0.3, size)), delta="auto", alpha=ALPHA,
+            site=make_site(rng.random((size, 2)), rng.uniform(0.1, 0.3, size)), delta="auto", alpha=ALPHA,
             rule=MarginRule(n=size, epsilon=epsilon), mean_clients=mean, max_facilities=stations,
         )  # fmt: skip
-        failed = taken = 0
+        overflow_count = report_count = 0
         for _ in range(runs):
             noisy = clients + noise(rng, size, epsilon)
             served = serve(server, noisy, SolveContext(method="reconnection", gap=0.01))
-            failed += bool((sum_counts(served.assignment, clients) > served.capacities).any())
-            taken += served.recorded["plans"]["chosen"] == "reports"
-        said = f"eps {epsilon:<4} stations {stations} mean {mean} {kind:5} overflow {failed / runs:.4f}"
-        print(f"{said} (promised {ALPHA} + 3 x {error:.4f}), by the reports {taken / runs:.0%}", flush=True)
+            overflow_count += bool((sum_counts(served.assignment, clients) > served.capacities).any())
+            report_count += served.recorded["plans"]["chosen"] == "reports"
+        summary = f"eps {epsilon:<4} stations {stations} mean {mean} {kind:5} overflow {overflow_count / runs:.4f}"
+        print(f"{summary} (promised {ALPHA} + 3 x {error:.4f}), by the reports {report_count / runs:.0%}", flush=True)
 
 
 def main() -> None:
@@ -147,13 +147,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--overflow", type=int)
     parser.add_argument("--part", default="")
-    given = parser.parse_args()
-    if given.overflow:
-        overflow(given.overflow, given.part)
+    arguments = parser.parse_args()
+    if arguments.overflow:
+        overflow(arguments.overflow, arguments.part)
         return
-    for case in cases(given.data):
-        for epsilon in EPSILONS if given.part in ("", case[0]) else ():
-            compare(*case, epsilon, given.seeds)
+    for case in cases(arguments.data):
+        for epsilon in EPSILONS if arguments.part in ("", case[0]) else ():
+            compare(*case, epsilon, arguments.seeds)
 
 
 if __name__ == "__main__":

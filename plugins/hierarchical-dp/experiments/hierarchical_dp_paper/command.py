@@ -93,7 +93,7 @@ def _levels(depth: int) -> list[str]:
     return [f"level_{level + 1}" for level in range(depth)]
 
 
-def _found(trial: Trial) -> Row:
+def _error_row(trial: Trial) -> Row:
     return {"method": trial.method, **dict(zip(_levels(len(trial.errors)), trial.errors, strict=True))}
 
 
@@ -105,20 +105,22 @@ def _table_7(plan: Plan, name: str) -> None:
     for run in range(plan.runs):
         for epsilon in EPSILONS:
             key = {"run": run, "epsilon": float(epsilon)}
-            left = [method for method in plan.methods if not sheet.has(**key, method=method)]
-            trials = run_methods(left, data, levels, epsilon, seed=plan.seed + 1000 * run)
-            sheet.add(*({**key, **_found(t), "violations": t.broken, "seconds": round(t.seconds, 3)} for t in trials))
+            missing_methods = [method for method in plan.methods if not sheet.has(**key, method=method)]
+            trials = run_methods(missing_methods, data, levels, epsilon, seed=plan.seed + 1000 * run)
+            sheet.add(
+                *({**key, **_error_row(t), "violations": t.broken, "seconds": round(t.seconds, 3)} for t in trials)
+            )
         rows = [_row(name, float(e), method, columns, sheet) for e in EPSILONS for method in plan.methods]
         write_rows(plan.out / f"table_7_{name}.csv", list(rows[0]), rows)
         say(f"table 7, {name}: run {run + 1} of {plan.runs}")
 
 
 def _row(name: str, epsilon: float, method: str, columns: Sequence[str], sheet: Sheet) -> dict[str, Any]:
-    own = sheet.where(epsilon=epsilon, method=method)
-    row: dict[str, Any] = {"data": name, "epsilon": epsilon, "method": method, "runs": len(own)}
-    row |= _means(own, columns)
+    run_rows = sheet.where(epsilon=epsilon, method=method)
+    row: dict[str, Any] = {"data": name, "epsilon": epsilon, "method": method, "runs": len(run_rows)}
+    row |= _means(run_rows, columns)
     for column in ("violations", "seconds"):
-        row[column], row[f"{column}_sd"] = summary(number(run[column]) for run in own)
+        row[column], row[f"{column}_sd"] = summary(number(run[column]) for run in run_rows)
     paper = TABLE_7.get((name, epsilon, method))
     unit = 1e4 if name == "taxi" else 1e3
     return row | {f"paper_{level + 1}": None if paper is None else paper[level] * unit for level in range(3)}
@@ -126,10 +128,10 @@ def _row(name: str, epsilon: float, method: str, columns: Sequence[str], sheet: 
 
 def _means(rows: Sequence[Mapping[str, str]], columns: Sequence[str]) -> dict[str, float]:
     """Mean and standard deviation of the errors by level."""
-    found: dict[str, float] = {}
+    means: dict[str, float] = {}
     for column in columns:
-        found[column], found[column.replace("level", "sd")] = summary(number(run[column]) for run in rows)
-    return found
+        means[column], means[column.replace("level", "sd")] = summary(number(run[column]) for run in rows)
+    return means
 
 
 def census_table(plan: Plan) -> None:
@@ -156,8 +158,8 @@ def splits(plan: Plan) -> None:
                 seed = plan.seed + 1000 * run
 
                 def make(epsilon: Any = epsilon, shares: Any = shares, seed: int = seed) -> list[Row]:
-                    found = run_methods(SPLIT_METHODS, data, levels, epsilon, shares=shares, seed=seed)
-                    return [_found(trial) for trial in found]
+                    trials = run_methods(SPLIT_METHODS, data, levels, epsilon, shares=shares, seed=seed)
+                    return [_error_row(trial) for trial in trials]
 
                 sheet.once({**key, "run": run}, make)
             rows += [{**key, "method": m, **_means(sheet.where(**key, method=m), columns)} for m in SPLIT_METHODS]
@@ -174,14 +176,15 @@ def figure_7(plan: Plan) -> None:
                 seconds = float("inf")
                 if not any(row["seconds"].startswith("over") for row in sheet.where(method=method)):
                     seconds = runtimes.seconds_within(plan.limit, method, sizes, plan.seed, plan.quick)
-                shown = seconds if np.isfinite(seconds) else f"over {plan.limit:g}"  # larger N takes longer still
-                say(f"{method}, N = {sizes}: {shown}")
-                return [{"seconds": shown}]
+                # larger N takes longer still
+                seconds_text = seconds if np.isfinite(seconds) else f"over {plan.limit:g}"
+                say(f"{method}, N = {sizes}: {seconds_text}")
+                return [{"seconds": seconds_text}]
 
             sheet.once({"method": method, "N": sizes}, make)
 
 
-def compared(plan: Plan) -> None:
+def compare_methods(plan: Plan) -> None:
     """Every method at the same split, region totals public, by three measures, on the census and on flights."""
     equal_splits.compare(plan.out, max(1, plan.runs // 3), plan.seed, EPSILONS, quick=plan.quick)
 
@@ -189,23 +192,23 @@ def compared(plan: Plan) -> None:
 PARTS: Final[dict[str, Callable[[Plan], None]]] = {
     "census": census_table,
     "splits": splits,
-    "equal-splits": compared,
+    "equal-splits": compare_methods,
     "taxi": taxi_table,
     "figure-7": figure_7,
 }
 
 
-def _plan(given: Namespace) -> Plan:
-    quick = given.size == "quick"
+def _plan(arguments: Namespace) -> Plan:
+    quick = arguments.size == "quick"
     return Plan(
-        out=given.out,
+        out=arguments.out,
         quick=quick,
-        runs=given.runs or (2 if quick else 30),
-        seed=given.seed,
-        methods=given.methods,
-        limit={"quick": 10.0, "usual": 60.0, "full": 1800.0}[given.size],
-        counties=given.counties,
-        zones=given.zones,
+        runs=arguments.runs or (2 if quick else 30),
+        seed=arguments.seed,
+        methods=arguments.methods,
+        limit={"quick": 10.0, "usual": 60.0, "full": 1800.0}[arguments.size],
+        counties=arguments.counties,
+        zones=arguments.zones,
     )
 
 

@@ -18,7 +18,7 @@ from experiments.command import say
 from experiments.tables import Row, Sheet, number, write_rows
 from hierarchical_dp_paper.generate import Census, census
 from hierarchical_dp_paper.matching import match_counts, match_down
-from hierarchical_dp_paper.trials import Trial, judged, noisy_levels, run_methods
+from hierarchical_dp_paper.trials import Trial, judge_counts, noisy_levels, run_methods
 from privopt.declare import File
 from privopt.numbers.noise import discrete_laplace, split_budget
 from privopt_hierarchical_dp.fits.isotonic import isotonic_integers
@@ -43,10 +43,10 @@ MOST_GROUPS: Final = 100_000
 MEASURES: Final = ("l1", "earth_movers", "individuals")
 
 
-def compare(out: Path, runs: int, seed: int, epsilons: Sequence[Fraction], *, quick: bool) -> None:
+def compare(folder: Path, runs: int, seed: int, epsilons: Sequence[Fraction], *, quick: bool) -> None:
     """Means over runs in ``equal_splits.csv``, one row a data set, epsilon, split and method."""
     columns = [f"{measure}_{level}" for measure in MEASURES for level in (1, 2, 3)]
-    sheet = Sheet(out / "runs_equal_splits.csv", ("data", "epsilon", "split", "run", "method"), columns)
+    sheet = Sheet(folder / "runs_equal_splits.csv", ("data", "epsilon", "split", "run", "method"), columns)
     for name, data in _data(quick).items():
         for epsilon in epsilons[:1] if quick else epsilons:
             for split in SPLITS[:1] if quick else SPLITS:
@@ -58,36 +58,42 @@ def compare(out: Path, runs: int, seed: int, epsilons: Sequence[Fraction], *, qu
                         data: Census = data,
                         epsilon: Fraction = epsilon,
                         shares: Sequence[Fraction] = shares,
-                        own: int = seed + 1000 * run,
+                        run_seed: int = seed + 1000 * run,
                     ) -> list[Row]:
-                        found = run_methods(METHODS, data, data.levels, epsilon, shares=shares, seed=own, known=True)
-                        found.append(cumulative_sizes(data, epsilon, shares, seed=own))
+                        trials = run_methods(
+                            METHODS, data, data.levels, epsilon, shares=shares, seed=run_seed, known=True
+                        )
+                        trials.append(cumulative_sizes(data, epsilon, shares, seed=run_seed))
                         if data.groups <= MOST_GROUPS:
-                            found.append(group_sizes(data, epsilon, shares, seed=own))
-                        return [_row(trial) for trial in found]
+                            trials.append(group_sizes(data, epsilon, shares, seed=run_seed))
+                        return [_row(trial) for trial in trials]
 
                     sheet.once(key, make)
                 say(f"equal splits, {name}: epsilon {float(epsilon):g}, {split}")
-    _write(out, sheet, columns)
+    _write(folder, sheet, columns)
 
 
 def _row(trial: Trial) -> Row:
-    told = zip(MEASURES, (trial.errors, trial.moved, trial.individuals), strict=True)
-    values = {f"{measure}_{level}": value for measure, found in told for level, value in enumerate(found, start=1)}
+    named_values = zip(MEASURES, (trial.errors, trial.moved, trial.individuals), strict=True)
+    values = {
+        f"{measure}_{level}": value
+        for measure, values_found in named_values
+        for level, value in enumerate(values_found, start=1)
+    }
     return {"method": trial.method, **values}
 
 
-def _write(out: Path, sheet: Sheet, columns: Sequence[str]) -> None:
+def _write(folder: Path, sheet: Sheet, columns: Sequence[str]) -> None:
     rows: dict[tuple[str, ...], list[Row]] = {}
     for row in sheet.where():
         rows.setdefault(tuple(str(row[name]) for name in ("data", "epsilon", "split", "method")), []).append(row)
     means: list[Row] = [
         dict(zip(("data", "epsilon", "split", "method"), key, strict=True))
-        | {"runs": len(own)}
-        | {column: float(np.mean([number(row[column]) for row in own])) for column in columns}
-        for key, own in rows.items()
+        | {"runs": len(column_rows)}
+        | {column: float(np.mean([number(row[column]) for row in column_rows])) for column in columns}
+        for key, column_rows in rows.items()
     ]
-    write_rows(out / "equal_splits.csv", list(means[0]), means)
+    write_rows(folder / "equal_splits.csv", list(means[0]), means)
 
 
 def _data(quick: bool) -> dict[str, Census]:
@@ -105,26 +111,26 @@ def cumulative_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction]
     start = perf_counter()
     totals = [level.sum(axis=1) for level in data.levels]
     matched = match_down(data.tree, noisy, noise=[noise_of(1 / budget) for budget in budgets], totals=totals)
-    return judged(HC, data, data.levels, matched, perf_counter() - start)
+    return judge_counts(HC, data, data.levels, matched, perf_counter() - start)
 
 
 def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, seed: int) -> Trial:
     """Run method Hg on every level: noise on the size of each group, sorted, isotonic; then matched as for Hc."""
     budgets = split_budget(epsilon, shares)
-    most = data.leaves.shape[1]
+    max_size = data.leaves.shape[1]
     fitted = []
     start = perf_counter()
     for level, (counts, budget) in enumerate(zip(data.levels, budgets, strict=True)):
-        sizes = [np.repeat(np.arange(1, most + 1), region) for region in counts]
-        own = int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
-        noisy, _ = discrete_laplace(np.concatenate(sizes), budget, seed=own)
-        ends = np.cumsum([len(region) for region in sizes])[:-1]
-        fitted.append(np.array([_counted(region, most) for region in np.split(noisy, ends)]))
+        sizes = [np.repeat(np.arange(1, max_size + 1), region) for region in counts]
+        level_seed = int(np.random.SeedSequence([seed, level]).generate_state(1, np.uint64)[0] >> 1)
+        noisy, _ = discrete_laplace(np.concatenate(sizes), budget, seed=level_seed)
+        split_points = np.cumsum([len(region) for region in sizes])[:-1]
+        fitted.append(np.array([_count_sizes(region, max_size) for region in np.split(noisy, split_points)]))
     variances = [noise_of(1 / budget).variance for budget in budgets]
     matched = match_counts(data.tree, fitted, variances)
-    return judged(HG, data, data.levels, matched, perf_counter() - start)
+    return judge_counts(HG, data, data.levels, matched, perf_counter() - start)
 
 
-def _counted(noisy: np.ndarray, most: int) -> np.ndarray:
-    less = isotonic_integers(noisy[None, :] - 1, high=np.array([most - 1]))[0]  # sizes from 1 on
-    return np.bincount(less, minlength=most)
+def _count_sizes(noisy: np.ndarray, max_size: int) -> np.ndarray:
+    sizes_from_0 = isotonic_integers(noisy[None, :] - 1, high=np.array([max_size - 1]))[0]  # sizes from 1 on
+    return np.bincount(sizes_from_0, minlength=max_size)

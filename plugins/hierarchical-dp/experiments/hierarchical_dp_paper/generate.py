@@ -116,16 +116,16 @@ def census(
     """
     rng = np.random.default_rng(seed)
     paths, people = _county_shape(counties, rng)
-    share = np.zeros(sizes)
+    size_shares = np.zeros(sizes)
     head = min(len(_HOUSEHOLDS), sizes)
-    share[:head] = _HOUSEHOLDS[:head]
+    size_shares[:head] = _HOUSEHOLDS[:head]
     if sizes > head:
-        share[head:] = share[head - 1] * _TAIL_RATIO ** np.arange(1, sizes - head + 1)
+        size_shares[head:] = size_shares[head - 1] * _TAIL_RATIO ** np.arange(1, sizes - head + 1)
     weight = np.asarray(people)
     in_county = rng.multinomial(groups - min(50, groups), weight / weight.sum())
     leaves = np.zeros((len(weight), sizes), np.int64)
     for county, number in enumerate(in_county):
-        local = share * np.exp(rng.normal(0.0, heterogeneity, size=sizes)) if heterogeneity else share
+        local = size_shares * np.exp(rng.normal(0.0, heterogeneity, size=sizes)) if heterogeneity else size_shares
         leaves[county] = rng.multinomial(number, local / local.sum())
     outliers = min(50, groups)
     np.add.at(
@@ -152,16 +152,16 @@ def _settle(leaves: Ints, individuals: int, rng: np.random.Generator) -> None:
             continue
         source, target = (lower, lower + 1) if short > 0 else (lower + 1, lower)
         stock = leaves[:, source]
-        moved = min(abs(short), int(stock.sum()) // 2)
-        shift = np.minimum(rng.multinomial(moved, stock / stock.sum()), stock)
-        rest = moved - int(shift.sum())
+        moved_count = min(abs(short), int(stock.sum()) // 2)
+        shift = np.minimum(rng.multinomial(moved_count, stock / stock.sum()), stock)
+        remaining = moved_count - int(shift.sum())
         spare = stock - shift
-        while rest:
+        while remaining:
             county = int(spare.argmax())
-            part = min(rest, int(spare[county]))
+            part = min(remaining, int(spare[county]))
             shift[county] += part
             spare[county] -= part
-            rest -= part
+            remaining -= part
         leaves[:, source] -= shift
         leaves[:, target] += shift
 

@@ -44,11 +44,11 @@ def match_down(tree: Tree, noisy: Sequence[Ints], *, noise: Sequence[Noise], tot
         noise: for each level that of its values.
         totals: for each level (R_l,) exact numbers of groups.
     """
-    found = [
+    estimated_counts = [
         np.diff(np.concatenate([isotonic_integers(level, high=top), top[:, None]], axis=1), axis=1, prepend=0)
         for level, top in zip(noisy, totals, strict=True)
     ]
-    return match_counts(tree, found, [2.0 * law.variance for law in noise])
+    return match_counts(tree, estimated_counts, [2.0 * law.variance for law in noise])
 
 
 def match_counts(tree: Tree, counts: Sequence[Ints], variances: Sequence[float]) -> list[Ints]:
@@ -59,20 +59,30 @@ def match_counts(tree: Tree, counts: Sequence[Ints], variances: Sequence[float])
         counts: for each level (R_l, N) non-negative counts whose sums over sizes add up over the tree.
         variances: for each level that of a group's size where it alone has it; of n groups each has an n-th of it.
     """
-    root, held = counts[0][0], np.flatnonzero(counts[0][0])
-    above = [Groups(sizes=held.astype(np.float64) + 1.0, variances=variances[0] / root[held], groups=root[held])]
-    for start, own, variance in zip(tree.start, counts[1:], variances[1:], strict=True):
-        families = zip(above, start[:-1].tolist(), start[1:].tolist(), strict=True)
-        above = [child for parent, low, high in families for child in _matched(parent, own[low:high], variance)]
+    root, root_sizes = counts[0][0], np.flatnonzero(counts[0][0])
+    parent_groups = [
+        Groups(
+            sizes=root_sizes.astype(np.float64) + 1.0,
+            variances=variances[0] / root[root_sizes],
+            groups=root[root_sizes],
+        )
+    ]
+    for start, level_counts, variance in zip(tree.start, counts[1:], variances[1:], strict=True):
+        families = zip(parent_groups, start[:-1].tolist(), start[1:].tolist(), strict=True)
+        parent_groups = [
+            child
+            for parent, low, high in families
+            for child in _match_children(parent, level_counts[low:high], variance)
+        ]
     leaves = np.zeros_like(counts[-1])
-    for row, region in zip(leaves, above, strict=True):
+    for row, region in zip(leaves, parent_groups, strict=True):
         np.add.at(row, np.floor(region.sizes + 0.5).astype(np.int64) - 1, region.groups)
     return add_up(tree, leaves)
 
 
-def _matched(parent: Groups, counts: Ints, variance: float) -> list[Groups]:
+def _match_children(parent: Groups, counts: Ints, variance: float) -> list[Groups]:
     """Return the groups of K children with counts (K, N), sizes averaged with those of the parent's that they match."""
-    left, pooled = counts.copy(), counts.sum(axis=0)
+    remaining_counts, pooled = counts.copy(), counts.sum(axis=0)
     dealt = np.zeros((len(parent.groups) + counts.shape[1], len(counts)), np.int64)
     places: list[tuple[int, int]] = []
     size = 0
@@ -80,31 +90,41 @@ def _matched(parent: Groups, counts: Ints, variance: float) -> list[Groups]:
         while groups:
             while not pooled[size]:
                 size += 1
-            taken = min(groups, int(pooled[size]))
-            part = left[:, size].copy() if taken == pooled[size] else _proportional(left[:, size], taken)
-            left[:, size] -= part
-            pooled[size] -= taken
-            groups -= taken
+            matched_count = min(groups, int(pooled[size]))
+            part = (
+                remaining_counts[:, size].copy()
+                if matched_count == pooled[size]
+                else _proportional_parts(remaining_counts[:, size], matched_count)
+            )
+            remaining_counts[:, size] -= part
+            pooled[size] -= matched_count
+            groups -= matched_count
             dealt[len(places)] = part
             places.append((run, size))
     matched, sizes = np.array(places, np.int64).reshape(-1, 2).T
-    found = []
-    for child, own in enumerate(counts):
-        held = np.flatnonzero(dealt[:, child])
-        of, place = matched[held], sizes[held]
-        ours, theirs = own[place] / variance, 1.0 / parent.variances[of]
-        merged = (ours * (place + 1.0) + theirs * parent.sizes[of]) / (ours + theirs)
-        order = np.argsort(merged, kind="stable")
-        found.append(
-            Groups(sizes=merged[order], variances=1.0 / (ours + theirs)[order], groups=dealt[held[order], child])
+    children = []
+    for child, child_counts in enumerate(counts):
+        matched_groups = np.flatnonzero(dealt[:, child])
+        of, size_numbers = matched[matched_groups], sizes[matched_groups]
+        child_weight, parent_weight = child_counts[size_numbers] / variance, 1.0 / parent.variances[of]
+        merged_sizes = (child_weight * (size_numbers + 1.0) + parent_weight * parent.sizes[of]) / (
+            child_weight + parent_weight
         )
-    return found
+        order = np.argsort(merged_sizes, kind="stable")
+        children.append(
+            Groups(
+                sizes=merged_sizes[order],
+                variances=1.0 / (child_weight + parent_weight)[order],
+                groups=dealt[matched_groups[order], child],
+            )
+        )
+    return children
 
 
-def _proportional(stock: Ints, taken: int) -> Ints:
+def _proportional_parts(stock: Ints, part_total: int) -> Ints:
     """(K,) parts of a stock that add up to ``taken``, in its proportion: largest remainders, in exact integers."""
-    whole = int(stock.sum())
-    product = stock.astype(object) * taken
-    part, rest = (product // whole).astype(np.int64), (product % whole).astype(np.int64)
-    part[np.argsort(-rest, kind="stable")[: taken - int(part.sum())]] += 1
+    stock_total = int(stock.sum())
+    product = stock.astype(object) * part_total
+    part, remainders = (product // stock_total).astype(np.int64), (product % stock_total).astype(np.int64)
+    part[np.argsort(-remainders, kind="stable")[: part_total - int(part.sum())]] += 1
     return part

@@ -35,14 +35,16 @@ def _seconds(rows: Rows) -> Any:
 def _sizes(rows: Rows) -> Any:
     """Seconds over N (Fig. 7); the legend says from which N on a method hit the time-out."""
     figure, axes = panels(width=8.0, height=3.8)
-    for place, (method, own) in enumerate(split(rows, "method").items()):
-        turn, colour = divmod(place, len(COLOURS))
-        late = next((row for row in own if row["seconds"].startswith("over")), None)
-        label = method if late is None else f"{method} ({late['seconds']} s from N = {late['N']})"
-        seconds = numbers(own, "seconds")
-        ended = np.isfinite(seconds)
+    for index, (method, method_rows) in enumerate(split(rows, "method").items()):
+        turn, colour = divmod(index, len(COLOURS))
+        stopped_row = next((row for row in method_rows if row["seconds"].startswith("over")), None)
+        label = method if stopped_row is None else f"{method} ({stopped_row['seconds']} s from N = {stopped_row['N']})"
+        seconds = numbers(method_rows, "seconds")
+        has_ended = np.isfinite(seconds)
         style = MARKERS[turn % len(MARKERS)]
-        axes[0, 0].plot(numbers(own, "N")[ended], seconds[ended], style, color=COLOURS[colour], label=label)
+        axes[0, 0].plot(
+            numbers(method_rows, "N")[has_ended], seconds[has_ended], style, color=COLOURS[colour], label=label
+        )
     title = "post-processing, taxi-like data cut to N sizes"
     dress(axes[0, 0], title, "N (sizes)", "seconds", legend=False, yscale="log")
     figure.legend(loc="outside right center", fontsize=7)

@@ -24,15 +24,15 @@ METHODS = ("hierarchical", "cumulative", "tables-by-optimisation", "tables-by-me
 """What takes too long for Table 7."""
 
 
-def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> float:
+def _measure_seconds(method: str, sizes: int, seed: int, is_small: bool, limit: float) -> float:
     """Seconds that one method's post-processing takes on taxi data cut to N sizes."""
-    data = _cut_taxi(sizes, seed, small)
+    data = _cut_taxi(sizes, seed, is_small)
     levels = data.levels
-    named = {"hierarchical": "hierarchical-dp", "cumulative": "cumulative-dp"}.get(method, method)
+    method_name = {"hierarchical": "hierarchical-dp", "cumulative": "cumulative-dp"}.get(method, method)
     tables = method.startswith("tables")
-    task = task_of("hierarchical-dp" if tables else named, data, levels, Fraction(1), seed=seed)
+    task = task_of("hierarchical-dp" if tables else method_name, data, levels, Fraction(1), seed=seed)
     if not tables:  # compiled and loaded before the clock starts
-        little = _cut_taxi(3, seed, small=True)
+        little = _cut_taxi(3, seed, is_small=True)
         run_methods([task.method], little, little.levels, Fraction(1), seed=seed)
         fit(task)
     begin = perf_counter()
@@ -46,10 +46,12 @@ def _timed(method: str, sizes: int, seed: int, small: bool, limit: float) -> flo
         values = [np.cumsum(c, axis=1) for c in start.counts] if cumulative else start.counts
         try:
             with clock.limit(limit):
-                found = qip.solve_exactly(task.tree, task.noisy, start=values, total=task.total, cumulative=cumulative)
+                solution = qip.solve_exactly(
+                    task.tree, task.noisy, start=values, total=task.total, cumulative=cumulative
+                )
         except StoppedError:
             return float("inf")
-        if not found.proved:
+        if not solution.proved:
             return float("inf")
     else:
         fit(task)
@@ -63,16 +65,16 @@ def _tables_within(solve: Any, task: Any, merge: Any, domain: Any) -> None:
     the rule does not let them, as its cost is small beside the tables'.
     """
     for s in range(task.noisy[0].shape[1]):
-        own = [level[:, s : s + 1] for level in task.noisy]
+        size_levels = [level[:, s : s + 1] for level in task.noisy]
         try:
-            solve(task.tree, own, total=max(0, int(own[0][0, 0])), domain=domain, merge=merge)
+            solve(task.tree, size_levels, total=max(0, int(size_levels[0][0, 0])), domain=domain, merge=merge)
         except (ValueError, IndexError):
             continue
 
 
-def _cut_taxi(sizes: int, seed: int, small: bool) -> Census:
+def _cut_taxi(sizes: int, seed: int, is_small: bool) -> Census:
     """Taxi data with the groups above N removed, as the paper does for its runtimes; ``small``: six zones."""
-    if small:
+    if is_small:
         rows = [("city", f"borough {zone % 2}", f"zone {zone}") for zone in range(6)]
         rng = np.random.default_rng(seed)
         return Census(tree=Tree.from_paths(rows), leaves=rng.poisson(3.0, size=(6, sizes)).astype(np.int64))
@@ -80,7 +82,7 @@ def _cut_taxi(sizes: int, seed: int, small: bool) -> Census:
     return Census(tree=full.tree, leaves=np.ascontiguousarray(full.leaves[:, :sizes]))
 
 
-def seconds_within(limit: float, method: str, sizes: int, seed: int, small: bool) -> float:
+def seconds_within(limit: float, method: str, sizes: int, seed: int, is_small: bool) -> float:
     """Seconds of one method in a process of its own, infinite where it was ended at the limit.
 
     Args:
@@ -92,7 +94,7 @@ def seconds_within(limit: float, method: str, sizes: int, seed: int, small: bool
     """
     pool = ProcessPoolExecutor(max_workers=1)
     try:
-        return pool.submit(_timed, method, sizes, seed, small, limit).result(timeout=limit + 30)
+        return pool.submit(_measure_seconds, method, sizes, seed, is_small, limit).result(timeout=limit + 30)
     except TimeoutError:
         for process in list(pool._processes.values()):
             process.kill()

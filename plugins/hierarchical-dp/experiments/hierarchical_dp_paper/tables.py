@@ -84,8 +84,8 @@ def _slopes(tables: Sequence[Table], sign: int) -> list[tuple[int, int]]:
     for child, table in enumerate(tables):
         value = table.best
         while table.first <= value + sign <= table.last:
-            here, there = table.costs[value - table.first], table.costs[value + sign - table.first]
-            steps.append((there - here, child))
+            cost, next_cost = table.costs[value - table.first], table.costs[value + sign - table.first]
+            steps.append((next_cost - cost, child))
             value += sign
     return sorted(steps, key=lambda step: step[0])
 
@@ -96,28 +96,30 @@ def table_merge(tables: Sequence[Table]) -> Table:
     Exact for convex tables. The stable sort keeps one child's steps in their own order.
     """
     centre = sum(table.best for table in tables)
-    least = sum(min(table.costs) for table in tables)
-    up: list[int] = []
+    min_total = sum(min(table.costs) for table in tables)
+    upward_costs: list[int] = []
     down: list[int] = []
-    for sign, costs in ((1, up), (-1, down)):
-        cost = least
+    for sign, costs in ((1, upward_costs), (-1, down)):
+        cost = min_total
         for slope, _child in _slopes(tables, sign):
             cost += slope
             costs.append(cost)
-    return Table(centre - len(down), (*reversed(down), least, *up))
+    return Table(centre - len(down), (*reversed(down), min_total, *upward_costs))
 
 
 def merge_by_optimisation(tables: Sequence[Table]) -> Table:
     """Return phi of Equation 4b without using convexity (M_dp^OP): every split of every value."""
-    merged = tables[0]
+    merged_table = tables[0]
     for table in tables[1:]:
-        first, last = merged.first + table.first, merged.last + table.last
+        first, last = merged_table.first + table.first, merged_table.last + table.last
         costs = []
         for value in range(first, last + 1):
-            splits = range(max(merged.first, value - table.last), min(merged.last, value - table.first) + 1)
-            costs.append(min(merged.costs[x - merged.first] + table.costs[value - x - table.first] for x in splits))
-        merged = Table(first, tuple(costs))
-    return merged
+            splits = range(max(merged_table.first, value - table.last), min(merged_table.last, value - table.first) + 1)
+            costs.append(
+                min(merged_table.costs[x - merged_table.first] + table.costs[value - x - table.first] for x in splits)
+            )
+        merged_table = Table(first, tuple(costs))
+    return merged_table
 
 
 def node_table(noisy: int, domain: range, phi: Table, weight: int = 1) -> Table:
@@ -160,29 +162,31 @@ def tree_tables(
         merge: `table_merge` or `merge_by_optimisation`.
     """
     weight = [1] * tree.depth if weights is None else list(map(int, weights))
-    allowed = domain or (lambda _level, _noisy: range(total + 1))
+    domain_of = domain or (lambda _level, _noisy: range(total + 1))
     sizes = noisy[0].shape[1]
-    kept: list[list[list[Table]]] = []  # [size][level][region]
+    tables_by_level: list[list[list[Table]]] = []  # [size][level][region]
     for s in range(sizes):
         levels: list[list[Table]] = [[] for _ in range(tree.depth)]
         for level in reversed(range(tree.depth)):
             for region in range(tree.widths[level]):
                 value = int(noisy[level][region, s])
-                own = allowed(level, value)
+                allowed_values = domain_of(level, value)
                 if level == tree.depth - 1:
-                    levels[level].append(leaf_table(value, own, weight[level]))
+                    levels[level].append(leaf_table(value, allowed_values, weight[level]))
                 else:
                     lo, hi = tree.start[level][region : region + 2]
                     phi = merge(levels[level + 1][lo:hi])
-                    levels[level].append(node_table(value, own, phi, weight[level]))
-        kept.append(levels)
+                    levels[level].append(node_table(value, allowed_values, phi, weight[level]))
+        tables_by_level.append(levels)
     result = [np.zeros((width, sizes), np.int64) for width in tree.widths]
-    result[0][0] = _split([levels[0][0] for levels in kept], total)
+    result[0][0] = _split([levels[0][0] for levels in tables_by_level], total)
     for s in range(sizes):
         for level in range(tree.depth - 1):
             for region in range(tree.widths[level]):
                 lo, hi = tree.start[level][region : region + 2]
-                result[level + 1][lo:hi, s] = _split(kept[s][level + 1][lo:hi], int(result[level][region, s]))
+                result[level + 1][lo:hi, s] = _split(
+                    tables_by_level[s][level + 1][lo:hi], int(result[level][region, s])
+                )
     return result
 
 
@@ -197,14 +201,14 @@ def chain_tables(noisy: Sequence[int], equal_next: Sequence[bool], *, total: int
     """
     tables: list[Table] = []
     for index, value in enumerate(noisy):
-        own = leaf_table(int(value), range(total + 1))
+        node_table = leaf_table(int(value), range(total + 1))
         if index == 0:
-            tables.append(own)
+            tables.append(node_table)
             continue
-        before = tables[-1].costs
+        previous_costs = tables[-1].costs
         if not equal_next[index - 1]:
-            before = tuple(np.minimum.accumulate(np.array(before, dtype=object)))
-        tables.append(Table(0, tuple(int(a + b) for a, b in zip(own.costs, before, strict=True))))
+            previous_costs = tuple(np.minimum.accumulate(np.array(previous_costs, dtype=object)))
+        tables.append(Table(0, tuple(int(a + b) for a, b in zip(node_table.costs, previous_costs, strict=True))))
     values = [total]
     for index in range(len(noisy) - 2, -1, -1):
         ceiling = values[-1]

@@ -18,7 +18,7 @@ from privopt_hierarchical_dp.noise_distributions import GEOMETRIC, noise_of
 from privopt_hierarchical_dp.release import errors_of, violations
 from privopt_hierarchical_dp.sizes import compute_query, objective_weights
 
-__all__ = ["Trial", "judged", "noisy_levels", "run_methods", "task_of"]
+__all__ = ["Trial", "judge_counts", "noisy_levels", "run_methods", "task_of"]
 
 
 @frozen(kw_only=True, eq=False)
@@ -92,7 +92,10 @@ def noisy_levels(
     """Return what a method measures of every level, with double geometric noise from a seed."""
     values = zip(compute_query(method, levels, totals=totals), budgets, strict=True)
     delta = sensitivity(method, 1)
-    return [GEOMETRIC.measure(own, part, delta, seed=(seed, level))[0] for level, (own, part) in enumerate(values)]
+    return [
+        GEOMETRIC.measure(level_query, part, delta, seed=(seed, level))[0]
+        for level, (level_query, part) in enumerate(values)
+    ]
 
 
 def run_methods(
@@ -106,27 +109,27 @@ def run_methods(
     known: bool = False,
 ) -> list[Trial]:
     """One run of each method; those that measure the same share their noise; the rest as for `task_of`."""
-    kept: dict[Any, list[Ints]] = {}
+    stored_noise: dict[Any, list[Ints]] = {}
     trials = []
     for method in methods:
-        task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, known=known, kept=kept)
+        task = task_of(method, data, levels, epsilon, shares=shares, seed=seed, known=known, kept=stored_noise)
         start = perf_counter()
-        found = fit(task)
+        fitted = fit(task)
         seconds = perf_counter() - start
-        trials.append(judged(method, data, levels, found.counts, seconds))
+        trials.append(judge_counts(method, data, levels, fitted.counts, seconds))
     return trials
 
 
-def judged(method: str, data: Census, levels: Sequence[Ints], counts: Sequence[Ints], seconds: float) -> Trial:
+def judge_counts(method: str, data: Census, levels: Sequence[Ints], counts: Sequence[Ints], seconds: float) -> Trial:
     """Compare a release's counts with the true ones."""
-    found = [errors_of(a, b) for a, b in zip(counts, levels, strict=True)]
-    errors, moved, individuals = (
-        tuple(level[name] for level in found) for name in ("l1_error", "earth_movers", "individuals")
+    errors_by_level = [errors_of(a, b) for a, b in zip(counts, levels, strict=True)]
+    errors, moves, individuals = (
+        tuple(level[name] for level in errors_by_level) for name in ("l1_error", "earth_movers", "individuals")
     )
     return Trial(
         method=method,
         errors=errors,
-        moved=moved,
+        moved=moves,
         individuals=individuals,
         broken=violations(data.tree, [list(counts)]),
         seconds=seconds,

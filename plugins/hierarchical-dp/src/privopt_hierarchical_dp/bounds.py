@@ -1,4 +1,4 @@
-"""Public bounds on regions' numbers of groups, or of individuals: no more households than dwellings."""
+"""Public bounds on the number of groups or individuals in each region, such as its number of dwellings."""
 
 from __future__ import annotations
 
@@ -19,21 +19,24 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits"]
 
 UNBOUNDED: Final = 1 << 50
-"""More groups than a file of counts may have."""
+"""Stands for no upper bound. A file of counts must have fewer groups than this."""
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
+    """Return read-only int64 copies of the arrays, because bounds must not change."""
     return tuple(read_only(np.array(array, dtype=np.int64)) for array in arrays)
 
 
 @frozen(kw_only=True, eq=False)
 class Limits:
-    """Least and most numbers of every region: its own, and what those of its children add up to.
+    """Public bounds on the number of groups or individuals of every region.
+
+    These are the bounds in the problem file, tightened by the sums of the bounds of each region's children.
 
     Attributes:
-        tree: the hierarchy.
-        lower: for each level (R_l,).
-        upper: likewise.
+        tree: The hierarchy.
+        lower: The smallest numbers (R_l,) of each level.
+        upper: The largest numbers (R_l,) of each level.
     """
 
     tree: Tree
@@ -46,10 +49,13 @@ class Limits:
         return int(self.lower[0][0]), int(self.upper[0][0])
 
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
-        """Find the numbers (R_l,) of the first levels that are out of bounds.
+        """Find the regions of the first levels whose numbers are out of bounds.
+
+        Args:
+            totals: The numbers (R_l,) of each of the first levels.
 
         Returns:
-            For each of them the region, the number and the bounds, in words.
+            The region, the number and the bounds, as a text, of each violation.
         """
         return [
             (f"region {names[index]!r}", int(numbers[index]), f"from {lower[index]} to {upper[index]}")
@@ -59,15 +65,20 @@ class Limits:
 
 
 def read_limits(source: File | None, tree: Tree) -> Limits | None:
-    """Read the bounds in ``hierarchy.bounds``; None if a problem has none.
+    """Read the bounds from ``hierarchy.bounds``. Return None if the problem has no bounds.
+
+    Args:
+        source: The table of bounds, or None if there is none.
+        tree: The regions.
 
     Raises:
         InputError: A region is unknown or occurs twice, or a cell is not a number.
-        InfeasibleError: The bounds of a region contradict those of the regions in it.
+        InfeasibleError: The bounds of a region contradict the bounds of the regions inside it.
     """
     if source is None:
         return None
     places = tree.places()
+    # Without a bound a region has 0 to UNBOUNDED.
     lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
     for region, region_lower, region_upper in _read_bounds(source, frozenset(places)):
         level, index = places[region]
@@ -94,7 +105,14 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
 
 
 def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str, int, int]]:
-    """Read ``region, at_least, at_most``; an empty cell is no bound.
+    """Read a table with columns ``region, at_least, at_most``. An empty cell means that there is no bound.
+
+    Args:
+        source: The table of bounds.
+        known_regions: The names of all regions.
+
+    Returns:
+        The region, lower bound and upper bound of each row.
 
     Raises:
         InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, at_least is above
@@ -112,6 +130,7 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
     regions = table["region"].tolist()
     lows, highs = (table.get(name, np.full(len(regions), blank)).tolist() for name, blank in blanks.items())
     faults, rows = region_faults(source.name, regions, known_regions), list(zip(regions, lows, highs, strict=True))
+    # Row 1 is the header.
     for row, (_, lower, upper) in enumerate(rows, start=2):
         if lower > upper:
             faults.add(source.name, f"row {row}, column at_most", "a smaller number", "at_least of that row or more")
@@ -120,33 +139,41 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
 
 
 def _sum_children(bounds: Ints, start: Ints) -> Ints:
-    """Return sums over each region's children, at most `UNBOUNDED` + 1; in doubles, because int64 could overflow."""
+    """Return the sum of the bounds of each region's children, capped at `UNBOUNDED` + 1.
+
+    Sums are computed in doubles, because int64 could overflow.
+
+    Args:
+        bounds: The bounds of the level below.
+        start: Index of each region's first child, and finally the number of all children.
+    """
     return np.minimum(np.add.reduceat(bounds.astype(np.float64), start[:-1], axis=0), UNBOUNDED + 1).astype(np.int64)
 
 
 def _in_words(lower: int, upper: int) -> str:
-    """Describe the bounds in words; an upper bound of `UNBOUNDED` or more is omitted."""
+    """Return the bounds as a text. An upper bound of `UNBOUNDED` or more is omitted."""
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
 def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -> None:
-    """Refuse numbers that contradict the bounds.
+    """Raise InputError if numbers contradict the bounds.
 
-    Call it only if all neighbouring inputs have the same numbers. Otherwise a refusal would reveal something about an
-    individual; the release is moved into the bounds instead, whatever the counts are.
+    Call this only if all neighbouring inputs have the same numbers. Otherwise the error would reveal something about an
+    individual; in that case the release is always moved into the bounds instead.
 
     Args:
         limits: The bounds.
-        totals: For each level, from the root's, (R_l,) its numbers.
-        name: The file that the numbers come from.
+        totals: The numbers (R_l,) of each level, starting at the root.
+        name: The file from which the numbers were read.
         noun: What the numbers count.
 
     Raises:
-        InputError: The regions whose numbers are out of bounds.
+        InputError: Numbers are out of bounds; the message names their regions.
     """
     if broken := limits.find_violations(totals):
         Faults(
             [
+                # The number itself is not quoted, because it may be secret.
                 Fault(name, region, f"another number of {noun}", f"{expectation}, as hierarchy.bounds has it")
                 for region, _, expectation in broken
             ]
@@ -154,19 +181,23 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
-    """Move consistent totals into bounds, from the root down.
+    """Return consistent totals moved into the bounds, from the root down.
 
     The root's total is clipped to its bounds. The totals of a region's children become the integers within their bounds
     that add up to the parent's total with the least sum of squared distances. These are the children's totals plus one
-    common shift, clipped to the bounds; the units that are left over go to the first children that can take one.
+    common shift, clipped to the bounds. Remaining units go to the first children that can take one.
 
     Args:
-        totals: For each level (R_l,) the numbers of groups.
-        limits: Their bounds.
+        totals: The numbers of groups (R_l,) of each level.
+        limits: The bounds on these numbers.
+
+    Returns:
+        Numbers (R_l,) of each level that are within the bounds and add up.
     """
     fitted = [np.clip(totals[0], limits.lower[0], limits.upper[0])]
     for level, start in enumerate(limits.tree.start, start=1):
         children, lower, upper = totals[level].copy(), limits.lower[level], limits.upper[level]
+        # Children that are within bounds and add up already stay as they are.
         is_consistent = np.add.reduceat(children, start[:-1]) == fitted[-1]
         is_consistent &= np.logical_and.reduceat((children >= lower) & (children <= upper), start[:-1])
         for parent, (begin, end) in enumerate(pairwise(start.tolist())):
@@ -180,13 +211,23 @@ def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:
 
 
 def _shift_into_bounds(given: Ints, lower: Ints, upper: Ints, total: int) -> Ints:
-    """Return the integers (K,) within bounds that add up to a total and are nearest to given ones."""
+    """Return the integers within bounds and with a given sum that are nearest to given integers.
+
+    Args:
+        given: (K,) The given integers. A bisection finds the shift that is added to all of them.
+        lower: (K,) The lower bounds.
+        upper: (K,) The upper bounds.
+        total: The required sum, which lies between the sums of the bounds.
+    """
     min_shift, max_shift = int((lower - given).min()) - 1, int((upper - given).max()) + 1
-    while max_shift - min_shift > 1:  # sums reach the total at max_shift, not at min_shift
+    # At max_shift the sum reaches the total; at min_shift all are at their lower bounds, or it does not reach the
+    # total.
+    while max_shift - min_shift > 1:
         middle = (min_shift + max_shift) // 2
         reached = np.clip(given + middle, lower, upper).sum(dtype=np.float64)  # exact below 2^53: enough
         min_shift, max_shift = (min_shift, middle) if reached >= total else (middle, max_shift)
     shifted, shifted_less = np.clip(given + max_shift, lower, upper), np.clip(given + min_shift, lower, upper)
+    # The last step of the shift may raise more children than needed: the last ones of them give their unit back.
     is_rounded_up = shifted > shifted_less
     later_count = np.cumsum(is_rounded_up[::-1])[::-1]
     return np.asarray(shifted - (is_rounded_up & (later_count <= shifted.sum() - total)))

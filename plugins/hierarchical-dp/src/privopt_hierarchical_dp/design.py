@@ -33,17 +33,18 @@ __all__ = ["CountsProblem", "Design", "FitOptions"]
 
 CountsProblem: TypeAlias = HierarchyProblem | TablesProblem
 LARGEST_SCALE: Final = 1 << 40
+"""The largest scale of double geometric noise that is drawn, so that 64 bits hold the noisy values."""
 
 
 @frozen(kw_only=True, eq=False)
 class FitOptions:
-    """Options of a fit. A method ignores the options that it has no use for.
+    """Options of a fit. A method ignores options that do not apply to it.
 
     Attributes:
         gap: Relative gap at which an iteration stops.
         backend: Solver of integer programs.
-        at_once: Whether to use the quickest method that gives a release of the same form.
-        report: Called with the name and the number of each step.
+        at_once: Whether to use the quickest method that yields a release of the same form.
+        report: Called with the name and number of each step.
     """
 
     gap: float = 1e-3
@@ -57,24 +58,24 @@ DEFAULT: Final = FitOptions()
 
 @frozen(kw_only=True, eq=False)
 class Design(ABC):
-    """Which values are measured with which noise, and which constraints a fit must satisfy, for one problem and method.
+    """The design of a release for one problem and method: measured values, noise, and constraints of the fit.
 
     Attributes:
         problem: The declared problem.
         file: The name of the problem file, for faults.
         method: The name of the method.
         tree: The regions.
-        limits: Public bounds on the regions' numbers; None if there are none.
-        split: Shares of the levels, and of the tables; each adds up to 1.
-        delta: The sensitivity for which noise is scaled.
-        exact: The number of levels, from the root's, whose numbers are published exactly.
+        limits: Public bounds on the regions' numbers. None if the problem has no bounds.
+        split: The budget shares of the levels, and those of the tables. Each of the two adds up to 1.
+        delta: The sensitivity to which noise is scaled.
+        exact: The number of levels, from the root down, whose numbers are published exactly.
         hides: Whether the noise hides anything. It does not if all numbers are exact and no region has two cells.
         valid: Whether releases are always consistent.
-        statement: The promise of a release, in words.
-        claimed: Further entries of the guarantee.
-        in_words: The measured values and the exact numbers, for a report's paragraph of methods.
-        parts: Names of the parts for which errors are stated: for each level every table, with the number of its
-            regions or cells.
+        statement: The privacy guarantee of a release as a text.
+        claimed: Further entries of the guarantee in ``result.json``.
+        in_words: The measured values and the exact numbers, described for the methods paragraph of a report.
+        parts: Names of the parts for which errors are stated: all tables of each level, with their numbers of regions
+            or cells.
     """
 
     problem: Any
@@ -93,11 +94,16 @@ class Design(ABC):
     parts: tuple[str, ...]
 
     def with_method(self, method: str) -> Design:
-        """Return the design of another method for the same problem."""
+        """Return the design of another method for the same problem. By default all methods share one design."""
         return self
 
     def with_split(self, levels: Sequence[Fraction], tables: Sequence[Fraction]) -> Self:
-        """Return the design with other shares."""
+        """Return the design with the given shares of the budget, which are normalised to add up to 1.
+
+        Args:
+            levels: The shares of the levels, from the root.
+            tables: The shares of the tables.
+        """
         return evolve(self, split=(normalize_shares(levels), normalize_shares(tables)))
 
     @property
@@ -114,40 +120,46 @@ class Design(ABC):
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
-        """For each table, each level's part of the budget. Together they are at most the budget, exactly."""
+        """The part of the budget of each level, for each table. The exact sum of all parts is at most the budget."""
         levels, tables = self.split
         # split_budget rounds in privacy's favour; its flat list is by level, then by table.
         parts = split_budget(self.problem.privacy.budget, [level * table for level in levels for table in tables])
+        # The parts of one table are every len(tables)-th entry.
         return tuple(parts[number :: len(tables)] for number in range(len(tables)))
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
-        """The scales of the noise, for each table on each level."""
+        """The scale of the noise on each level, for each table. None if the level is not measured."""
         return tuple(
             tuple(self.law.scale(budget, self.delta) for budget in table_budgets) for table_budgets in self.budgets
         )
 
     def noise_of(self, scales: Sequence[Sequence[Scale]]) -> list[list[Noise]]:
-        """Return the moments of noise of given scales, for each table on each level."""
+        """Return the variance and fourth cumulant of noise of the given scales, for each table and level."""
         return [list(map(self.law.moments, table_scales)) for table_scales in scales]
 
     # --- measurement --------------------------------------------------------------------------------------
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Compute the true values to which noise is added: counts, or sums of counts."""
+        """Return the true values to which noise is added, by table and level. By default these are the counts."""
         return counts
 
     def draw(self, counts: Tables, *, seed: int | None) -> tuple[Tables, list[list[NoiseRecord | None]]]:
-        """Add noise to the true counts, for each table on each level.
+        """Add noise to the true counts of each table and level.
+
+        Args:
+            counts: The true counts (R_l, ...) by table and level.
+            seed: A seed for experiments; None draws secure noise.
 
         Returns:
-            Noisy values, and a record of each draw. A level without a part of the budget has no record, and its values
-            are the sums of the level below.
+            The noisy values, and a record of each draw. A level without budget has no record; its values are the sums
+            of the level below.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
         for table, (levels, budgets) in enumerate(zip(self.compute_queries(counts), self.budgets, strict=True)):
             measurements = [
+                # Each measurement gets its own random stream: with one seed for all, levels would get the same noise.
                 self.law.measure(values, budget, self.delta, seed=None if seed is None else (seed, level, table))
                 for level, (values, budget) in enumerate(zip(levels, budgets, strict=True))
             ]
@@ -156,23 +168,23 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]]) -> Tables:
-        """Replace the values of each unmeasured level by the sums of the level below.
+        """Return the values with those of each unmeasured level replaced by the sums of the level below.
 
         Args:
-            noisy: For each table, for each level (R_l, ...) its noisy values.
-            measured: For each table and level a value that is true if it was measured: its part of the budget, or its
-                scale.
+            noisy: The noisy values (R_l, ...) by table and level.
+            measured: The part of the budget or the scale, by table and level. Truthy if the level was measured.
         """
         filled = [list(levels) for levels in noisy]
         # Either all tables of a level have a part of the budget or none has, unless a table has no share at all.
         is_measured = [any(level) for level in zip(*measured, strict=True)]
+        # From the leaves up: a level that is not measured may lie above another one.
         for level, start in reversed(list(enumerate(self.tree.start))):
             for levels in filled if not is_measured[level] else ():
                 levels[level] = np.add.reduceat(levels[level + 1], start[:-1], axis=0)
         return filled
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return the exact privacy loss of one change that the relation covers, under the scales of a release."""
+        """Return the exact privacy loss between neighbouring inputs under the noise scales of a release."""
         losses = (self.law.spend_of(scale, self.delta) for table_scales in release.scales for scale in table_scales)
         return sum(losses, Fraction(0))
 
@@ -180,25 +192,30 @@ class Design(ABC):
 
     @abstractmethod
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit consistent counts to noisy values. Projections stop where they are when the time is over.
+        """Fit consistent counts to noisy values. Projections stop early when the time limit is reached.
 
         Args:
-            noisy: For each table, for each level the noisy values.
-            totals: For each of the first levels (R_l,) the exact numbers, as far as they are published.
+            noisy: The noisy values by table and level.
+            totals: The exact numbers (R_l,) of each of the first levels, as far as they are published.
             how: The options of the fit.
         """
 
     @abstractmethod
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return the lower bound on the loss that the noisy values of a release prove, and whether it is reached."""
+        """Return the lower bound on the loss that the noisy values prove, and whether the release attains it."""
 
     @abstractmethod
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a squared distance from a noisy value in the loss; the largest weight is 1."""
+        """Return the weight in the loss of squared distances from noisy values. The largest weight is 1."""
 
     @abstractmethod
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Compute the intervals of all counts, for each table on each level; None if the method has none."""
+        """Return the intervals of all counts by table and level, or None if the method has no intervals."""
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether the method's counts have intervals."""
+        return True
 
     @abstractmethod
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
@@ -210,21 +227,27 @@ class Design(ABC):
         """Check before anything is drawn that the method can solve the problem, and that 64 bits hold the noise.
 
         Raises:
-            InputError: A key of the problem that the method cannot use, or whose noise is too wide.
+            InputError: A key of the problem has a value that the method cannot use, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         Faults([Fault(self.file, *fault) for fault in self.faults()][:1]).check()
         self.check_noise()
 
     def check_noise(self, max_scale: int = LARGEST_SCALE, method: str = "") -> None:
-        """Check that no part of the budget has noise wider than double geometric noise of scale ``max_scale``.
+        """Check that no part of the budget needs noise wider than double geometric noise of scale ``max_scale``.
+
+        Args:
+            max_scale: The limit. For Gaussian noise it is converted to a variance.
+            method: Name of the method that has the limit, for the message.
 
         Raises:
-            InputError: The part, where it is spent, and its noise.
+            InputError: The noise is too wide. The message names the part of the budget, where it is spent, and its
+                noise.
         """
         key, widest = KINDS[self.problem.privacy.kind][1][0], self.law.max_drawable_scale(max_scale)
         for level in range(self.tree.depth):
             for form, table_budgets in zip(self.layout.forms, self.budgets, strict=True):
+                # A part of 0 is not measured, so it needs no noise.
                 scale = self.law.ideal_scale(table_budgets[level], self.delta) if table_budgets[level] else Fraction(0)
                 if scale > widest:
                     where, word = form.part(level + 1), self.law.word
@@ -236,38 +259,38 @@ class Design(ABC):
 
     @abstractmethod
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expectation of everything that the method cannot do."""
+        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each part of a release that has another number of values than the method measures."""
+        """Return a line for each part of a release whose number of values differs from what the method measures."""
         if len(release.totals) == self.exact:
             return []
         return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each estimated number that differs from the one that the noisy values give."""
+        """Return a line for each estimated number that differs from the estimate recomputed from the noisy values."""
 
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return for each table whether it needs a share of the budget, given the shares of the others."""
+        """Return whether each table needs a share of the budget, given the shares of the others."""
         return [True] * len(tables)
 
     @abstractmethod
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of the linear fit, for each level every table's.
+        """Return the expected sums of absolute errors of the linear fit, for all tables of each level.
 
         Args:
-            noise: The noise on one value, for each table on each level.
+            noise: The noise on one value, for each table and level.
             tables: The shares of the tables.
         """
 
     @abstractmethod
     def leaves_only(self) -> Floats:
-        """Return the expected errors if the leaves have all of the budget, for each level every table's."""
+        """Return the expected errors if the leaves get the whole budget, for all tables of each level."""
 
 
 def _format_short(value: Fraction) -> str:
-    """Format a rational with three digits; it may be too large or too small for a double."""
+    """Return a rational with three digits as a text. It may be out of the range of doubles."""
     return f"{Decimal(value.numerator) / Decimal(value.denominator):.3g}"

@@ -1,8 +1,8 @@
-"""Expected errors of linear fits, before anything is drawn.
+"""Expected errors of linear fits, computed before anything is drawn.
 
-A fit that minimises a weighted sum of squares is linear as long as nothing is cut off at 0. So the variances and fourth
-cumulants of its errors follow exactly from those of the noise, whatever its weights are. They are computed by
-:func:`.least_squares` of values that are all 0.
+A fit that minimises a weighted sum of squares is linear as long as no value is cut off at 0. So the variances and
+fourth cumulants of its errors follow exactly from those of the noise, whatever the fit's weights are. Applying
+:func:`.least_squares` to values that are all 0 yields these moments.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
-    """Return for each level the noise of its values if only the leaves are measured."""
+    """Return the noise of each level's values if only the leaves are measured, with ``noise``."""
     return [UNMEASURED] * (depth - 1) + [noise]
 
 
@@ -41,7 +41,21 @@ def moments_of(
     down: bool = False,
     root_known: bool = False,
 ) -> list[Estimate]:
-    """Return the moments of estimates (R_l, columns) by level; other arguments are those of `least_squares`."""
+    """Return the moments of the errors of least-squares estimates, by level.
+
+    The moments do not depend on the values, so they are computed for values that are all 0.
+
+    Args:
+        tree: The regions.
+        noise: The noise on one value of each level.
+        weights: The weight of each level. By default the weights of least squares.
+        columns: Number of values of each region.
+        down: Whether each level is fitted to the level above.
+        root_known: Whether the root's values are known exactly.
+
+    Returns:
+        The estimates (R_l, columns) of each level.
+    """
     values = [np.zeros((width, columns)) for width in tree.widths]
     return least_squares(tree, values, noise, root=values[0][0] if root_known else None, weights=weights, down=down)
 
@@ -55,19 +69,21 @@ def errors_of_counts(
     known_levels: int = 0,
     down: bool = False,
 ) -> Floats:
-    """Return the mean absolute errors (L,) of one count of each region, summed over the regions of each level.
+    """Return the mean absolute errors (L,) of one count of each region, summed over the regions of a level.
 
     Args:
-        tree: the regions.
-        noise: for each level that of its values.
-        weights: of each level; by default those of least squares.
-        part: of a count's variance, what its error has in common with all counts of the region: 1 / N of N counts.
-        known_levels: number of levels, from the root's, on which regions' sums are public, so that this part is taken
-            off. If it is 0, the root's sum is that of least squares, whatever the weights are.
-        down: whether each level is fitted to the one above.
+        tree: The regions.
+        noise: The noise on one value of each level.
+        weights: The weight of each level; by default those of least squares.
+        part: The share of the error variance of a count that is common to all counts of the region: 1 / N for N counts.
+        known_levels: Number of levels, from the root down, on which the sums of regions are public. The common part is
+            subtracted there. If 0, the root's sum is estimated by least squares, whatever the weights are.
+        down: Whether each level is fitted to the level above.
     """
     moments = moments_of(tree, noise, weights, down=down)
-    common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)  # of the common part's variance
+    # The share of the common part's variance that remains on each level: none of it if all sums are known, all of it
+    # if none is.
+    common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)
     if 0 < known_levels < len(noise):
         known_root_moments = moments_of(tree, noise, weights, down=down, root_known=True)
         common_shares = [
@@ -75,7 +91,10 @@ def errors_of_counts(
             for estimate, all_moments in zip(known_root_moments, moments, strict=True)
         ]
     elif not known_levels and (down or weights is not None):
+        # The root's sum has the variance of least squares, not that of the given weights.
         common_shares[0] = moments_of(tree, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
+    # A count minus the mean of N has weight 1 - 1/N on its own error and 1/N on N - 1 others: cumulants add in fourth
+    # powers.
     separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
     for estimate, common in zip(moments, common_shares, strict=True):
@@ -91,17 +110,18 @@ def errors_of_counts(
 def errors_of_cumulative(
     tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known_levels: int
 ) -> Floats:
-    """Return the mean absolute errors (L,) of counts of ``size`` sizes that are differences of cumulative counts.
+    """Return the mean absolute errors (L,) of counts of N sizes that are differences of cumulative counts.
 
     Args:
-        tree: the regions.
-        noise: for each level that of its values.
-        size: N.
-        weights: of each level; by default those of least squares.
-        known_levels: levels, from the root's, on which regions' totals are public; without any they are those of least
-            squares, whatever the weights are.
+        tree: The regions.
+        noise: The noise on one value of each level.
+        size: The number N of sizes.
+        weights: The weight of each level; by default those of least squares.
+        known_levels: Number of levels, from the root down, on which the totals of regions are public. If 0, the totals
+            are estimated by least squares, whatever the weights are.
     """
-    columns = min(size, 3)  # the first, one for all between, the last
+    # Three columns stand for all sizes: the first, one for all between, and the last. Those between have equal errors.
+    columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns
     courses = moments_of(tree, noise, weights, columns=columns - 1)

@@ -1,4 +1,4 @@
-"""The secret files of hierarchical-dp: counts of groups by size, or unit records, and totals to check them by."""
+"""The secret files of hierarchical-dp: counts of groups by size, or unit records, and totals for checking them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ __all__ = ["Groups", "check_totals", "read_counts", "read_units"]
 
 @frozen(kw_only=True, eq=False)
 class Groups:
-    """What a file of counts or units holds.
+    """The groups in a file of counts or units.
 
     Attributes:
-        tree: hierarchy of its regions.
-        leaves: (R_L, N) groups of each size in each leaf region, from the least size that is a class (0 or 1); the
-            last column is "N or more".
-        empty: unit records only: groups whose quantities add up to 0 where they are not groups of any size.
+        tree: The hierarchy of its regions.
+        leaves: (R_L, N) The number of groups of each size in each leaf region. Column 0 is the smallest size class (0
+            or 1); the last column is "N or more".
+        empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. Otherwise 0.
     """
 
     tree: Tree
@@ -33,17 +33,17 @@ class Groups:
 
 
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
-    """Read ``level_1, ..., level_L, size, groups``: one row a leaf region and size, absent pairs are 0.
+    """Read columns ``level_1, ..., level_L, size, groups``, a row for each leaf region and size. Absent rows are 0.
 
     Args:
-        source: CSV or Parquet.
-        sizes: N.
-        first: the least size, 0 or 1.
-        listed: the regions where a public table has them; default: those of the file.
+        source: The file, CSV or Parquet.
+        sizes: The largest size N.
+        first: The smallest size, 0 or 1.
+        listed: The regions of a public table. If None, the regions are those of the file.
 
     Raises:
-        InputError: a column is missing, a count is negative or fractional, a size lies outside ``first`` to
-            N, a pair occurs twice, the regions form no tree, or are not listed.
+        InputError: A column is missing, a count is negative or fractional, a size lies outside ``first`` to N, a pair
+            occurs twice, the regions do not form a tree, or a region is not listed.
     """
     table = LevelTable.read(source, "size", "groups")
     size, groups = table.read_columns(
@@ -51,6 +51,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
         Column(name="groups", kind="count", least=0, most=GROUPS_LIMIT - 1),
     )
     regions, leaf = table.place_rows(listed)
+    # Summed in doubles, which cannot overflow where 64-bit integers would wrap around.
     if float(groups.cast(pl.Float64).sum()) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, "column groups", "more groups in all", "fewer than 2^50")])
     tree, classes, faults = regions.tree, sizes + 1 - first, Faults()
@@ -65,15 +66,30 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
-    """Return (rows,) the index of each row's cell, with ``classes`` cells for each leaf region."""
+    """Return the index of each row's cell in an array of leaf regions times sizes, shape (rows,).
+
+    Args:
+        leaf: The number of each row's leaf region.
+        size: The size of each row.
+        classes: The number of sizes.
+        first: The smallest size, which has column 0.
+    """
     cells: Ints = leaf.to_numpy() * classes
+    # In place, because there may be many millions of rows.
     cells += size.to_numpy()
     cells -= first
     return cells
 
 
 def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> Ints:
-    """Arrange the groups of distinct cells as (R_L, N) counts; absent cells are 0."""
+    """Return the number of groups in each leaf region and size class, shape (leaves, N), with 0 for absent cells.
+
+    Args:
+        tree: The hierarchy.
+        cells: (rows,) Distinct cell indices from `_cell_indices`.
+        groups: (rows,) The number of groups in each of these cells.
+        classes: The number N of sizes.
+    """
     leaves = np.zeros(tree.widths[-1] * classes, np.int64)
     leaves[cells] = groups.to_numpy()
     return leaves.reshape(-1, classes)
@@ -82,18 +98,21 @@ def _fill_counts(tree: Tree, cells: Ints, groups: pl.Series, classes: int) -> In
 def read_units(
     source: File, sizes: int, *, max_quantity: int = 1, first: int = 1, listed: Regions | None = None
 ) -> Groups:
-    """Read ``level_1, ..., level_L, unit, quantity``: one row an individual; a group is a unit of a leaf region.
+    """Read unit records: one row per individual with columns ``level_1, ..., level_L, unit, quantity``.
+
+    A group consists of all individuals of the same unit of a leaf region.
 
     Args:
-        source: CSV or Parquet.
-        sizes: N; larger groups count as N.
-        max_quantity: Q, the largest quantity of one individual.
-        first: the least size; 0 makes units whose quantities add up to 0 (vacant ones, a row of quantity 0) a class.
-        listed: the regions where a public table has them; default: those of the file.
+        source: The file, CSV or Parquet.
+        sizes: The largest size N. Larger groups count as N.
+        max_quantity: The largest quantity Q of one individual.
+        first: The smallest size. If 0, units whose quantities add up to 0 (vacant units with one row of quantity 0)
+            form a size class.
+        listed: The regions of a public table. If None, the regions are those of the file.
 
     Raises:
-        InputError: a column is missing, a quantity is negative, fractional or above ``max_quantity``, a
-            unit has no name, the regions form no tree, or are not listed.
+        InputError: A column is missing, a quantity is negative, fractional or above ``max_quantity``, a unit has no
+            name, the regions do not form a tree, or a region is not listed.
     """
     table = LevelTable.read(source, "unit", "quantity")
     unit_label = f"max_quantity = {max_quantity}"
@@ -103,8 +122,11 @@ def read_units(
     )
     regions, leaf = table.place_rows(listed)
     records = pl.DataFrame({"leaf": leaf, "unit": unit, "quantity": quantity})
+    # A unit is identified by its name and region: the same name in another region is another unit.
     groups = records.group_by("leaf", "unit").agg(pl.col("quantity").sum().clip(0, sizes).alias("size"))
+    # The number of groups of each size in each leaf region.
     counted = groups.group_by("leaf", "size").agg(pl.len().cast(pl.Int64).alias("groups"))
+    # If size 0 is no class, units whose quantities add up to 0 are counted for the owner only.
     counted_groups, empty_groups = counted.filter(pl.col("size") >= first), counted.filter(pl.col("size") < first)
     classes = sizes + 1 - first
     leaves = _fill_counts(
@@ -117,11 +139,15 @@ def read_units(
 
 
 def check_totals(source: File, groups: Groups) -> None:
-    """Check ``region, total`` (numbers of groups) against the sums of the leaves.
+    """Check a file with columns ``region, total`` against the numbers of groups in the leaf regions.
+
+    Args:
+        source: The file.
+        groups: The groups that were read from the counts or units.
 
     Raises:
-        InputError: a region that is unknown or occurs twice, a total that is not a whole number or not
-            the sum of the leaves below it: the fault says in which direction, not by how much.
+        InputError: A region is unknown or occurs twice, or a total is not a whole number or differs from the sum of its
+            leaf regions. The message says in which direction it differs, but not by how much.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
     regions, totals = (column.tolist() for column in read_table(source, columns).values())
@@ -132,8 +158,11 @@ def check_totals(source: File, groups: Groups) -> None:
         for region, value in zip(names, level, strict=True)
     }
     faults = region_faults(source.name, regions, sum_by_region, is_secret=source.secret)
+    # Row 1 is the header.
     for row, (region, value) in enumerate(zip(regions, totals, strict=True), start=2):
+        # Unknown regions are faults already, so they count as equal here.
         if (short := value - sum_by_region.get(region, value)) != 0:
+            # The direction alone: how much a secret total is off would tell a count.
             difference = "a greater number" if short > 0 else "a smaller number"
             faults.add(source.name, f"row {row}, region {region!r}", difference, "the sum over its leaves")
     faults.check()

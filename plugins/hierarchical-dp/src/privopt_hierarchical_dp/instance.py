@@ -1,4 +1,4 @@
-"""Reading a problem's files: the public regions, and the secret counts in them."""
+"""Reads the files of a problem: the public regions, and the secret counts in these regions."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Truth:
     """The contents of the secret files.
 
     Attributes:
-        leaves: For each table (R_L, ...) the true counts of the leaf regions.
+        leaves: The true counts (R_L, ...) of the leaf regions, for each table.
         empty: The number of groups that were omitted because their quantities add up to 0.
-        unread: Lines about parts of the files that are not read, for their owner alone.
+        unread: Lines about parts of the files that are not read. Only the owner of the files may see these lines.
     """
 
     leaves: tuple[Ints, ...]
@@ -46,7 +46,7 @@ class Instance:
 
     Attributes:
         public: The design of a release by one of the methods.
-        truth: The contents of the secret files; None in a published copy.
+        truth: The contents of the secret files. None in a published copy.
     """
 
     public: Design
@@ -58,26 +58,32 @@ class Instance:
         return self.public.problem
 
     def design(self, method: str) -> Design:
-        """Return the design of a method's release."""
+        """Return the design of a release by the given method."""
         return self.public.with_method(method)
 
 
 def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Instance:
     """Read the counts or units of a problem of hierarchical-dp.
 
+    Args:
+        declared: The contents of the problem file.
+        file: Name of the problem file, for faults.
+
     Raises:
         InfeasibleError: The bounds contradict one another.
-        InputError: Every fault of the files; neither or both of counts and units are given; or a list has another
-            length than the number of levels.
+        InputError: The files have faults, which are all listed; neither or both of counts and units are given; or the
+            length of a list differs from the number of levels.
     """
     declared.check_keys(file)
     table, settings = declared.hierarchy, declared.settings
+    # Counts and units are two forms of the same secret. If both were given, it would be unclear which one is right.
     sources = [source for source in (table.counts, table.units) if source is not None]
     if len(sources) != 1:
         actual = "both counts and units" if sources else "neither counts nor units"
         raise InputError([Fault(file, "hierarchy", actual, "one of counts and units")])
     listed = None if table.regions is None else read_regions(table.regions)
-    if table.like is not None:  # noted, so that solve publishes the columns that plan reads
+    # The columns of `like` are noted as read, so that solve publishes the columns that `plan` reads.
+    if table.like is not None:
         like = LevelTable.read(table.like, "size", "groups")
         like.note("size", "groups", *like.levels)
     if table.counts is not None:
@@ -100,16 +106,22 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
 def read_tables(declared: TablesProblem, file: str) -> Instance:
     """Read the individuals of a problem of hierarchical-tables.
 
+    Args:
+        declared: The contents of the problem file.
+        file: Name of the problem file, for faults.
+
     Raises:
         InfeasibleError: The bounds contradict one another.
-        InputError: Every fault of the files.
+        InputError: The files have faults, which are all listed.
     """
     public = TablesDesign.of(declared, file)
     declared.check_totals(file)
     if declared.hierarchy.totals != KEEP:
         check_totals_among_regions(public.regions.leaves, declared.hierarchy.regions.name)
+    # The public files are checked before the secret one is read.
     leaves, unread = read_individuals(declared, public.regions, file)
-    if public.limits is not None:  # only the exact numbers may be refused; see check_limits
+    # Only exact numbers may be refused: refusing others would reveal secrets (see check_limits).
+    if public.limits is not None:
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))
         check_limits(public.limits, numbers[: public.exact], file, "individuals")
     return Instance(public=public, truth=Truth(leaves=leaves, unread=unread))

@@ -1,4 +1,4 @@
-"""The profiles of both mechanisms for the conformance kit: problems, neighbours, measurements and oracles."""
+"""Profiles of both mechanisms for the conformance kit: problems, neighbours, measurements and oracles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Ints
 from privopt.interfaces import Result
 from privopt.testing import GeneratedProblem, Profile, Query, csv_bytes, relabel, reorder, to_toml
-from privopt.testing.noise import truth, watched
+from privopt.testing.noise import answer_truthfully, watch_noise
 from privopt_hierarchical_dp.fits.half_prices import objective
 from privopt_hierarchical_dp.instance import Instance
 from privopt_hierarchical_dp.methods import METHODS
@@ -49,10 +49,14 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""Shapes of tables: one; one with numbers of individuals; one within another; two that share an attribute; a ring."""
+"""Shapes of tables: one; one with numbers of individuals; one inside another; two that share an attribute; a ring."""
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
+"""The smallest planted count. Seven-digit numbers rarely occur in published files by chance, so the kit can search for
+them.
+"""
 _MAX_GROUPS: Final = 40
+"""The largest number of groups for which cost tables compute the optimum."""
 BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
     "pure-dp": ({"epsilon": 1.0}, {"epsilon": 0.5}, {"epsilon": 0.1}),
     "zcdp": ({"rho": 0.5}, {"rho": 0.125}, {"rho": 0.005}),
@@ -62,7 +66,7 @@ BUDGETS: Final[dict[str, tuple[dict[str, float], ...]]] = {
         {"epsilon": 0.1, "delta": 1e-9},
     ),
 }
-"""Budgets that problems of each notion have."""
+"""The budgets of each notion from which generated problems choose."""
 
 
 @st.composite
@@ -73,9 +77,19 @@ def problems(
     first: int = 1,
     listed: bool = False,
 ) -> GeneratedProblem:
-    """Draw a problem with one to three levels, up to four leaves and four sizes; counts are small or have seven digits.
+    """Generate a problem of hierarchical-dp with one to three levels, up to four leaves and up to four sizes.
 
-    If ``listed`` is true, a public table has the regions, and the counts have only the rows that are not 0.
+    Counts are at most 4, unless two seven-digit counts are planted in each leaf.
+
+    Args:
+        draw_from: Hypothesis's function that draws from a strategy.
+        kind: The notion of privacy.
+        relation: The neighbouring relation.
+        first: The smallest size of a group, 0 or 1.
+        listed: Whether a public table lists the regions. The counts then have only nonzero rows.
+
+    Returns:
+        The problem. Its ``secrets`` are those planted counts that must not occur in published files.
     """
     depth = draw_from(st.integers(1, 3))
     paths: list[tuple[str, ...]] = [("all",)]
@@ -86,6 +100,7 @@ def problems(
             for path, number in zip(paths, children, strict=True)
             for child in range(number)
         ]
+    # Only a region without siblings can end its branch above the last level here: its parent becomes the leaf.
     has_only_children = len({path[:-1] for path in paths}) == len(paths) > 1
     if has_only_children and draw_from(st.booleans()):  # a short branch
         paths[0] = (*paths[0][:-1], "")
@@ -94,8 +109,10 @@ def problems(
     rows: list[list[Any]] = []
     secrets: list[bytes] = []
     for path in paths:
+        # One count for each size from the least size to N.
         groups = draw_from(st.lists(st.integers(0, 4), min_size=sizes + 1 - first, max_size=sizes + 1 - first))
-        if planted:  # two of them, so that a region's total, which may be public, is neither
+        # Two counts are planted, so that a region's total, which may be public, is equal to neither.
+        if planted:
             groups[:2] = [draw_from(st.integers(PLANTED, 9_999_999)) for _ in range(2)]
             secrets += [str(number).encode() for number in groups[:2]]
         rows += [[*path, size, number] for size, number in enumerate(groups, start=first)]
@@ -108,8 +125,10 @@ def problems(
         tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
         tables["hierarchical-dp"] = {"budget": draw_from(st.lists(st.integers(1, 3), min_size=depth, max_size=depth))}
-    if relation != "replaced" and draw_from(st.booleans()):  # households are counted in persons
+    # Under "replaced" an individual is a person, who counts for 1.
+    if relation != "replaced" and draw_from(st.booleans()):
         tables.setdefault("hierarchical-dp", {})["max_quantity"] = draw_from(st.integers(1, 3))
+    # A planted count that is the total of its region may be published, so it is no secret.
     totals = [sum(int(row[-1]) for row in rows if tuple(row[:depth]) == path) for path in paths]
     hidden_secrets: Any = tuple(secret for secret in secrets if int(secret) not in totals)
     files = {COUNTS: csv_bytes(header, rows)}
@@ -123,19 +142,31 @@ def problems(
 def _change_counts(
     problem: GeneratedProblem, file: str, header: list[str], rows: list[Any], *changes: tuple[int, int]
 ) -> Iterator[GeneratedProblem]:
-    """Yield the problem with changed counts in a file's last column, unless one falls below 0."""
+    """Yield a copy of a problem with some counts changed, or nothing if a changed count would be negative.
+
+    Args:
+        problem: The problem.
+        file: Name of the file to change.
+        header: The header of the file.
+        rows: The rows of the file. The last column is the count.
+        changes: Pairs of a row number and the amount by which the row's count changes.
+    """
     table = [list(row) for row in rows]
     for index, by in changes:
         table[index][-1] = str(int(table[index][-1]) + by)
     now = [int(table[index][-1]) for index, _ in changes]
-    if min(now) == 0 and file == RECORDS:  # who is not there has no row
+    # A file of individuals has no row for a combination without anybody.
+    if min(now) == 0 and file == RECORDS:
         table = [row for row in table if row[-1] != "0"]
     if min(now) >= 0:
         yield problem.with_file(file, csv_bytes(header, table))
 
 
 def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem. This is written from the words of its relation, not from its code."""
+    """Yield all neighbours of a problem of hierarchical-dp.
+
+    The function follows the text of the neighbouring relations, not the code under test.
+    """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"].get("relation", "sizes")
     max_quantity = tables.get("hierarchical-dp", {}).get("max_quantity", 1)
@@ -145,39 +176,62 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         first, last = tables["hierarchy"]["first_size"], tables["hierarchy"]["sizes"]
         cells = [[*path, str(size)] for path in problem.rows(REGIONS)[1:] for size in range(first, last + 1)]
         rows += [[*cell, "0"] for cell in cells if tuple(cell) not in stored_cells]
+    # The row number of each leaf region and size.
     where = {(tuple(row[:-2]), int(row[-2])): index for index, row in enumerate(rows)}
 
     changed = partial(_change_counts, problem, COUNTS, header, rows)
     household = tables["privacy"].get("max_household")
     for (path, size), index in where.items():
+        # "replaced": a household is replaced by another of its region, both at most as large as is public.
         for new_size in range(household + 1) if household else ():
             if new_size != size <= household and (path, new_size) in where:
                 yield from changed((index, -1), (where[path, new_size], 1))
         if household:
             continue
+        # "groups": a group joins or leaves. "individuals": so does one of at most max_quantity, which is one person's.
         if relation != "sizes" and (relation == "groups" or size <= max_quantity):
             yield from changed((index, 1))
             yield from changed((index, -1))
+        # A member joins or leaves a group, which changes its size by up to max_quantity.
         for new_size in () if relation == "groups" else range(size - max_quantity, size + max_quantity + 1):
             if new_size != size and (path, new_size) in where:
                 yield from changed((index, -1), (where[path, new_size], 1))
 
 
 def queries_of(problem: Instance, method: str) -> Sequence[Query]:
-    """Return the noise calls that the mechanism makes, with its sensitivity."""
+    """Return the noise calls of the mechanism, each with the sensitivity that the design states.
+
+    The calls are recorded while the noise functions return the true values.
+
+    Args:
+        problem: The problem, with its secrets.
+        method: The method of the mechanism.
+    """
     assert problem.truth is not None  # a problem to be solved
     design = problem.design(method)
-    with watched(truth) as calls:
+    with watch_noise(answer_truthfully) as calls:
         design.draw([add_up(design.tree, leaves) for leaves in problem.truth.leaves], seed=None)
     parts = [form.part(level + 1) for form in design.layout.forms for level in range(design.tree.depth)]
+    # The noise functions do not know the sensitivity of a query: the design states it, and the kit
+    # searches for a larger one.
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
 
 
 def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
-    """Draw the noisy values of all tables and levels ``count`` times; a release is a function of these."""
+    """Draw the noisy values of all tables and levels many times. Every release is computed from such values.
+
+    Args:
+        problem: The problem.
+        method: The method of the mechanism.
+        count: The number of draws.
+
+    Returns:
+        (count, values) noisy values, with a column for each cell of each region, table and level.
+    """
     law = problem.declared.privacy.law
     return np.concatenate(
         [
+            # A budget for sensitivity 1 that gives exactly the scale of the query.
             law.draw(np.tile(query.values, (count, 1)), law.spend_of(query.scale, 1), 1, seed=None)[0]
             for query in queries_of(problem, method)
         ],
@@ -186,13 +240,22 @@ def draws_of(problem: Instance, method: str, count: int) -> NDArray[Any]:
 
 
 def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
-    """Compute the optimum of Model 1 by the paper's cost tables (M_dp^OP)."""
-    # costs[v] of a region: the least cost of its subtree if its count is v
+    """Return the optimum of the paper's Model 1 (integers nearest to noisy counts) by cost tables (M_dp^OP).
+
+    Args:
+        tree: The regions.
+        noisy: The noisy counts (R_l, sizes) of each level.
+        total: The exact number of all groups.
+    """
+    # A cost table has for each count v of a region the least squared distance in its subtree.
     values = np.arange(total + 1)
 
     def merge_costs(left: Ints, right: Ints) -> Ints:
+        # The min-plus convolution of two cost tables: the best way to split v groups between two
+        # subtrees.
         return np.array([(left[: v + 1] + right[v::-1]).min() for v in values])
 
+    # Sizes are independent but for the total, so the trees of all sizes are merged at the end.
     roots = []
     for s in range(noisy[0].shape[1]):
         costs = [(values - value) ** 2 for value in noisy[-1][:, s]]
@@ -204,7 +267,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check that a release is consistent, and that it reaches the optimum of Model 1 by the paper's cost tables."""
+    """Yield a line for each inconsistency of a release, and if it misses the optimum of the paper's cost tables."""
     method = result.method
     if not METHODS[method].valid:
         return
@@ -238,22 +301,36 @@ PROFILE = Profile(
 
 
 def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
-    """Return the profile for problems of one relation, notion and least size.
+    """Return the profile for problems of one neighbouring relation, notion and least size.
 
-    If ``listed`` is true, a public table has the regions.
+    Args:
+        relation: The neighbouring relation.
+        kind: The notion of privacy.
+        first: The smallest size of a group, 0 or 1.
+        listed: Whether a public table lists the regions.
     """
+    # Only under pure DP and "sizes" does the paper claim that the printed chain is private.
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
     strategy = problems(kind, relation, first, listed)
     return evolve(PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind, claims=claims)
 
 
 PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
-"""For each notion the profile of its problems."""
+"""The profile for problems of each notion."""
 
 
 @st.composite
 def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
-    """Draw a problem with a small tree and up to three attributes of two values; counts have one or seven digits."""
+    """Generate a problem of hierarchical-tables with a small tree and up to three attributes of two values.
+
+    Counts are at most 2, unless two seven-digit counts are planted.
+
+    Args:
+        draw_from: Hypothesis's function that draws from a strategy.
+        kind: The notion of privacy.
+        relation: The neighbouring relation.
+    """
+    # The attributes by which each table counts.
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
     paths: list[tuple[str, ...]] = draw_from(
         st.sampled_from([[("all", "x"), ("all", "y")], [("all", "x", "u"), ("all", "x", "v"), ("all", "z", "")]])
@@ -262,7 +339,8 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
     values = {attribute: [f"{attribute}1", f"{attribute}2"] for attribute in attributes}
     cells = [(*path, *cell_values) for path in paths for cell_values in product(*values.values())]
     counts: list[int] = draw_from(st.lists(st.integers(0, 2), min_size=len(cells), max_size=len(cells)))
-    if draw_from(st.integers(0, 3)) == 3:  # a single individual
+    # Sometimes a single individual: the smallest input that is not empty.
+    if draw_from(st.integers(0, 3)) == 3:
         counts = [1, *[0] * (len(cells) - 1)]
     secrets: Any = []
     if draw_from(st.booleans()):
@@ -278,14 +356,16 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
         },
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
-    if relation == "replaced":  # with 8 cells, households of one: else neighbours are thousands
+    # With 8 cells only households of one: larger ones would have thousands of neighbours.
+    if relation == "replaced":
         tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(attributes) < 3 else 1))
     if draw_from(st.booleans()):
         tables["hierarchy"]["budget"] = [draw_from(st.integers(1, 3)) for _ in levels]
     if draw_from(st.booleans()):
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
-    if draw_from(st.booleans()) and relation == "individuals":  # where numbers are exact, some inputs are refused
+    # Under other relations inputs whose exact numbers contradict the bounds are refused, and cannot be compared.
+    if draw_from(st.booleans()) and relation == "individuals":
         tables["hierarchy"]["bounds"] = BOUNDS
         files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
@@ -301,7 +381,10 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
 
 
 def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem. This is written from the words of its relation, not from its code."""
+    """Yield all neighbours of a problem of hierarchical-tables.
+
+    The function follows the text of the neighbouring relations, not the code under test.
+    """
     tables = tomllib.loads(problem.toml)
     relation = tables["privacy"]["relation"]
     header, *rows = problem.rows(RECORDS)
@@ -312,8 +395,10 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
         for path in dict.fromkeys(tuple(row[:depth]) for row in rows):
             cells = [index for index, row in enumerate(rows) if tuple(row[:depth]) == path]
             persons = range(1, tables["privacy"]["max_household"] + 1)
+            # A household is a multiset of cells, one for each person.
             homes = [household for size in persons for household in combinations_with_replacement(cells, size)]
             for gone, come in product(homes, repeat=2):
+                # By how much each cell changes if one household is replaced by the other.
                 net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
                 if any(net.values()):
                     yield from changed(*net.items())
@@ -323,21 +408,27 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
             yield from changed((source, 1))
             yield from changed((source, -1))
         for target_index, target in enumerate(rows) if relation != "individuals" else ():
+            # Under "attributes" the individual stays in its region.
             if target_index != source and (relation == "moves" or row[:depth] == target[:depth]):
                 yield from changed((source, -1), (target_index, 1))
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Check that children add up and that tables agree, with dictionaries instead of arrays."""
+    """Yield a line for each sum over children, pair of tables, or public number that is inconsistent.
+
+    As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
+    """
     attributes = list(problem.declared.hierarchy.attributes)
     assert problem.truth is not None  # a problem that was solved
     truth, tree = problem.truth, release.tree
     for level, counts in enumerate(zip(*release.counts, strict=True)):
+        # The count of each region and each part of a cell, for example (region 3, sex = 1), from the tables so far.
         known_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
         for values, margin in zip(counts, problem.declared.domain.tables, strict=True):
             table_sums: dict[tuple[int, tuple[tuple[str, int], ...]], int] = {}
             for (region, *cell), count in np.ndenumerate(values):
                 pairs = [(attributes[a], k) for a, k in zip(margin, cell, strict=True)]
+                # Every table gives the counts of all its margins, by summing over the other attributes.
                 for selection in product((False, True), repeat=len(pairs)):
                     part = tuple(pair for pair, is_selected in zip(pairs, selection, strict=True) if is_selected)
                     table_sums[region, part] = table_sums.get((region, part), 0) + int(count)
@@ -368,5 +459,5 @@ TABLES_PROFILE = Profile(
 
 
 def related_tables(relation: str, *, kind: str = "pure-dp") -> Profile:
-    """Return the profile for problems of one relation and notion."""
+    """Return the profile of hierarchical-tables for problems of one neighbouring relation and notion."""
     return evolve(TABLES_PROFILE, problems=tables_problems(kind, relation), notion="" if kind == "pure-dp" else kind)

@@ -1,11 +1,11 @@
-"""Generalised least squares over the tree: unbiased estimates from the noisy values alone, and intervals for counts.
+"""Generalised least squares over the tree: unbiased estimates from noisy values alone, and intervals for counts.
 
-As for the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information estimation for
-hierarchical data", 2024). Each region's own value, the values of its descendants and those of the rest of the tree are
-independent, so one pass up and one down weigh them by inverse variance. Only the constraint that values add up is used,
-so nothing is biased, and the error's variance and fourth cumulant are known exactly. Intervals take the quantile of a
-difference of two gamma variates with that kurtosis: Laplace's own for one measurement, the normal one where many are
-pooled.
+The method is that of the noisy measurement files of the 2020 census (Cumings-Menon et al., "Full-information estimation
+for hierarchical data", 2024). A region's own value, the values of its descendants and those of the rest of the tree are
+independent, so one pass up and one pass down weight them by inverse variance. The only constraint is that values add
+up, so estimates are unbiased, and the variance and fourth cumulant of their errors are known exactly. Intervals use the
+quantile of a difference of two gamma variates with the same kurtosis. This is the Laplace quantile for a single
+measurement, and the normal quantile where many are pooled.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 Weights: TypeAlias = Sequence[float] | Sequence[Floats]
-"""For each level one weight for all values, or (S,) weights."""
+"""The weight of each level, one number for all values or (S,) weights."""
 
 
 @frozen(kw_only=True)
@@ -48,8 +48,8 @@ class Noise:
     """The moments of the noise on one value.
 
     Attributes:
-        variance: Its variance, above 0.
-        fourth: Its fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
+        variance: The variance, above 0.
+        fourth: The fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
     """
 
     variance: float
@@ -62,13 +62,14 @@ UNMEASURED: Final = Noise(variance=1e100)
 
 @frozen(kw_only=True, eq=False)
 class Estimate:
-    """Unbiased estimates of one level.
+    """Unbiased estimates of one level: R regions with S values each.
 
     Attributes:
-        mean: (R, S).
-        variance: (R, 1) of their errors, the same for each of the S values, or (R, S).
-        fourth: fourth cumulants of the errors, likewise.
-        weighed: the variance that they are weighed by, likewise: their own in least squares.
+        mean: (R, S) The estimates.
+        variance: (R, S) The variances of the errors, or (R, 1) if they are equal for all S values.
+        fourth: The fourth cumulants of the errors, with the shape of ``variance``.
+        weighed: The variances whose inverses weight the estimates, with the shape of ``variance``. In least squares
+            these are the variances of the errors.
     """
 
     mean: Floats
@@ -77,7 +78,12 @@ class Estimate:
     weighed: Floats = field(default=Factory(lambda self: self.variance, takes_self=True))
 
     def combine_with(self, other: Estimate) -> Estimate:
-        """Combine with an independent estimate by inverse variance; one of variance 0 counts alone."""
+        """Return the average with an independent estimate of the same values, weighted by inverse variance.
+
+        An estimate of variance 0 is exact, so it gets all of the weight.
+        """
+        # Shares follow `weighed`, errors follow the true variances: with other weights than 1 / variance the fit is not
+        # the best one, but its errors are still exact. The floor avoids 0 / 0 for two exact values.
         own_share = other.weighed / np.maximum(self.weighed + other.weighed, 1e-300)
         other_share = 1.0 - own_share
         return Estimate(
@@ -88,7 +94,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Apply one function to the mean and to all moments."""
+        """Return the estimate after a function, such as a sum over regions, is applied to its mean and all moments."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -97,33 +103,55 @@ class Estimate:
         )
 
     def sum_children(self, start: Ints) -> Estimate:
-        """Add up the children of each region of the level above; errors of different children are independent."""
+        """Return the sums over the children of each region. Errors of different children are independent.
+
+        Args:
+            start: Index of each parent's first child, and finally the number of all children.
+        """
         return self.map_moments(lambda moments: np.add.reduceat(moments, start[:-1], axis=0))
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
-    """Make estimates from noisy values, weighed by their inverse variance unless a weight is given."""
+    """Return estimates from noisy values.
+
+    Args:
+        values: (R, S) noisy values.
+        noise: The noise on one value.
+        weight: The weight of a value, or (S,) weights. None means inverse variance.
+    """
+    # Moments are the same for all values, in the shape (R, 1).
     column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64),
         variance=noise.variance * column,
         fourth=noise.fourth * column,
+        # Very large instead of infinite for a weight of 0, so that sums stay finite.
         weighed=(noise.variance if weight is None else 1.0 / np.maximum(weight, 1e-100)) * column,
     )
 
 
 def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise]) -> list[Estimate]:
-    """Estimate each region from its own noisy values and those of its descendants.
+    """Return estimates of each region from its own noisy values and those of its descendants.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level (R_l, S) the noisy values.
-        noise: For each level the noise on one value.
+        noisy: The noisy values (R_l, S) of each level.
+        noise: The noise on one value of each level.
+
+    Returns:
+        The estimates of each level, which do not yet add up over the tree.
     """
     return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
 
 def _pool_levels(tree: Tree, levels: Sequence[Estimate], is_isolated: Sequence[bool] | None = None) -> list[Estimate]:
+    """Combine the estimate of each region with the sum of its children's estimates, from the leaves up.
+
+    Args:
+        tree: The hierarchy.
+        levels: The estimates of each level from its own values.
+        is_isolated: Whether each level ignores the levels below it. None if no level does.
+    """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
     for level, start in reversed(list(enumerate(tree.start))):
@@ -146,21 +174,25 @@ def least_squares(
     weights: Weights | None = None,
     down: bool = False,
 ) -> list[Estimate]:
-    """Estimate each region from the noisy values of the whole tree, by one pass up and one down.
+    """Return estimates of each region from the noisy values of the whole tree, by one pass up and one down.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level (R_l, S) the noisy values.
-        noise: For each level the noise on one value.
+        noisy: The noisy values (R_l, S) of each level.
+        noise: The noise on one value of each level.
         root: (S,) The root's values, if they are known exactly.
-        weights: For each level its weight, or (S,) weights, in the minimised sum of squares; 1 / variance by default.
-        down: Whether each level is fitted to the level above, which stays as it is (``top-down``).
+        weights: The weight of each level in the minimised sum of squares, a number or (S,). By default 1 / variance.
+        down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
+
+    Returns:
+        The estimates (R_l, S) of each level, which add up over the tree.
     """
     given_weights = [None] * tree.depth if weights is None else weights
     own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
+    # Top-down fits a measured level without those below it. An unmeasured level has nothing but the sum of those.
     is_isolated = [down and level is not UNMEASURED for level in noise]
     pooled = _pool_levels(tree, own_estimates, is_isolated)
-    # outer: the estimates of a level that use everything but its descendants
+    # `outer` has the estimates of a level from everything but its descendants.
     estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
         outer = _to_estimate(root[None, :], Noise(variance=0.0))
@@ -168,6 +200,7 @@ def least_squares(
     for level, start in enumerate(tree.start):
         inner, parent = pooled[level + 1], tree.parents(level + 1)
         if is_isolated[level]:
+            # Weighed as exact: the level above stays as it is, whatever the children say.
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
         total = inner.sum_children(start)
         # A child is its parent less its siblings. Their errors are independent of the child's own, so variances add up;
@@ -179,21 +212,24 @@ def least_squares(
             weighed=np.maximum((outer.weighed + total.weighed)[parent] - inner.weighed, 0.0),
         )
         estimates.append(inner.combine_with(outer_estimate))
+        # The next level's outer estimates: its own values and everything outside its subtree.
         outer = own_estimates[level + 1].combine_with(outer_estimate)
     return estimates
 
 
 @frozen(kw_only=True, eq=False)
 class NearestSums:
-    """The projection on values that add up over the tree, by weighted least squares.
+    """The projection of values onto consistent values, which add up over the tree, by weighted least squares.
 
-    It does the same as `least_squares` without computing errors; a joint projection calls it hundreds of times.
+    The result is that of `least_squares`, but no errors are computed, because a joint projection calls this hundreds of
+    times.
 
     Attributes:
-        tree: the hierarchy.
-        own_weights: for each level but the leaves' (R_l, 1) or (R_l, S) the weight of its values against the
-            sum of its children.
-        child_shares: for each level but the root's (R_l, 1) or (R_l, S) a child's part of its parent's correction.
+        tree: The hierarchy.
+        own_weights: The weight of each region's value relative to the sum of its children, (R_l, 1) or (R_l, S), for
+            each level except the leaves.
+        child_shares: The share of its parent's correction that each region receives, (R_l, 1) or (R_l, S), for each
+            level except the root.
     """
 
     tree: Tree
@@ -202,22 +238,29 @@ class NearestSums:
 
     @classmethod
     def of(cls, tree: Tree, weights: Weights) -> NearestSums:
-        """Prepare the projection for one weight for each level; a level of weight 0 has no influence."""
+        """Return the projection with the given weights.
+
+        Args:
+            tree: The hierarchy.
+            weights: The weight of each level, a number or (S,). A level of weight 0 has no influence.
+        """
         level_own_weights: list[Floats] = []
         level_child_shares: list[Floats] = []
         variance = np.ones((tree.widths[-1], 1)) / np.maximum(weights[-1], 1e-100)
         for start, weight in zip(reversed(tree.start), reversed(weights[:-1]), strict=True):
             total = np.add.reduceat(variance, start[:-1], axis=0)
             level_child_shares.insert(0, variance / np.maximum(np.repeat(total, np.diff(start), axis=0), 1e-300))
+            # The own value has variance 1 / weight, the children's sum `total`: their inverse-variance mean has total /
+            # (1 + total * weight).
             precision = total * weight
             level_own_weights.insert(0, 1.0 - 1.0 / (1.0 + precision))
             variance = total / (1.0 + precision)
         return cls(tree=tree, own_weights=tuple(level_own_weights), child_shares=tuple(level_child_shares))
 
     def __call__(self, values: Sequence[Floats]) -> list[Floats]:
-        """Return the consistent values (R_l, S) nearest to given values of each level (R_l, S)."""
+        """Return the consistent values nearest to the given values (R_l, S) of each level."""
         # Upwards: each region is the weighted mean of its own value and its children's sum. Downwards: each region's
-        # correction is dealt to its children.
+        # correction is divided among its children.
         sums: list[Floats] = []
         fitted = [values[-1]]
         for start, own_weight, noisy in zip(
@@ -232,18 +275,26 @@ class NearestSums:
 
 
 def exactly(totals: Ints) -> Estimate:
-    """Make (R, 1) estimates without error from exact totals."""
+    """Return (R, 1) estimates without error from exact totals (R,)."""
+    # Variance 0: `combine_with` then lets no other estimate move it.
     return _to_estimate(totals[:, None], Noise(variance=0.0))
 
 
 def increments(courses: Estimate, end: Estimate) -> Estimate:
-    """Return counts (R, N) as differences of independent cumulative counts (R, N - 1) and their last value (R, 1)."""
+    """Return counts (R, N) as differences of cumulative counts.
+
+    Args:
+        courses: (R, N - 1) Independent estimates of the cumulative counts of all sizes but the last.
+        end: (R, 1) The last cumulative count, which is the region's total.
+    """
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
         edges = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
         return np.asarray(edges[:, 1:] + edges[:, :-1])
 
+    # A count is the difference of two independent estimates, so variances and fourth cumulants add up. Below the first
+    # size there is nothing, with variance 0.
     return Estimate(
         mean=np.diff(np.concatenate([courses.mean, end.mean], axis=1), axis=1, prepend=0.0),
         variance=both_ends(courses.variance, end.variance),
@@ -252,7 +303,8 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 
 
 def _difference_upwards(courses: Estimate) -> Estimate:
-    """Return counts (R, N) as differences of the numbers (R, N) of groups of their size or more."""
+    """Return counts (R, N) as differences of ``courses``, the numbers (R, N) of groups of each size or more."""
+    # The largest size has no larger one to subtract: its count is measured by itself.
     factors = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
     return Estimate(
         mean=-np.diff(courses.mean, axis=1, append=0.0),
@@ -263,15 +315,23 @@ def _difference_upwards(courses: Estimate) -> Estimate:
 
 @lru_cache(maxsize=8)
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
-    """Tabulate two-sided quantiles, in standard deviations, over 1 / shape from 0 (normal) to 1 (Laplace)."""
+    """Return a table of two-sided quantiles of errors, in standard deviations, by kurtosis.
+
+    An error is modelled as normal with a gamma-distributed variance. 1 / shape of the gamma distribution runs from 0
+    (normal) to 1 (Laplace).
+
+    Returns:
+        The grid of 1 / shape, and the quantiles.
+    """
     from scipy.optimize import brentq
     from scipy.special import gammaincinv, ndtr, ndtri
 
+    # The gamma distribution of the variance is approximated by 4,000 points of equal probability.
     points = (np.arange(4000) + 0.5) / 4000
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
     for thin in grid[1:]:
-        spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # normal with a gamma variance
+        spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # standard deviations; the mean variance is 1
 
         def excess_probability(reach: float, spread: Floats = spread) -> float:
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
@@ -281,34 +341,45 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
 
 
 def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
-    """Return the two-sided quantile of errors with given variances and fourth cumulants.
+    """Return the half-widths of two-sided intervals for errors with given variances and fourth cumulants.
 
-    The error of one Laplace value has the greatest kurtosis that is taken into account; greater ones are cut to it.
+    Kurtosis above that of a Laplace variate is reduced to it.
+
+    Args:
+        variance: The variances.
+        fourth: The fourth cumulants, with the shape of ``variance``.
+        confidence: The probability that an error lies within the half-width.
     """
+    # 1 / shape of the gamma variance: the ratio of the fourth cumulant to that of a Laplace error.
     thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
     return np.asarray(np.interp(thin, *_quantile_table(confidence)) * np.sqrt(variance))
 
 
 def mean_absolute(error: Estimate) -> Floats:
-    """Return the mean absolute errors of estimates, from their variances and fourth cumulants.
+    """Return the mean absolute errors of estimates, computed from their variances and fourth cumulants.
 
-    A normal error whose variance is gamma of shape k has sqrt(2 / pi) Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) of its
-    standard deviation: .707 for Laplace's, .798 if many are pooled. An error that is more peaked than Laplace's is
-    discrete: a multiple of a double geometric value, whose variance v is 1 / (cosh(1 / scale) - 1). Its ratio r is
-    1 + 1 / (3 v) where Laplace's is 1. Its mean absolute value, 1 / sinh(1 / scale), is then sqrt(v / (3 r - 1)).
+    Let a normal error have a variance that is gamma-distributed with shape k. Its mean absolute value is sqrt(2 / pi)
+    Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) times its standard deviation: .707 for a Laplace error, and .798 if many
+    errors are pooled. An error more peaked than a Laplace error is discrete and is modelled as a multiple of a double
+    geometric variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2,
+    which is 1 for Laplace and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then sqrt(v / (3 r -
+    1)).
     """
     from scipy.special import gammaln
 
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
+    # The shape of the gamma variance; for ratios near 0 nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     part = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
+    # Above Laplace's ratio of 1 the error is discrete; the tolerance keeps Laplace errors out of this branch.
     discrete = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), part)
     return np.asarray(np.sqrt(error.variance) * discrete)
 
 
 UNBOUNDED: Final = 1 << 62
+"""The upper bound on counts if no total is known. It fits into 64 bits."""
 SLACK_GROUPS: Final = 1e-6
-"""Difference, in groups, up to which two machines may compute the same end: they round its sums differently."""
+"""Difference, in groups, up to which two interval ends count as equal, because machines round sums differently."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -317,9 +388,9 @@ class Ends:
 
     Attributes:
         mean: (R, N) The estimates.
-        reach: (R, 1) or (R, N) The half-widths, for the required confidence.
-        max_counts: Upper bounds on the counts: the region's total or the root's, if one is known.
-        released: (R, N) The released counts, which the intervals are widened to contain.
+        reach: (R, 1) or (R, N) The half-widths for the required confidence.
+        max_counts: Upper bounds on the counts: the region's total, or else the root's, if one of them is known.
+        released: (R, N) The released counts. Intervals are widened to contain them.
     """
 
     mean: Floats
@@ -328,9 +399,9 @@ class Ends:
     released: Ints
 
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Return the lower and upper ends (R, N): integers from 0 to the total, moved outwards by ``slack``.
+        """Return the lower and upper ends (R, N) as integers from 0 to the total, moved outwards by ``slack``.
 
-        The slack grows in proportion above 1e7, where doubles are coarser.
+        Above 1e7, where doubles are coarser, the slack grows in proportion to the value.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -348,18 +419,21 @@ def intervals(
     cumulative: bool,
     confidence: float,
 ) -> list[Ends]:
-    """Compute the intervals of all true counts by level, from public values alone.
+    """Return the intervals of all true counts by level, computed from public values alone.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level noisy counts (R_l, N), or cumulative counts: (R_l, N - 1) if totals are known, else
-            (R_l, N).
-        counts: For each level (R_l, N) the released counts, which the intervals are widened to contain.
-        totals: Exact numbers of groups: for each level (R_l,), or the root's alone; empty if none is known.
-        noise: For each level the noise on one value.
-        cumulative: Whether the noisy values are cumulative counts: of size s or less, or, if no total is known, of size
-            s or more.
-        confidence: The confidence of each interval by itself, between 0 and 1.
+        noisy: The noisy counts (R_l, N) of each level, or the noisy cumulative counts: (R_l, N - 1) if totals are
+            known, else (R_l, N).
+        counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
+        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
+        noise: The noise on one value of each level.
+        cumulative: Whether the noisy values are cumulative counts. These count groups of size s or less, or of size s
+            or more if no total is known.
+        confidence: The confidence of each single interval, between 0 and 1.
+
+    Returns:
+        The intervals of each level, with ends that are not yet rounded to integers.
     """
     size = counts[0].shape[1]
     steps = (
@@ -373,7 +447,15 @@ def intervals(
 def ends_of(
     estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
-    """Return the intervals of estimated counts by level; the other arguments are those of `intervals`."""
+    """Return the intervals of estimated counts by level.
+
+    Args:
+        estimates: The estimated counts of each level.
+        counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
+        totals: Exact totals: (R_l,) for each level, or the root's alone. Empty if none is known.
+        confidence: The confidence of each single interval, between 0 and 1.
+    """
+    # The total of the root bounds every count whose own region has no known total.
     root_total = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
     return [
         Ends(
@@ -389,10 +471,21 @@ def ends_of(
 def _estimate_counts(
     tree: Tree, noisy: Sequence[Ints], totals: Sequence[Ints], noise: Sequence[Noise]
 ) -> list[Estimate]:
-    """Estimate counts from noisy counts; the difference to a known total is spread evenly over the sizes."""
+    """Return counts estimated from noisy counts by least squares.
+
+    If a region's total is known, the difference from this total is spread evenly over the sizes.
+
+    Args:
+        tree: The hierarchy.
+        noisy: The noisy counts (R_l, N) of each level.
+        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
+        noise: The noise on one value of each level.
+    """
     estimates = least_squares(tree, noisy, noise)
     size = noisy[0].shape[1]
     part = 1.0 / size
+    # Subtracting the mean of N independent errors takes 1 / N off each variance. The fourth cumulants follow from the
+    # coefficients 1 - 1 / N of a count's own error and 1 / N of the N - 1 others.
     for level, total in enumerate(totals):
         mean, variance, fourth = estimates[level].mean, estimates[level].variance, estimates[level].fourth
         estimates[level] = Estimate(
@@ -410,10 +503,19 @@ def _estimate_increments(
     noise: Sequence[Noise],
     size: int,
 ) -> list[Estimate]:
-    """Estimate counts as differences of cumulative counts, whose errors are independent from size to size."""
+    """Return counts estimated as differences of cumulative counts, whose errors are independent between sizes.
+
+    Args:
+        tree: The hierarchy.
+        noisy: The cumulative counts of each level: (R_l, N - 1) if the totals of all regions are known, else (R_l, N).
+        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
+        noise: The noise on one value of each level.
+        size: The number N of sizes.
+    """
     if not totals:
         return [_difference_upwards(level) for level in least_squares(tree, noisy, noise)]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
+    # The last cumulative count is measured, unless the totals of all regions are known.
     if noisy[0].shape[1] == size:
         last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
     else:

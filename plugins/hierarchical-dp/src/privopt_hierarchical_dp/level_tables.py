@@ -1,7 +1,7 @@
-"""Tables of regions, ``level_1, ..., level_L`` and more: one reader for all of them.
+"""One reader for all tables of regions: columns ``level_1, ..., level_L`` and others.
 
-Columns stay in polars and are never held as Python objects. Faults name file, row and column; what is in a cell of
-individuals is not quoted.
+Columns stay in polars and are never held as Python objects. Faults name the file, row and column, but do not quote
+cells of tables of individuals.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import polars as pl
 from attrs import field, frozen
 
 from privopt.declare import File
-from privopt.declare.frames import repeated
+from privopt.declare.frames import find_repeated_names
 from privopt.declare.tables import Column, check_column, table_of
 from privopt.errors import Fault, Faults, InputError, conceal
 from privopt_hierarchical_dp.tree import Regions
@@ -28,36 +28,37 @@ GROUPS_LIMIT: Final = 2**50
 
 @frozen(kw_only=True, eq=False)
 class LevelTable:
-    """A table with a row for a leaf region, or for something in it.
+    """A table in which each row belongs to a leaf region.
 
     Attributes:
-        source: the file.
-        frame: its columns, as they were read.
-        levels: names of those of its levels, in order.
-        quoted: whether faults quote cells.
-        written: what the file calls the columns that were asked for, by name: the case of letters may differ.
+        source: The file.
+        frame: The columns of the table. Matched columns are renamed to the names that this program uses.
+        levels: The names of the columns of regions, in order.
+        shows_cells: Whether faults quote cells.
+        written: The name in the file of each matched column, which may differ in upper and lower case.
     """
 
     source: File
     frame: pl.DataFrame
     levels: tuple[str, ...]
-    quoted: bool = True
+    shows_cells: bool = True
     written: Mapping[str, str] = field(factory=dict)
 
     @classmethod
-    def read(cls, source: File, *values: str, optional: str = "", quoted: bool = True) -> LevelTable:
-        """Read CSV or Parquet.
+    def read(cls, source: File, *values: str, optional: str = "", shows_cells: bool = True) -> LevelTable:
+        """Read a table from CSV or Parquet, and match its columns.
 
         Args:
-            source: the file.
-            values: columns that it must have next to ``level_1, ..., level_L``.
-            optional: a column that it may have.
-            quoted: whether faults quote cells.
+            source: The file.
+            values: Columns that the table must have in addition to ``level_1, ..., level_L``.
+            optional: A column that the table may have.
+            shows_cells: Whether faults quote cells.
 
         Raises:
-            InputError: a table that cannot be read, a column that is missing or there twice.
+            InputError: The table cannot be read, or a column is missing or occurs twice.
         """
         frame = table_of(source)
+        # A table without levels lacks level_1, which is a fault below.
         count = max(1, sum(column.casefold().startswith("level_") for column in frame.columns))
         levels = tuple(f"level_{level + 1}" for level in range(count))
         expectation = ", ".join(
@@ -65,36 +66,38 @@ class LevelTable:
         )
         expected = [*levels, *values, *([optional] if optional else [])]
         written, faults = match_columns(frame.columns, expected, source.name)
+        # From here on columns have the names of this program.
         frame = frame.rename({written[name]: name for name in written if written[name] != name})
         missing = [column for column in (*levels, *values) if column not in written]
         faults += [Fault(source.name, "header", f"no column {column!r}", expectation) for column in missing]
-        if repeated(source):
+        if find_repeated_names(source):
             faults.append(Fault(source.name, "header", "a column twice", "each column once"))
         Faults(faults).check()
-        return cls(source=source, frame=frame, levels=levels, quoted=quoted, written=written)
+        return cls(source=source, frame=frame, levels=levels, shows_cells=shows_cells, written=written)
 
     def note(self, *columns: str) -> None:
-        """Note which columns of a public file were read: ``solve`` publishes these and no others."""
+        """Record which columns of a public file were read. ``solve`` publishes only these."""
         self.source.seen.columns.update(self.written.get(column, column) for column in columns)
 
     def read_columns(self, *columns: Column) -> list[pl.Series]:
-        """Read columns of texts, without spaces around them, and of whole numbers.
+        """Return columns of stripped texts and of whole numbers.
 
         Raises:
-            InputError: A fault for each invalid cell. Cells are not quoted unless the table allows it.
+            InputError: Cells are invalid. Each has a fault, which quotes the cell only if ``shows_cells`` is set.
         """
         faults, checked_columns = Faults(), []
         for column in columns:
             cells = self.frame[column.name]
             cells = cells.str.strip_chars() if cells.dtype == pl.String else cells
             checked_columns.append(check_column(self.source.name, cells, column, faults))
-        if self.source.secret or not self.quoted:
+        # A cell of a secret file must not appear in an error message, which may end up in a log.
+        if self.source.secret or not self.shows_cells:
             faults = Faults(conceal(faults.listed), faults.count)
         faults.check()
         return checked_columns
 
     def paths(self) -> pl.DataFrame:
-        """Return the path of each row: the names of its regions, level by level."""
+        """Return the path of each row, which is the names of its regions level by level."""
         names = self.read_columns(*(Column(name=level, kind="text") for level in self.levels))
         return pl.DataFrame(dict(zip(self.levels, names, strict=True)))
 
@@ -102,18 +105,19 @@ class LevelTable:
         """Find the leaf region of each row.
 
         Args:
-            listed: The public regions; the table may then be empty. If None, the regions are those of the table.
+            listed: The public regions, with which the table may be empty. If None, the regions are those of the table.
 
         Returns:
             The regions, and the position of each row's leaf region.
 
         Raises:
-            InputError: The regions form no tree, a region is not listed, or there is no row.
+            InputError: The regions do not form a tree, a region is not listed, or there is no row.
         """
         paths = self.paths()
         if paths.is_empty() and listed is None:
             raise InputError([Fault(self.source.name, "", "a header alone", "at least one row")])
-        # Rows of a region often follow one another: a search for each of 10,000,000 took 1.1 GB more than one a run.
+        # Rows of a region often follow one another. A search for each of 10,000,000 rows took 1.1 GB more than one for
+        # each run of equal rows.
         # A row starts a run if any level differs from the row before.
         is_run_start = reduce(or_, (names.ne_missing(names.shift()) for names in paths))
         has_runs = 2 * is_run_start.sum() < len(is_run_start)
@@ -133,15 +137,19 @@ class LevelTable:
 
 
 def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tuple[dict[str, str], list[Fault]]:
-    """Match columns to a header without regard to case; return the header's names, and a fault for each double match.
+    """Match column names to a header, ignoring case.
 
     Args:
         header: The columns of a file.
-        names: That are looked for; one that is missing has no entry.
-        file: Its name, for faults.
+        names: The columns to find.
+        file: Name of the file, for faults.
+
+    Returns:
+        The name in the header of each column that was found, and a fault for each name that matches twice.
     """
     columns_by_name: dict[str, list[str]] = {}
     for column in header:
+        # Columns that differ in case alone are under the same key.
         columns_by_name.setdefault(column.casefold(), []).append(column)
     written, faults = {}, []
     for name in names:
@@ -159,13 +167,20 @@ def region_faults(
 ) -> Faults:
     """Return a fault for each row whose region is unknown or repeated.
 
-    Faults of a secret file quote known regions only, because another cell may stand in the place of a name.
+    Faults of a secret file quote only known regions, because a cell in the wrong column may hold a secret.
+
+    Args:
+        name: Name of the file.
+        regions: The region of each row.
+        known_regions: All regions.
+        is_secret: Whether the file is secret.
     """
     faults, listed_regions = Faults(), set[str]()
+    # Row 1 is the header.
     for row, region in enumerate(regions, start=2):
         if region not in known_regions:
-            found = "another name" if is_secret else repr(region)
-            faults.add(name, f"row {row}, column region", found, "a region of the hierarchy")
+            actual = "another name" if is_secret else repr(region)
+            faults.add(name, f"row {row}, column region", actual, "a region of the hierarchy")
         elif region in listed_regions:
             faults.add(name, f"row {row}, column region", f"{region!r} again", "one row for each region")
         listed_regions.add(region)
@@ -173,20 +188,23 @@ def region_faults(
 
 
 def read_regions(source: File, *, once: bool = False) -> Regions:
-    """Read the hierarchy of the regions in ``level_1, ..., level_L``.
+    """Read the hierarchy of regions from the columns ``level_1, ..., level_L``.
 
     Args:
         source: The table of regions.
         once: Whether a leaf region may have only one row.
 
     Raises:
-        InputError: A column is missing, a region occurs twice though it must not, or the regions form no tree.
+        InputError: A column is missing, a region occurs twice although ``once`` is set, or the regions do not form a
+            tree.
     """
     table = LevelTable.read(source)
+    # Noted as read, so that solve publishes them.
     table.note(*table.levels)
     paths = table.paths()
     repeated_paths = paths.filter(paths.is_duplicated())
     if once and repeated_paths.height:
         where = f"region {' / '.join(filter(None, repeated_paths.row(0)))}"
         raise InputError([Fault(source.name, where, "two rows", "one row a leaf region")])
+    # Placing the rows builds the tree of their regions.
     return table.place_rows(None)[0]

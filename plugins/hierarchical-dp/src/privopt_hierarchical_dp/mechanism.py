@@ -1,7 +1,7 @@
 """The two mechanisms, hierarchical-dp and hierarchical-tables: measure every table with noise, fit, and publish.
 
-Both share :class:`CountsMechanism`; they differ in their problem files and in their :mod:`designs <.design>`. True
-counts are read by ``draw`` of a design, which adds the noise, and by ``errors``, which writes for the owner alone.
+Both are subclasses of :class:`CountsMechanism`, with different problem files and :mod:`designs <.design>`. Only two
+methods read true counts: ``draw`` of a design, which adds the noise, and ``errors``, whose result only the owner gets.
 Everything after the noise is post-processing and costs no privacy.
 """
 
@@ -32,6 +32,7 @@ from privopt_hierarchical_dp.methods import DEFAULT_METHOD, METHODS
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.privacy import MeasuredNoise, PublishedChain
 from privopt_hierarchical_dp.problem import HierarchyProblem
+from privopt_hierarchical_dp.publication import count_noisy_cells, find_wrong_lines, publication_files
 from privopt_hierarchical_dp.region_names import warn_of_alike_regions
 from privopt_hierarchical_dp.region_tables import Form
 from privopt_hierarchical_dp.relations import SIZES, TABLE_RELATIONS
@@ -52,58 +53,65 @@ from privopt_hierarchical_dp.tree import add_up
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
 LARGEST_GAP: Final = 1e-4
-"""Smallest relative gap that a fit is asked for."""
+"""The smallest relative gap requested from a fit. Smaller gaps given by the user are raised to this value."""
 BYTES_PER_COUNT: Final = 500.0
 """Peak memory per count of groups of one size in one region, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
 """Peak memory per cell of one of several tables in one region."""
 ROOM: Final = Fraction(1, 10**9)
-"""Relative amount by which the stated bound is below the one that a fit proves.
+"""Relative amount by which the stated lower bound is below the bound that a fit proves.
 
 Another machine may round the sums of doubles differently, and must still reach the stated bound.
 """
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
-    """Tables of counts in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP."""
+    """Publishes tables of counts in a hierarchy of regions, under pure, zero-concentrated or (epsilon, delta) DP.
+
+    Subclasses define the problem file and the :class:`.design.Design`, which determines what is measured and how it is
+    fitted.
+    """
 
     release_class = HierarchyRelease
     secret: ClassVar[str]
-    """The secret input that the problem file must name, in words."""
+    """A description of the secret input that the problem file must name."""
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return the privacy constraint: noise on every table and level."""
+        """Return the privacy constraint of the method, which certifies the noise of every table and level."""
         return MeasuredNoise(design=problem.design(method))
 
     def notion(self, problem: Instance, method: str) -> str | None:
-        """Return ``privacy.kind``."""
+        """Return the notion of privacy that the problem declares as ``privacy.kind``."""
         kind: str = problem.declared.privacy.kind
         return kind
 
     def utility(self, problem: Instance, method: str) -> PostProcessing:
-        """Return the utility loss: the squared distance of a release from the noisy values."""
+        """Return the utility loss, which is the squared distance of a release from the noisy values."""
         design = problem.design(method)
         return PostProcessing(design=design, unit=f"{design.layout.noun} squared")
 
     def check_problem(self, problem: Instance, method: str) -> None:
-        """Refuse a published copy, and problems that the method cannot solve or whose noise is too wide for 64 bits."""
+        """Raise InputError for published copies, problems that the method cannot solve, and noise beyond 64 bits."""
         design = problem.design(method)
         if problem.truth is None:
             actual = f"no {design.layout.noun}, as in a published copy"
             raise InputError([Fault(design.file, "hierarchy", actual, self.secret)])
         design.check()
+        if problem.declared.publish.coefficient_of_variation is not None and not design.has_intervals:
+            actual = f"a number with method {method}, which has no intervals"
+            raise InputError([Fault(design.file, "publish.coefficient_of_variation", actual, "no such key")])
 
     def solve(self, problem: Instance, context: SolveContext) -> Outcome[HierarchyRelease]:
         """Add noise to the true counts, fit consistent counts to the noisy values, and build the release."""
         assert problem.truth is not None  # check_problem
         design = problem.design(context.method)
-        with context.timed("build"):
+        with context.time_phase("build"):
             # The release depends on the true counts through these noisy values and the exact public numbers alone.
             counts = [add_up(design.tree, own) for own in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
         how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
-        with context.timed("solve"):
+        with context.time_phase("solve"):
             fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
         # A fit also notes itself that a limit ended it early, for example an integer program.
         stopped |= bool(fitted.details.get("stopped"))
@@ -113,13 +121,20 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts=fitted.counts,
             noisy=noisy,
             totals=public,
+            # The scales that the sampler recorded, not those of the design: the certificate must
+            # hold for the noise that was drawn.
             scales=[[None if own is None else Fraction(own.scale) for own in levels] for levels in records],
             law=design.law,
             truth=counts,
         )
         table_ends = design.compute_ends(release)
+        # Ends are rounded outwards, so that an interval does not lose its confidence.
         bounds = None if table_ends is None else [[level.round_outwards() for level in own] for own in table_ends]
         release = evolve(release, bounds=bounds)
+        rules = problem.declared.publish
+        if table_ends is not None and rules.coefficient_of_variation is not None:
+            files = publication_files(release, table_ends, rules, problem.declared.confidence)
+            release = evolve(release, publication=files)
         loss = self.utility(problem, context.method)
         bound = _certified_bound(loss, release, (fitted.lower_bound, fitted.proved), tolerance=ROOM)
         details: dict[str, Any] = {"noise": _noise_records(design.layout.forms, records), **fitted.details}
@@ -143,21 +158,28 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         )
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Compare a release with the true counts; the result is written for the owner alone.
+        """Return the errors of a release, compared with the true counts. The result is only for the owner.
+
+        Args:
+            problem: The problem.
+            release: The release.
+            true: The true counts by table and level.
 
         Returns:
-            L1 errors and shares of intervals that contain the true count, by table and level, and the number of regions
-            whose true number is outside the public bounds.
+            L1 errors and the shares of intervals that contain the true count, by table and level, and the number of
+            regions whose true number is outside the public bounds.
         """
         errors: dict[str, list[int]] = {}
         hold_rates: dict[str, list[float]] = {}
         for number, (form, true_counts) in enumerate(zip(release.layout.forms, true, strict=True)):
             pairs = list(zip(release.counts[number], true_counts, strict=True))
             errors[form.title] = [int(np.abs(a - b).sum()) for a, b in pairs]
+            # Without intervals the list is empty, so the pairs are not zipped strictly.
             hold_rates[form.title] = [
                 float(((lower <= b.reshape(lower.shape)) & (b.reshape(lower.shape) <= upper)).mean())
                 for (_, b), (lower, upper) in zip(pairs, release.bounds[number] if release.bounds else (), strict=False)
             ]
+        # Public bounds may be wrong: the release is moved into them, whatever the true numbers are.
         limits = problem.public.limits
         return {
             release.layout.noun: int(true[0][0].sum()),
@@ -169,7 +191,14 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def details(
         self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the details for ``result.json``: budgets, scales, weights and interval widths by table and level."""
+        """Return the details for ``result.json``: budgets, scales, weights and interval widths by table and level.
+
+        Args:
+            problem: The problem.
+            release: The release.
+            method: Name of the method.
+            recorded: Not used, because all details follow from the release.
+        """
         design, tables = problem.design(method), {}
         for number, form in enumerate(release.layout.forms):
             tables[form.title] = {
@@ -181,6 +210,8 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             if release.bounds is not None:
                 widths = [float(np.mean(upper - lower)) for lower, upper in release.bounds[number]]
                 tables[form.title]["mean_width_by_level"] = widths
+            if release.publication:
+                tables[form.title]["too_noisy_cells"] = count_noisy_cells(release.publication, form)
         return {
             "levels": [{"regions": width} for width in release.tree.widths],
             "relation": problem.declared.privacy.relation,
@@ -191,7 +222,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         }
 
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
-        """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a release.
+        """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a published release.
 
         Returns:
             One line for each condition that fails.
@@ -206,6 +237,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         shapes = design.shape_faults(release)
         if not shapes:
             complaints += _check_intervals(design, release) + _check_unmeasured_levels(design, release)
+            complaints += _check_publication(design, release)
         lines = [] if shapes else design.find_misestimates(release)
         for where, number, expectation in (
             [] if design.limits is None else design.limits.find_violations(release.numbers)
@@ -213,8 +245,9 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             lines.append(f"{where} has {number} {release.layout.noun}; hierarchy.bounds allows {expectation}")
         return complaints + [f"{release.layout.forms[0].file}: {line}" for line in lines]
 
-    def proved(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
-        """Return the lower bound on the loss that follows from the released noisy values; None if there is none."""
+    def proved_bound(self, problem: Instance, release: HierarchyRelease, result: Result, folder: Path) -> float | None:
+        """Return the lower bound on the loss that the released noisy values prove, or None if they prove none."""
+        # A release with overflowing sums or wrong shapes is reported by `verify`; nothing can be computed from it here.
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
@@ -229,7 +262,10 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Warn of regions whose names look alike, of exact numbers, and (the owner alone) of columns not read."""
+        """Return warnings about region names that look alike, and about numbers of all regions published exactly.
+
+        When the problem is solved, the warnings also tell the owner which columns of the secret file were not read.
+        """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
         if len(release.totals) == release.tree.depth:
@@ -237,7 +273,11 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return lines
 
     def audit(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Any]:
-        """Return the claimed epsilon, and the privacy loss of one change under the scales that were used."""
+        """Return the claimed epsilon, and the largest privacy loss between neighbours under the actual noise scales.
+
+        The claimed epsilon is None if there is no claim. The loss is None for Gaussian noise, which has no finite bound
+        for every release.
+        """
         epsilon = None if self.notion(problem, result.method) is None else problem.declared.privacy.epsilon
         claimed, achieved = None if epsilon is None else float(epsilon), None
         if release.law is GEOMETRIC:  # no epsilon bounds the likelihood ratio of Gaussian noise for every release
@@ -246,7 +286,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
 
 
 class HierarchicalDP(CountsMechanism):
-    """Counts of groups by size in a hierarchy of regions: one table."""
+    """Counts of groups by size in a hierarchy of regions, as one table."""
 
     problem_class: ClassVar[type] = HierarchyProblem
     secret = "counts or units"
@@ -259,7 +299,13 @@ class HierarchicalDP(CountsMechanism):
         return read_groups(declared, file)
 
     def reopen(self, declared: HierarchyProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which has no secret files any more."""
+        """Read a published release and its problem, whose secret files are not published.
+
+        Args:
+            declared: The contents of the published problem file.
+            file: The name of the problem file, for faults.
+            folder: The folder of the release. Without a public table of regions, its files also define the tree.
+        """
         declared.check_keys(file)
         regions = declared.hierarchy.regions
         listed = None if regions is None else read_regions(regions).tree
@@ -267,20 +313,24 @@ class HierarchicalDP(CountsMechanism):
         return Instance(public=SizesDesign.of(declared, DEFAULT_METHOD, release.tree, file)), release
 
     def privacy(self, problem: Instance, method: str) -> PrivacyConstraint[HierarchyRelease]:
-        """Return noise on every level; the constraint of the published chain claims nothing."""
+        """Return the privacy constraint. For the chain as printed in the paper, it claims no guarantee."""
         chain = METHODS[method].query == "chain"
         return PublishedChain(design=problem.design(method)) if chain else super().privacy(problem, method)
 
     def notion(self, problem: Instance, method: str) -> str | None:
-        """Return ``privacy.kind``; None for the published chain, which has no guarantee."""
+        """Return ``privacy.kind``, or None for the chain as printed in the paper, which has no guarantee."""
         return None if METHODS[method].query == "chain" else super().notion(problem, method)
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Estimate the peak memory in bytes (tests/run/test_memory.py measures it with 120,000 counts)."""
+        """Return the estimated peak memory in bytes, from the measured use per count (tests/run/test_memory.py)."""
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Add a warning if one change moves more cumulative counts than plain counts, because the noise covers all."""
+        """Return the warnings, plus one if cumulative counts need more noise than counts under the problem's relation.
+
+        Noise is scaled to the number of measured values that one change affects, which may be greater for cumulative
+        counts.
+        """
         lines = super().warnings(problem, release, result)
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
         moved, counts = (relation.sensitivity(query, max_quantity) for query in ("cumulative", "counts"))
@@ -294,8 +344,19 @@ class HierarchicalDP(CountsMechanism):
         ]
 
     def errors(self, problem: Instance, release: HierarchyRelease, true: Tables) -> dict[str, Any]:
-        """Add errors by level, and the number of omitted groups of size 0."""
+        """Return the errors that the base class returns, with further errors by level.
+
+        Args:
+            problem: The problem, with its secrets.
+            release: The release.
+            true: The true counts (R_l, N) of each level, for the single table.
+
+        Returns:
+            The errors, and the number of groups of size 0 that were omitted from the counts. The result is only for the
+            owner.
+        """
         assert problem.truth is not None  # solve
+        # The largest error of the number of groups of any region, by level.
         totals = [int(np.abs(a - b).max()) for a, b in zip(release.numbers, numbers_of(true), strict=True)]
         first_size = problem.declared.hierarchy.first_size
         errors_by_level = [errors_of(a, b, first_size) for a, b in zip(release.counts[0], true[0], strict=True)]
@@ -323,12 +384,18 @@ class HierarchicalTables(CountsMechanism):
         return read_tables(declared, file)
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
-        """Read a published release and its problem, which has no secret files any more."""
+        """Read a published release and its problem, whose secret files are not published.
+
+        Args:
+            declared: The contents of the published problem file.
+            file: The name of the problem file, for faults.
+            folder: The folder of the release.
+        """
         public = TablesDesign.of(declared, file)
         return Instance(public=public), HierarchyRelease.read(folder, (declared, public.tree))
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
-        """Estimate the peak memory in bytes (tests/run/test_memory.py measures it with 120,000 cells)."""
+        """Return the estimated peak memory in bytes, from the measured use per cell (tests/run/test_memory.py)."""
         design = problem.design(method)
         return BYTES_PER_CELL * design.tree.regions * sum(float(np.prod(form.shape)) for form in design.layout.forms)
 
@@ -343,21 +410,27 @@ class HierarchicalTables(CountsMechanism):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write a problem file for a table of individuals."""
+        """Write a problem file for a table of individuals. :func:`.tables.draft.init` explains the options."""
         from privopt_hierarchical_dp.tables.draft import init
 
         return init(table, out, force=force, count=count, persons=persons, totals=totals, keep_totals=keep_totals)
 
 
 def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: SolveContext) -> tuple[Fit, bool]:
-    """Fit the noisy values, with the quickest method if an interrupt or the time limit ends the fit.
+    """Fit the noisy values within the time limit. On a timeout or an interrupt, fall back to the quickest fit.
+
+    Args:
+        fit: Fits the noisy values under given options.
+        how: The options of the fit.
+        context: The run, which has the time limit.
 
     Returns:
-        The fit, and whether it was ended early.
+        The fit, and whether it ended early.
 
     Raises:
-        StoppedError: Nothing could be fitted. A library whose import was interrupted may fail in any way.
+        StoppedError: Even the quickest fit failed, for example because the import of a library was interrupted.
     """
+    # Both swallow what ends the block early, an interrupt or the end of the limit. The quick fit below then follows.
     with suppress(KeyboardInterrupt), limit(context.remaining):
         fitted = fit(how)
         return fitted, clock().left == 0.0
@@ -370,9 +443,13 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
 
 
 def _noise_records(forms: Sequence[Form], records: Sequence[Sequence[NoiseRecord | None]]) -> Any:
-    """Return how the noise was drawn, by table and level; None for a level that was not measured.
+    """Return how the noise was drawn, by table and level, for result.json. None for unmeasured levels.
 
-    A single table without a name is given by its levels alone.
+    The single table of hierarchical-dp has no name, so it is only a list of its levels.
+
+    Args:
+        forms: The published tables.
+        records: The sampler's record of each table and level.
     """
     records_by_table = {
         form.name: [None if record is None else {"engine": record.engine, "draws": record.draws} for record in levels]
@@ -388,16 +465,16 @@ def _certified_bound(
     *,
     tolerance: Fraction = Fraction(0),
 ) -> float | None:
-    """Return a lower bound on the loss of every valid release of the same noisy values; None if the fit has none.
+    """Return a lower bound on the loss of all valid releases of the same noisy values, or None if the fit has none.
 
-    If no number is exact, the bound holds for releases with the same estimated numbers. If the fit is a proved optimum,
-    up to the rounding of sums of doubles, the bound is the loss itself.
+    If no number is public, the bound holds for releases with the same estimated numbers. If the fit is proved to be
+    optimal, up to rounding errors of sums of doubles, the bound is the loss itself.
 
     Args:
         loss: The loss of this problem.
         release: The release.
         fitted: The bound that the fit computed in doubles, and whether the fit is proved to be optimal.
-        tolerance: Relative amount by which the bound is lowered.
+        tolerance: The relative amount by which the bound is lowered.
     """
     fitted_bound, is_optimal = fitted
     if fitted_bound is None:
@@ -405,12 +482,18 @@ def _certified_bound(
     value = loss.exactly(release)
     # The fit's bound is a sum of doubles: it is lowered by 1e-12, which covers its rounding.
     bound = max(Fraction(0), Fraction(fitted_bound) * (1 - Fraction(1, 10**12)) * (1 - tolerance))
+    # The optimum in doubles and the exact loss differ by rounding. A larger difference means the claim is wrong.
     is_reached = is_optimal and fitted_bound > value * (1 - Fraction(1, 10**9))
+    # A valid bound cannot exceed the loss of a valid release, so rounding must not carry it above that.
     return float_down(value if is_reached else min(bound, value))
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return a line for each unmeasured level whose noisy values are not the sums of the level below."""
+    """Check that the noisy values of each unmeasured level are the sums of the level below it.
+
+    Returns:
+        A line for each level for which this is false.
+    """
     wrong_levels = {
         level
         for noisy_levels, filled_levels in zip(
@@ -419,15 +502,31 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
         for level, (noisy, filled) in enumerate(zip(noisy_levels, filled_levels, strict=True), start=1)
         if (noisy != filled).any()
     }
+    # A level is reported once, whichever tables are wrong.
     complaint = "is not measured, and its values are not the sums of the level below"
     return [f"{NOISY}: level {level} {complaint}" for level in sorted(wrong_levels)]
 
 
+def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:
+    """Check the tables for readers against tables recomputed from the released counts and the noise.
+
+    Returns:
+        A message about the first wrong line of each table.
+    """
+    rules, table_ends = design.problem.publish, design.compute_ends(release)
+    if rules.coefficient_of_variation is None or table_ends is None or release.bounds is None:
+        return []
+    return find_wrong_lines(release, table_ends, rules, design.problem.confidence)
+
+
 def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
-    """Return a line for each interval that differs from the one that the noisy values give.
+    """Check the published intervals against intervals recomputed from the noisy values.
 
     An end that is within `SLACK_GROUPS` of a whole number may be rounded either way, because machines round sums of
     doubles differently.
+
+    Returns:
+        A line for the first wrong lower end, and the first wrong upper end, of each table and level.
     """
     if release.bounds is None:
         return []
@@ -436,6 +535,7 @@ def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
     for form, bounds, level_ends in zip(release.layout.forms, release.bounds, recomputed, strict=True):
         for names, stated_edges, ends in zip(release.tree.names, bounds, level_ends, strict=True):
+            # A stated end must lie between the results of rounding with the tolerance added, and subtracted.
             widest, narrowest = (ends.round_outwards(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
             for edge, values, *allowed in zip(("low", "high"), stated_edges, widest, narrowest, strict=True):
                 differences = np.argwhere((values < np.minimum(*allowed)) | (values > np.maximum(*allowed)))

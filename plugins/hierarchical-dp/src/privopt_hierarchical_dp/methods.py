@@ -1,8 +1,9 @@
-"""The methods of hierarchical-dp, a row each: what is measured, how it is fitted, what a release can keep.
+"""The methods of hierarchical-dp: what each one measures, how it fits, and which constraints its releases satisfy.
 
-Nothing here imports an array library: ``privopt list`` reads the rows. Neighbours, and how far measurements change
-between them, are those of :mod:`.relations`. The published chain's vector runs over all regions of a level, so one
-individual's move of a group (mathematics H0) touches |R_l| of its entries.
+Nothing here imports an array library, because ``privopt list`` reads this table. :mod:`.relations` defines neighbours
+and how far measurements change between them. The vector of the published chain runs over all regions of a level, so an
+individual who changes the size of one group changes |R_l| of its entries (docs/papers/hierarchical-dp.md,
+"Corrections").
 """
 
 from __future__ import annotations
@@ -26,23 +27,26 @@ __all__ = [
 
 Query = Literal["counts", "cumulative", "chain"]
 Order = Literal["counts", "less", "more", "inner"]
-"""The measured values: counts; groups of size s or less, or more; or of size s or less without the last, known one."""
+"""The measured values: counts, groups of size s or less, groups of size s or more, or groups of size s or less without
+the largest size, whose value is known.
+"""
 
 
 @frozen
 class Method:
-    """One of the mechanism's methods.
+    """One method of hierarchical-dp.
 
     Attributes:
-        name: as ``--method`` has it.
-        summary: what it does, a line.
-        query: what is measured on every level.
-        fit: the function of :mod:`.fits` that makes a release of the noisy values.
-        totals: ``"always"`` where every region's number of groups is published exactly, ``"option"``
-            where ``region_totals`` decides, ``"never"``.
-        valid: whether a release is always consistent, with the exact total at the root.
+        name: Name of the method, as given to ``--method``.
+        summary: One line on what it does.
+        query: What is measured on every level.
+        fit: The function of :mod:`.fits` that fits a release to the noisy values.
+        totals: ``"always"`` if every region's number of groups is published exactly, ``"option"`` if ``region_totals``
+            decides, or ``"never"`` if the method cannot use exact numbers.
+        valid: Whether a release is always consistent, with the exact total at the root.
         shares: ``"equal"`` or ``"leaves"``: the default split of epsilon over the levels.
-        program: where it solves an integer program, which takes small inputs alone: what takes larger ones.
+        program: The methods to use for larger inputs, if this method solves an integer program, which is limited to
+            small inputs.
     """
 
     name: str
@@ -56,7 +60,7 @@ class Method:
 
     @property
     def guarantee(self) -> str | None:
-        """The registered guarantee: ``"none"`` for the published chain, which does not keep its epsilon."""
+        """The registered guarantee. It is ``"none"`` for the published chain, which does not satisfy its epsilon."""
         return "none" if self.query == "chain" else None
 
 
@@ -83,18 +87,23 @@ _ROWS: Final = (
            "chain", "fit_published_chain", totals="never", valid=False),
 )  # fmt: skip
 METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
-"""By name."""
+"""The methods by name."""
 DEFAULT_METHOD: Final = _ROWS[0].name
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     """Return the default shares of epsilon by level.
 
-    ``"leaves"``: four fifths for the leaves, the rest in the proportion 2 : 3 : 4 ... from the root down (2/25,
-    3/25, 4/5 for three levels). Cumulative counts have half the noise of counts and are subtracted from each other.
-    With less than about 3/4 the leaves' errors are above those of counts with all of the budget
-    (tests/bench/bench_leaves_only.py).
+    With ``"leaves"``, the leaves get four fifths, and the other levels share the rest in the proportion 2 : 3 : 4 ...
+    from the root down (2/25, 3/25, 4/5 for three levels). Cumulative counts have half the noise of counts, but counts
+    are differences of two of them. If the leaves get less than about 3/4, their errors are above those of counts that
+    use the whole budget (tests/bench/bench_leaves_only.py).
+
+    Args:
+        method: Name of the method.
+        depth: The number L of levels.
     """
+    # One level has the whole budget whatever the method; `rising` would be empty.
     if depth == 1 or METHODS[method].shares == "equal":
         return (Fraction(1, depth),) * depth
     rising = range(2, depth + 1)
@@ -102,12 +111,24 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
 
 
 def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES) -> int:
-    """Return the sensitivity Delta for which a level's noise is scaled (see :mod:`.relations`); Q for the chain."""
+    """Return the sensitivity Delta by which a level's noise is scaled (see :mod:`.relations`).
+
+    Args:
+        method: Name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
+        max_quantity: The number Q of sizes by which one individual may change a group.
+        relation: The neighbouring relation.
+    """
     return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", max_quantity)
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:
-    """Return the meaning of the columns of a level's measurements."""
+    """Return the meaning of the columns of a level's measurements, as :data:`Order` explains.
+
+    Args:
+        method: Name of the method.
+        totals: Whether every region's number of groups is public. The last cumulative count is then not measured.
+        relation: The neighbouring relation. If it has no exact numbers, groups are counted from the largest size down.
+    """
     if METHODS[method].query != "cumulative":
         return "counts"
     return "inner" if totals else "less" if relation.exact else "more"

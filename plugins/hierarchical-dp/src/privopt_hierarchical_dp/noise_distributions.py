@@ -1,12 +1,13 @@
 """The noise distribution of each notion: its scale for a budget, the budget that it spends, and its moments.
 
-Sensitivities are those of :mod:`.relations`. As no entry changes by more than 1, squares add up to what absolute values
-do: one number Delta serves as the L1 sensitivity and as the square of the L2 sensitivity. A search over neighbours in
-the tests confirms it.
+:mod:`.relations` defines sensitivities. Except for tables under ``replaced``, no entry changes by more than 1, so the
+sum of squared changes equals the sum of absolute changes. Therefore one number Delta is both the L1 sensitivity and the
+square of the L2 sensitivity. A search over neighbours in the tests confirms this. Under ``replaced``, Delta is the
+number of these two that the notion's noise needs.
 
-Budgets. Double geometric noise of scale b spends epsilon = Delta / b, discrete Gaussian noise of variance V spends
-rho = Delta / (2 V); either adds up over the levels. A part of 0 measures nothing: it has no scale (None), spends
-nothing, and says nothing.
+Double geometric noise of scale b spends epsilon = Delta / b, and discrete Gaussian noise of variance V spends rho =
+Delta / (2 V). Both budgets add up over the levels. With a part of 0, nothing is measured: there is no scale (None),
+nothing is spent, and the values carry no information.
 """
 
 from __future__ import annotations
@@ -31,24 +32,24 @@ from privopt_hierarchical_dp.least_squares import UNMEASURED, Estimate, Noise, m
 __all__ = ["GAUSSIAN", "GEOMETRIC", "KINDS", "NoiseDistribution", "Scale", "noise_of", "read_scales", "scale_texts"]
 
 WIDE_VARIANCE: Final = 4.0
-"""Variance from which on discrete and continuous Gaussian noise have the same moments, to 1e-30."""
+"""Variance above which the moments of discrete and continuous Gaussian noise agree to 1e-30."""
 LEAST_LOG_RATIO: Final = log(1e-6)
-"""Logarithm of the least fourth cumulant, over 3 variance^2, that is looked for: less makes no difference."""
+"""Logarithm of the smallest ratio of fourth cumulant to 3 variance^2 in the search. Smaller ratios have no effect."""
 Scale: TypeAlias = Fraction | None
 """The scale of noise; None if nothing was measured."""
 
 
 @frozen(kw_only=True)
 class NoiseDistribution:
-    """A family of noise, double geometric or discrete Gaussian.
+    """A family of noise distributions: double geometric (discrete Laplace) or discrete Gaussian.
 
     Attributes:
-        law: Its name in certificates.
-        name: Its name in a report's paragraph of methods.
-        budget: The name of the budget that it spends.
-        word: The word for its scale.
+        law: The name of the family in certificates.
+        name: The name of the family in the methods paragraph of a report.
+        budget: The name of the budget that the noise spends, epsilon or rho.
+        word: The word for the scale parameter: ``scale`` or ``variance``.
         meaning: A sentence on the meaning of the scale for one draw.
-        times: The scale times the budget, over the sensitivity, is 1 / ``times``.
+        times: The factor t in scale = sensitivity / (t budget): 1, or 2 for Gaussian noise.
     """
 
     law: Literal["laplace", "gaussian"]
@@ -60,19 +61,32 @@ class NoiseDistribution:
 
     @property
     def scales_name(self) -> str:
-        """The plural of the word for its scale, which names arrays and keys of results."""
+        """The plural of ``word``, which names arrays and keys of results."""
         return f"{self.word}s"
 
     def ideal_scale(self, budget: Fraction, delta: int) -> Fraction:
-        """Return the exact scale for a budget above 0, which may not be possible to draw from."""
+        """Return the exact scale for a part of the budget. The sampler may be unable to draw with this scale.
+
+        Args:
+            budget: The part of the budget, above 0.
+            delta: The sensitivity.
+        """
         return delta / (self.times * budget)
 
     def max_drawable_scale(self, max_scale: int) -> int:
-        """Return the largest scale whose draws spread no further than double geometric ones of scale ``max_scale``."""
+        """Return the largest scale whose draws are no wider than double geometric draws of scale ``max_scale``.
+
+        A Gaussian scale is a variance, so it may be the square of ``max_scale``, up to the sampler's limit.
+        """
         return max_scale if self.law == "laplace" else min(max_scale**2, LARGEST_VARIANCE)
 
     def scale(self, budget: Fraction, delta: int) -> Scale:
-        """Return the scale of the noise that is drawn for a part of the budget; it spends at most that part."""
+        """Return the scale of the noise drawn for a part of the budget. The noise spends at most this part.
+
+        Args:
+            budget: The part of the budget. If it is 0, the scale is None.
+            delta: The sensitivity.
+        """
         if not budget:
             return None
         # A variance is rounded up to one that the sampler can draw from.
@@ -80,7 +94,7 @@ class NoiseDistribution:
         return ideal if self.law == "laplace" else variance_above(ideal)
 
     def spend_of(self, scale: Scale, delta: int) -> Fraction:
-        """Return the exact budget that noise of a scale spends."""
+        """Return the exact budget that noise of a given scale spends at sensitivity ``delta``."""
         return Fraction(0) if scale is None else delta / (self.times * scale)
 
     def moments(self, scale: Scale) -> Noise:
@@ -90,13 +104,27 @@ class NoiseDistribution:
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
 
     def precision(self, scale: Scale) -> Fraction:
-        """Return the weight of values with this noise: a rational, about in proportion to 1 / variance."""
+        """Return a rational weight, roughly proportional to 1 / variance, for values with noise of a scale.
+
+        Unmeasured values have weight 0. The variance of double geometric noise is about 2 scale^2; the scale of
+        Gaussian noise is its variance.
+        """
         if scale is None:
             return Fraction(0)
         return 1 / scale**2 if self.law == "laplace" else 1 / scale
 
     def draw(self, values: Ints, budget: Fraction, delta: int, *, seed: int | None) -> tuple[Ints, noise.NoiseRecord]:
-        """Add noise to values for a part of the budget above 0; return a record of the draw as well."""
+        """Add noise to values.
+
+        Args:
+            values: The true values.
+            budget: The part of the budget, above 0.
+            delta: The sensitivity.
+            seed: A seed for experiments; None draws secure noise.
+
+        Returns:
+            The noisy values, and a record of the draw.
+        """
         if self.law == "laplace":
             return noise.discrete_laplace(values, budget / delta, seed=seed)
         return noise.discrete_gaussian(values, self.ideal_scale(budget, delta), seed=seed)
@@ -104,16 +132,20 @@ class NoiseDistribution:
     def measure(
         self, values: Ints, budget: Fraction, delta: int, *, seed: Sequence[int] | None
     ) -> tuple[Ints, noise.NoiseRecord | None]:
-        """Add noise to values; return a record of the draw as well.
+        """Return values with noise, or zeros if the budget is 0.
 
         Args:
-            values: (R, ...) True counts, or sums of them.
-            budget: The budget of this measurement. For 0 nothing is measured: the values are 0, and there is no record.
+            values: (R, ...) True counts, or sums of true counts.
+            budget: The budget of this measurement.
             delta: The sensitivity.
             seed: The words of the seed, for experiments only.
+
+        Returns:
+            The noisy values, and a record of the draw. For a budget of 0 the values are 0, and the record is None.
         """
         if not budget:
             return np.zeros_like(values), None
+        # The words are hashed into one seed of 63 bits, which fits into a signed integer.
         seed_number = (
             None if seed is None else int(np.random.SeedSequence([*seed]).generate_state(1, np.uint64)[0] >> 1)
         )
@@ -141,31 +173,38 @@ KINDS: Final[dict[str, tuple[NoiseDistribution, tuple[str, ...]]]] = {
     "zcdp": (GAUSSIAN, ("rho",)),
     "approx-dp": (GAUSSIAN, ("epsilon", "delta")),
 }
-"""For each notion its noise distribution, and the keys of its budget."""
+"""The noise distribution and the budget keys of each notion."""
 
 
 @lru_cache(maxsize=256)
 def _gaussian_moments(parameter: float) -> Noise:
-    """Return moments of discrete Gaussian noise: those of the continuous one, unless it is narrow.
+    """Return the moments of discrete Gaussian noise. Unless it is narrow, they are those of continuous noise.
 
-    For narrow noise the fourth cumulant is the one by which :func:`.least_squares.mean_absolute` gives the mean
-    absolute value of one draw. The noise is more peaked then, so intervals do not get narrower.
+    For narrow noise the fourth cumulant is chosen so that :func:`.least_squares.mean_absolute` gives the exact mean
+    absolute value of one draw. The modelled noise is then more peaked, so intervals do not get narrower.
+
+    Args:
+        parameter: The variance parameter of the noise.
     """
     from scipy.optimize import brentq
 
     if parameter > WIDE_VARIANCE:
         return Noise(variance=parameter)
+    # Forty is at least 20 standard deviations here: what lies beyond is lost in rounding.
     values = np.arange(-40, 41)
     chances = np.exp(-(values**2) / (2.0 * parameter))
     chances /= chances.sum()
     variance = max(1e-9, float(chances @ values**2))
     mean_size = max(1e-9, float(chances @ np.abs(values)))
     # Narrow noise: choose the fourth cumulant that gives the exact mean absolute value.
-    ratio = (variance / mean_size**2 + 1.0) / 3.0  # of the fourth cumulant to 3 variance^2, where it is 1 or more
+    # The ratio of the fourth cumulant to 3 variance^2, by the formula of `mean_absolute` for ratios of 1 or more.
+    ratio = (variance / mean_size**2 + 1.0) / 3.0
+    # Below 1 another formula applies, which has no closed inverse.
     if ratio < 1.0:
         variance_array = np.array([[variance]])
 
-        def excess_of(power: float) -> float:  # falls as the fourth cumulant rises
+        # The excess of the mean absolute value falls as the fourth cumulant rises, so it has one root.
+        def excess_of(power: float) -> float:
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )
@@ -176,22 +215,29 @@ def _gaussian_moments(parameter: float) -> Noise:
 
 
 def noise_of(scale: Fraction) -> Noise:
-    """Return the moments of double geometric noise; its variance is at least 1e-9, so that one can divide by it."""
-    x = float(min(1 / scale, Fraction(1000)))  # beyond, the variance is the least anyway
+    """Return the moments of double geometric noise. The variance is at least 1e-9, to be a safe divisor."""
+    # For 1 / scale above 1000 the variance is the floor of 1e-9 anyway, and exp(x) would overflow.
+    x = float(min(1 / scale, Fraction(1000)))
     variance = max(1e-9, 2.0 * exp(-x) / expm1(-x) ** 2)
+    # The fourth cumulant of a difference of two geometric variables with variance v is 3 v^2 + v.
     return Noise(variance=variance, fourth=3.0 * variance**2 + variance)
 
 
 def scale_texts(scales: Sequence[Scale]) -> np.ndarray:
-    """Return exact scales as an array of texts; an empty text stands for an unmeasured level."""
+    """Return exact scales as an array of texts. An empty text stands for an unmeasured level."""
     return np.array(["" if scale is None else str(scale) for scale in scales], dtype=np.str_)
 
 
 def read_scales(path: Path, name: str, texts: np.ndarray) -> tuple[Scale, ...]:
     """Convert an array of texts to scales.
 
+    Args:
+        path: The file that contains the array, for faults.
+        name: Name of the array.
+        texts: Rationals as texts. An empty text stands for an unmeasured level.
+
     Raises:
-        InputError: The texts are not those that :func:`scale_texts` writes.
+        InputError: The texts are not in the form that :func:`scale_texts` writes.
     """
     with suppress(ValueError):
         return tuple(noise.stated_scale(text) if text else None for text in texts.tolist())

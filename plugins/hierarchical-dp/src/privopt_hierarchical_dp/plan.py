@@ -1,7 +1,8 @@
-"""``privopt plan``: expected errors for several budgets, from public counts like the secret ones or the noise alone."""
+"""``privopt plan``: expected errors for several budgets, from the noise or from similar public counts."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from math import lcm
@@ -11,7 +12,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.interfaces import Plan, SolveContext
 from privopt_hierarchical_dp.design import CountsProblem, Design
 from privopt_hierarchical_dp.groups import read_counts
@@ -23,45 +24,50 @@ from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tree import add_up
 
-__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "forecast_errors", "least_split", "plan"]
+__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "forecast_errors", "format_descents", "least_split", "plan"]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets for which errors are stated, as multiples of the problem's own budget."""
 BUDGET_TRIALS: Final = 3
+"""Number of trials whose errors are averaged for each budget."""
 SMALL_COUNTS: Final = 20_000
 """Number of counts (regions times sizes) up to which each split gets as many trials as each budget, instead of one."""
 FRESH_SEED: Final = 1000
-"""First seed of the trials that judge the winner; they differ from the trials in which it won."""
+"""First seed of the trials that judge the winner. They differ from the trials in which the split won."""
 JUDGE_TRIALS: Final = 30
-"""Number of these trials if there are few counts; else it is `BUDGET_TRIALS`."""
+"""Number of judging trials if there are few counts. Otherwise `BUDGET_TRIALS` is used."""
 SURE_DEVIATIONS: Final = 2.0
 """Number of standard errors of the paired difference by which another split must win."""
 ENOUGH_SHARE: Final = 0.995
-"""Another split is proposed only if its errors are below this share of those of the problem's own split."""
+"""Another split is proposed only if its errors are below this share of the errors of the problem's own split."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
     "err far less. Public counts like the secret ones in hierarchy.like give the method's own errors."
 )
 LEAVES_ONLY: Final = "leaves-only"
-"""The simplest baseline: the leaf regions' counts have the whole budget and are added up, without any fit."""
+"""The simplest baseline: the leaf regions' counts get the whole budget and are added up without a fit."""
 
 Splits = tuple[Split, Split]
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
-    """Predict errors by level and table for several budgets, and the split with the least weighted sum of them.
+    """Predict errors by level and table for several budgets, and find the budget split with the least errors.
 
-    The split is searched for on errors of the linear fit (:mod:`.forecast`), which are smooth. Where public counts are
-    like the secret ones the method's own errors on these, on a few seeds, choose between it and some simple ones. The
-    best of them is so by luck too: its errors are measured again on fresh seeds, and it is proposed in place of the
-    problem's own split only where it is better there by more than chance.
+    The search minimises the errors of the linear fit (:mod:`.forecast`), which are smooth. If there are public counts
+    similar to the secret ones, the method runs on these counts with a few seeds, and its errors choose between the
+    result of the search and some simple splits. The winner is partly lucky. Therefore its errors are measured again
+    with fresh seeds, and it replaces the problem's own split only if it is better by more than chance.
+
+    Args:
+        declared: The problem file's keys. No secret file is read.
+        file: Name of the problem file, for faults.
+        context: The run, which has the method.
 
     Raises:
-        InputError: public regions are missing, a table is not of its form, or lists have not a number a level. Likewise
-            what ``solve`` refuses (what the method cannot do, noise too wide for 64 bits), and weights of what is not
-            there.
-        UsageError: an integer program is asked for a size that it cannot take.
+        InputError: Public regions are missing, a table is malformed, a list does not have one number for each level,
+            ``solve`` would refuse the problem, or ``[plan] errors`` weights an unknown table or level.
+        UsageError: The problem is too large for an integer program.
     """
     declared.check_keys(file)
     design, leaves, basis = _read_public_parts(declared, file, context.method)
@@ -71,26 +77,33 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     name, total_budget = _budget_of(declared.privacy)
     errors_by_budget, leaf_errors_by_budget = {}, {}
     # A budget whose noise would be too wide for 64 bits is omitted, as solve would refuse it.
-    for step in STEPS:
-        context.report("errors by budget")
+    for number, step in enumerate(STEPS, start=1):
+        context.report(f"errors by budget: {number} of {len(STEPS)}")
         if (changed_design := _allowed_design(design, design.split, step * total_budget)) is not None:
             errors_by_budget[step * total_budget] = tuple(
                 _measure_errors(changed_design, leaves, BUDGET_TRIALS).mean(axis=0).tolist()
             )
             leaf_errors_by_budget[step * total_budget] = tuple(changed_design.leaves_only().tolist())
     if leaves is None:
-        best = least_split(design, weights, lambda: context.report("splits of the budget"))
+        # Without public counts only the linear fit can be judged.
+        best = least_split(design, weights, lambda state: context.report(f"splits of the budget: {state}"))
         best_errors = forecast_errors(design.with_split(*best))
     else:
-        smooth = least_split(design, weights, share_below=1.0)
+        # Any better split may compete; the trials below decide.
+        smooth = least_split(
+            design, weights, lambda state: context.report(f"splits of the budget: {state}"), share_below=1.0
+        )
+        context.report("four splits on the public counts")
         best = _best_simple(design, smooth, leaves, weight_vector, BUDGET_TRIALS if has_few_counts else 1)
         judges = JUDGE_TRIALS if has_few_counts else BUDGET_TRIALS
         own_split = design.split
+        context.report(f"the best split on {number_of(judges, 'fresh trial')}")
         # The winner of a few noisy trials is partly lucky. Fresh seeds decide whether it beats the problem's own split.
         fresh = {
             split: _measure_errors(design.with_split(*split), leaves, judges, FRESH_SEED) for split in (own_split, best)
         }
         best = best if _is_surely_better(fresh[best] @ weight_vector, fresh[own_split] @ weight_vector) else own_split
+        # At the problem's own budget the errors of the more numerous trials are stated.
         errors_by_budget[total_budget], best_errors = (
             tuple(fresh[own_split].mean(axis=0).tolist()),
             fresh[best].mean(axis=0),
@@ -104,11 +117,11 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
         basis=basis,
         parts=design.parts,
         errors=errors_by_budget,
-        shares=_by_part(design.split),
-        best=(_by_part(best), tuple(best_errors.tolist())),
+        shares=_shares_by_part(design.split),
+        best=(_shares_by_part(best), tuple(best_errors.tolist())),
         weights=weights,
         baselines={LEAVES_ONLY: leaf_errors_by_budget},
-        own=total_budget,
+        problem_budget=total_budget,
         notes=tuple(_format_notes(design, best)) if leaves is None else (),
     )
 
@@ -116,16 +129,23 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
 def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple[Design, Ints | None, str]:
     """Read the public files of a problem.
 
+    Args:
+        declared: The contents of the problem file.
+        file: Name of the problem file, for faults.
+        method: Name of the method.
+
     Returns:
-        The design, public counts (R_L, N) if there are any, and a phrase that says what the errors rest on.
+        The design, public counts (R_L, N) if there are any, and a phrase that says how the errors were obtained.
 
     Raises:
-        InputError: No table has the regions, or one is malformed or has regions that another one lacks.
+        InputError: No table lists the regions, or a table is malformed or has regions that are missing in another
+            table.
     """
     if not isinstance(declared, HierarchyProblem):
         return TablesDesign.of(declared, file, method), None, "least squares over all tables and levels"
     table, leaves, basis = declared.hierarchy, None, "the fit of the noisy values alone"
     regions = None if table.regions is None else read_regions(table.regions)
+    # An earlier census, for example, stands for the secret counts.
     if table.like is not None:
         public_counts = read_counts(table.like, table.sizes, first=table.first_size, listed=regions)
         tree, leaves, basis = public_counts.tree, public_counts.leaves, f"the public counts of {table.like.name}"
@@ -139,11 +159,13 @@ def _read_public_parts(declared: CountsProblem, file: str, method: str) -> tuple
 
 
 def _format_notes(design: Design, best: Splits) -> Iterator[str]:
+    """Yield sentences on the meaning of the predicted errors, and the best split as lines for the problem file."""
     if isinstance(design, SizesDesign):
         yield NOISE_ALONE
         return
     yield SPARSE
-    if best != design.split:  # lines for the problem file, in whole numbers: shares are relative
+    # Shares are relative, so they are multiplied by their common denominator and written as whole numbers.
+    if best != design.split:
         integer_splits = [
             [int(part * lcm(*(fraction.denominator for fraction in split))) for part in split] for split in best
         ]
@@ -152,22 +174,30 @@ def _format_notes(design: Design, best: Splits) -> Iterator[str]:
             yield f"  [hierarchy.tables.{form.name}] share = {part}"
 
 
-def _by_part(split: Splits) -> Split:
+def _shares_by_part(split: Splits) -> Split:
+    """Return the shares of all parts (a table on a level): first all tables of level 1, then of level 2, ......"""
     levels, tables = split
     return tuple(a * b for a in levels for b in tables)
 
 
 def _budget_of(privacy: Privacy) -> tuple[str, Fraction]:
-    """Return the name of the key of the budget, and its value."""
+    """Return the name of the key for the budget (``epsilon`` or ``rho``), and its value."""
     name = KINDS[privacy.kind][1][0]
     return name, getattr(privacy, name)
 
 
 def _allowed_design(design: Design, split: Splits, budget: Fraction | None = None) -> Design | None:
-    """Return the design with another split and budget; None if ``solve`` would refuse it, because of wide noise."""
+    """Return a design with the given split and budget, or None if ``solve`` would refuse it.
+
+    Args:
+        design: The design.
+        split: The shares of the levels, and of the tables.
+        budget: The budget, as epsilon or rho. If None, the problem's own budget.
+    """
     changed = design.with_split(*split)
     if budget is not None:
         privacy = changed.problem.privacy
+        # zCDP has rho as its budget, the other notions epsilon.
         changed_privacy = evolve(privacy, rho=budget) if privacy.rho is not None else evolve(privacy, epsilon=budget)
         changed = evolve(changed, problem=evolve(changed.problem, privacy=changed_privacy))
     try:
@@ -178,15 +208,16 @@ def _allowed_design(design: Design, split: Splits, budget: Fraction | None = Non
 
 
 def _error_weights(design: Design) -> tuple[Fraction, ...]:
-    """Return the weight of each part's errors: as ``[plan] errors`` says, or equal weights.
+    """Return the weights of the errors of all parts, as in ``[plan] errors``, or equal weights by default.
 
     Raises:
-        InputError: A weight of an unknown table or level.
+        InputError: A weight is for an unknown table or level.
     """
     given_weights, depth, file = design.problem.plan.errors, design.tree.depth, design.file
     names = [form.name for form in design.layout.forms]
     if given_weights is None:
         return (Fraction(1),) * (depth * len(names))
+    # hierarchical-dp has one table without a name, and its weights are given by level alone.
     by_name: Mapping[str, Mapping[str, Fraction]] = {"": given_weights} if names == [""] else given_weights
     levels, faults = [f"level_{level}" for level in range(1, depth + 1)], Faults()
     for name, by_level in by_name.items():
@@ -198,40 +229,60 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
             if level not in levels:
                 faults.add(file, f"{key}.{level}", "no such level", f"levels {levels[0]} to {levels[-1]}")
     faults.check()
+    # What is not listed has no weight.
     return tuple(by_name.get(name, {}).get(level, Fraction(0)) for level in levels for name in names)
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sums of absolute errors of the linear fit, for each level every table's."""
+    """Return the expected sums of absolute errors of the linear fit: all tables of level 1, then of level 2, ......"""
     return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
+
+
+def format_descents(done: int, count: int, seconds: float) -> str:
+    """Format how many descents of a search are done, and about how long the others take.
+
+    >>> format_descents(0, 14, 0.2), format_descents(3, 14, 30.0)
+    ('search 1 of 14', 'search 4 of 14, about 110 s left')
+    """
+    # The first descents, from the even and the current split, are as long as the others, so their mean predicts them.
+    remaining = f", about {(count - done) * seconds / done:.0f} s left" if done else ""
+    return f"search {done + 1} of {count}{remaining}"
 
 
 def least_split(
     design: Design,
     weights: Sequence[Fraction],
-    progress: Callable[[], None] = lambda: None,
+    progress: Callable[[str], None] = lambda state: None,
     *,
     share_below: float = ENOUGH_SHARE,
 ) -> Splits:
-    """Search the shares of levels and tables with the least weighted errors of the linear fit.
+    """Search for the shares of levels and tables with the least weighted errors of the linear fit.
 
-    A level may have no share, because it is the sum of the level below. A table may have none if another measured table
-    has all of its attributes.
+    A level may have a share of 0, because it is the sum of the level below. A table may have a share of 0 if another
+    measured table has all of its attributes.
 
     Args:
         design: The design with the problem's own shares.
-        weights: The weight of each part's errors.
-        progress: Called before each evaluation.
-        share_below: Share of the own split's errors below which another split must be.
+        weights: The weight of the errors of each part, a table on a level.
+        progress: Called before each evaluation with how much of the search is done, in words.
+        share_below: Other splits are accepted only if their errors are below this share of the errors of the problem's
+            own split.
 
     Returns:
-        The best split, or the problem's own one if no other is sufficiently better.
+        The best split, or the problem's own split if no other is sufficiently better.
     """
     law, total = design.law, design.problem.privacy.budget
     weight_vector = np.array([float(weight) for weight in weights])
+    begin, state = time.monotonic(), "searching"
+
+    def note_descents(done: int, count: int) -> None:
+        """Update the state that each evaluation reports: the end is near when all descents are done."""
+        nonlocal state
+        state = format_descents(done, count, time.monotonic() - begin)
 
     def cost(point: Point) -> float:
-        progress()
+        progress(state)
+        # The shares of the levels, and of the tables.
         levels, tables = point
         # The leaves cannot be added up from another level, and some tables not from another table.
         if not levels[-1] or any(
@@ -245,8 +296,9 @@ def least_split(
         ]
         return float(design.forecast(design.noise_of(scales), tables) @ weight_vector)
 
+    # The search works on doubles; its result is turned into exact fractions, which `solve` can use.
     start = tuple(np.array([float(fraction) for fraction in block]) for block in design.split)
-    levels, tables = map(as_split, best_point(cost, start))
+    levels, tables = map(as_split, best_point(cost, start, note_descents))
     best = _allowed_design(design, (levels, tables))
     is_better = best is not None and forecast_errors(best) @ weight_vector < share_below * (
         forecast_errors(design) @ weight_vector
@@ -255,10 +307,21 @@ def least_split(
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:
-    """Return the best of four splits on public counts: the own, the linear fit's, all on the leaves, or an even one."""
+    """Return the one of four splits of the levels that has the least measured errors on public counts.
+
+    The four splits are the problem's own, the best one for the linear fit, all budget on the leaves, and equal shares.
+
+    Args:
+        design: The design with the problem's own split.
+        smooth: The split that is best for the linear fit.
+        leaves: Public counts (R_L, N).
+        weigh: The weight of each level's errors.
+        trials: Number of trials for each split.
+    """
     depth = design.tree.depth
 
     def value(split: Split) -> float:
+        """Return the weighted errors measured with a split, which are infinite if the split is not allowed."""
         changed_design = _allowed_design(design, (split, (Fraction(1),)))
         return (
             np.inf
@@ -267,12 +330,19 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
         )
 
     leaves_split = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))
+    # Equal splits are tried once. The problem's own comes first, because `min` keeps the first of
+    # equals.
     candidates = dict.fromkeys((design.split[0], smooth[0], leaves_split, (Fraction(1, depth),) * depth))
     return min(candidates, key=value), (Fraction(1),)
 
 
 def _is_surely_better(challenger: Floats, current: Floats) -> bool:
-    """Return whether a challenger's errors (trials,) are smaller by more than chance; trials are paired by seed."""
+    """Return whether a challenger's errors are smaller by more than `SURE_DEVIATIONS` standard errors.
+
+    Args:
+        challenger: (trials,) weighted errors of the challenger.
+        current: (trials,) weighted errors of the current split, drawn with the same seeds.
+    """
     savings = current - challenger
     # Paired by seed: the noise that both splits share cancels in the difference.
     standard_error = savings.std(ddof=1) / np.sqrt(len(savings)) if len(savings) > 1 else 0.0
@@ -280,15 +350,29 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Measure errors (trials, parts) on public counts; without public counts, forecast those of the linear fit."""
+    """Return errors (trials, parts) measured on public counts, or the linear fit's forecast if there are none.
+
+    Args:
+        design: The design.
+        leaves: Public counts (R_L, N), or None.
+        trials: Number of trials.
+        seed: Seed of the first trial.
+    """
     return forecast_errors(design)[None, :] if leaves is None else errors_on([leaves] * trials, design, seed=seed)
 
 
 def errors_on(leaves: Sequence[Ints], design: Design, *, seed: int = 0) -> Floats:
-    """Measure the L1 errors (trials, L) by level on known counts (R_L, N)."""
+    """Return the L1 errors (trials, L) of the method measured on known counts, summed over each level.
+
+    Args:
+        leaves: The counts (R_L, N) of the leaves, for each trial.
+        design: The design.
+        seed: Seed of the first trial. Later trials use the next seeds.
+    """
     errors = []
     for trial, leaf_counts in enumerate(leaves, start=seed):
         levels = add_up(design.tree, leaf_counts)
+        # The same seeds for every design, so that trials of two splits can be compared in pairs.
         noisy, _ = design.draw([levels], seed=trial)
         fitted = design.fit(noisy, [level.sum(axis=1) for level in levels[: design.exact]])
         errors.append([float(np.abs(a - b).sum()) for a, b in zip(fitted.counts[0], levels, strict=True)])

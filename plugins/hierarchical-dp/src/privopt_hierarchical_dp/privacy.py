@@ -1,4 +1,4 @@
-"""The methods' guarantees, certified by the exact sum of the budgets that their noise spends."""
+"""The guarantees of the methods, certified by the exact sum of the budgets that their noise spends."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ __all__ = ["MeasuredNoise", "PublishedChain"]
 
 @frozen(kw_only=True)
 class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
-    """Noise on every table and level, each for its share of the budget: pure DP where it is double geometric.
+    """Certifies that the noise on every table and level keeps to its share of the budget.
+
+    The guarantee is pure DP if the noise is double geometric, and zero-concentrated or approximate DP if it is
+    Gaussian.
 
     Attributes:
-        design: of a method that keeps its budget.
+        design: The design of the method.
     """
 
     design: Design
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of the problem's notion, under the neighbouring relation that its statement spells out."""
+        """The guarantee under the problem's notion. Its statement describes the neighbouring relation."""
         problem = self.design.problem
         privacy, relation = problem.privacy, problem.relation
         return Guarantee(
@@ -38,10 +41,13 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Add up the budgets that the noise of all levels and tables spends, in rational numbers.
+        """Certify the noise of a release by adding up the budgets that all levels and tables spend, exactly.
 
-        The scales are those stated with the noisy values. One release cannot show that the noise was really drawn with
-        these scales. Each table must also keep to its own share of the budget on each level.
+        The scales are those stated with the noisy values. A single release cannot show that the noise was really drawn
+        with these scales. Each table must also keep to its own share of the budget on each level.
+
+        Args:
+            release: The release, with the scales of its noise.
         """
         design = self.design
         failures = design.shape_faults(release)
@@ -50,28 +56,31 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         calls, checked = [], 0
         for level in range(design.tree.depth):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
-                if (scale := scales[level]) is None:  # not measured: the sums of the level below, which spend nothing
+                # An unmeasured level has the sums of the level below, which spend nothing.
+                if (scale := scales[level]) is None:
                     continue
                 budget_share, name = design.budgets[table][level], form.part(level + 1)
                 sensitivity, law = design.delta, design.law.law
-                calls.append(NoiseCall(scale=scale, sensitivity=sensitivity, law=law, share=budget_share, name=name))
+                calls.append(
+                    NoiseCall(scale=scale, sensitivity=sensitivity, law=law, budget_share=budget_share, name=name)
+                )
                 checked += release.noisy[table][level].size
         return certify_noise(self.guarantee, calls, failures=failures, checked=checked)
 
 
 @frozen(kw_only=True)
 class PublishedChain(PrivacyConstraint[HierarchyRelease]):
-    """The chain of section 9.2: no guarantee at its epsilon.
+    """The constraint of the chain as printed in section 9.2 of the paper, which does not satisfy its epsilon.
 
     Attributes:
-        design: of the method.
+        design: The design of the method.
     """
 
     design: Design
 
     @property
     def guarantee(self) -> Guarantee:
-        """A guarantee of kind ``"none"``, with the reason."""
+        """A guarantee of kind ``"none"``, which states the reason."""
         return Guarantee(
             kind="none",
             statement=(
@@ -82,6 +91,6 @@ class PublishedChain(PrivacyConstraint[HierarchyRelease]):
         )
 
     def measure(self, release: HierarchyRelease) -> Certificate:
-        """Claim nothing; a note states the real privacy loss of one individual."""
+        """Return a certificate that claims nothing. A note states the real privacy loss of one individual."""
         real = float(self.design.real_loss(release))
         return evolve(NoGuarantee(reason="").measure(release), notes={"real_epsilon": real})

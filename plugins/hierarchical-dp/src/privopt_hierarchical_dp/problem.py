@@ -1,4 +1,4 @@
-"""The problem file for groups by size: its keys, each level's part of the budget, and what is promised."""
+"""The problem file for groups by size: its keys, the budget of each level, and the guarantee."""
 
 from __future__ import annotations
 
@@ -10,33 +10,41 @@ from typing import Any, Literal
 from attrs import frozen
 
 from privopt.declare import File, at_least, between, key, one_of, positive
-from privopt.declare.exact_text import exact_text
+from privopt.declare.toml_text import exact_text
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
 from privopt_hierarchical_dp.region_tables import Form, Layout
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
 
-__all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "Settings", "by_level"]
+__all__ = ["HierarchyProblem", "HierarchyTable", "PlanSettings", "Privacy", "PublishRules", "Settings", "by_level"]
 
 
 def by_level(value: Sequence[Fraction] | None) -> str | None:
-    """Return what is expected of shares or weights by level if they are invalid.
+    """Return the requirement on shares or weights by level if ``value`` violates it; None if it is valid.
 
-    The leaves need a share, because no other level can be added up to them.
+    The leaves need a share above 0, because their values cannot be computed from another level.
+
+    Args:
+        value: One number for each level, from the root.
     """
     is_valid = value and min(value) >= 0 and value[-1] > 0
     return None if is_valid else "numbers of at least 0, one a level, the last above 0"
 
 
 def _check_error_weights(value: Mapping[str, Fraction]) -> str | None:
+    """Return the requirement on weights of errors if ``value`` violates it; None if it is valid.
+
+    Args:
+        value: The weight of errors by level.
+    """
     is_valid = value and min(value.values()) >= 0 and max(value.values()) > 0
     return None if is_valid else "numbers of at least 0 by level, level_1 the root's, one of them above 0"
 
 
 @frozen(kw_only=True)
 class HierarchyTable:
-    """The regions and the files with counts: the table ``[hierarchy]`` of a problem file."""
+    """The table ``[hierarchy]`` of a problem file: the regions and the files with counts."""
 
     counts: File | None = key(
         default=None,
@@ -86,7 +94,7 @@ class HierarchyTable:
 
 @frozen(kw_only=True)
 class Privacy:
-    """How much may leak."""
+    """The privacy guarantee: its notion, budget and neighbouring relation."""
 
     kind: str = key(default="pure-dp", help="the notion: pure-dp, zcdp or approx-dp", check=one_of(KINDS))
     epsilon: Fraction | None = key(
@@ -123,15 +131,16 @@ class Privacy:
 
     @cached_property
     def budget(self) -> Fraction:
-        """The budget of all levels together: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
+        """The total budget of all levels: epsilon, rho, or the largest rho proved to imply epsilon and delta."""
         if self.rho is not None:
             return self.rho
         assert self.epsilon is not None  # the other kinds have it
+        # The budgets of Gaussian noise add up in rho, so (epsilon, delta) is converted once, for all levels together.
         return self.epsilon if self.delta is None else rho_of(self.epsilon, self.delta)
 
     @property
     def amounts(self) -> dict[str, Any]:
-        """The guarantee's rho and delta, as doubles and as exact texts; those that the problem file gives."""
+        """Rho and delta for the guarantee, if the problem file gives them, as doubles and as exact texts."""
         stated_amounts = {name: getattr(self, name) for name in ("rho", "delta") if getattr(self, name) is not None}
         return {
             key: entry
@@ -140,10 +149,10 @@ class Privacy:
         }
 
     def check_keys(self, file: str) -> None:
-        """Check that exactly the keys of the notion and of the relation are given.
+        """Check that exactly the keys required by the notion and the relation are given.
 
         Raises:
-            InputError: A key is missing, or is not a key of this notion or relation.
+            InputError: A key is missing, or does not belong to this notion or relation.
         """
         required_keys = KINDS[self.kind][1]
         amounts = {name: getattr(self, name) for name in ("epsilon", "rho", "delta")}
@@ -151,9 +160,11 @@ class Privacy:
         faults = [
             Fault(file, f"privacy.{name}", "nothing" if value is None else str(value), f"{expectation} ({has})")
             for name, value in amounts.items()
+            # A loop over one value names the expectation.
             for expectation in ["a number" if name in required_keys else "no such key"]
             if (value is None) == (name in required_keys)
         ]
+        # The key is required with this relation, and refused with others.
         if (self.max_household is None) == (self.relation == "replaced"):
             actual = "nothing" if self.max_household is None else str(self.max_household)
             has = 'a public number of persons with relation = "replaced", and no such key with others'
@@ -164,7 +175,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class Settings:
-    """How the budget is spent and the noise undone."""
+    """The table ``[hierarchical-dp]`` of a problem file: the options of the method."""
 
     budget: tuple[Fraction, ...] | None = key(
         default=None,
@@ -184,8 +195,12 @@ class Settings:
     def check_lengths(self, depth: int, file: str) -> None:
         """Check that lists have one number for each level.
 
+        Args:
+            depth: The number of levels.
+            file: Name of the problem file, for the faults.
+
         Raises:
-            InputError: A fault for each list of another length.
+            InputError: A list has another length. Each such list has a fault.
         """
         lists = {"budget": self.budget, "level_weights": self.level_weights}
         faults = [
@@ -199,7 +214,7 @@ class Settings:
 
 @frozen(kw_only=True)
 class PlanSettings:
-    """The weights of errors in a plan: the table ``[plan]`` of a problem file."""
+    """The table ``[plan]`` of a problem file: the weights of errors in a plan."""
 
     errors: Mapping[str, Fraction] | None = key(
         default=None,
@@ -209,17 +224,33 @@ class PlanSettings:
 
 
 @frozen(kw_only=True)
+class PublishRules:
+    """The table ``[publish]`` of a problem file: the rules by which noisy cells are marked for readers."""
+
+    coefficient_of_variation: Fraction | None = key(
+        default=None,
+        help="the largest standard error of a usable cell, divided by its count, such as 0.3; publish/ has tables that "
+        "say which cells have a larger one; default: there are no such tables",
+        check=positive,
+    )
+    too_noisy: Literal["mark", "suppress"] = key(
+        default="mark", help="what publish/ does with cells above it: says so beside the count, or leaves it out"
+    )
+
+
+@frozen(kw_only=True)
 class HierarchyProblem:
-    """Counts of groups by size in a hierarchy of regions, and how much may leak of them."""
+    """The problem file of hierarchical-dp: counts of groups by size in a hierarchy of regions, and their privacy."""
 
     hierarchy: HierarchyTable = key(help="the regions and their groups")
     privacy: Privacy = key(help="what is promised")
     settings: Settings = key(name="hierarchical-dp", factory=Settings, help="the method's choices")
     plan: PlanSettings = key(factory=PlanSettings, help="what matters, for privopt plan")
+    publish: PublishRules = key(factory=PublishRules, help="which cells readers are told not to use")
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation."""
+        """The neighbouring relation, given the size classes, vacant units (size 0) and the largest household."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
@@ -235,7 +266,7 @@ class HierarchyProblem:
 
     @property
     def layout(self) -> Layout:
-        """The files of a release: one table of groups by size."""
+        """The files of a release: a table of groups by size, its intervals, and the private true counts."""
         table = self.hierarchy
         sizes = range(table.first_size, table.sizes + 1)
         form = Form(
@@ -245,21 +276,24 @@ class HierarchyProblem:
             private="counts.csv",
             cells={"size": sizes},
             shape=(table.classes,),
+            # The number of measured columns depends on the method.
             measured=(None,),
         )
         return Layout(forms=(form,), noun="groups")
 
     def check_keys(self, file: str) -> None:
-        """Check that the keys of privacy fit the notion, and that the relation fits the sizes.
+        """Check that the privacy keys match the notion, and that the relation matches the sizes.
 
         Raises:
-            InputError: A key is missing, unexpected, or contradicts another one. In particular ``individuals`` is
-                refused with first_size = 0, which makes joining a unit a move between sizes.
+            InputError: A key is missing, unexpected, or contradicts another one. In particular, ``individuals`` is
+                refused with first_size = 0, because joining a unit is then a move between sizes.
         """
         self.privacy.check_keys(file)
         if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:
             expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])
+        # With vacant units as a class nobody's joining makes a unit appear, so "sizes" covers it, with exact numbers of
+        # units.
         if self.privacy.relation == "individuals" and self.hierarchy.first_size == 0:
             expectation = '"sizes" with first_size = 0, which covers who joins or leaves a unit, or first_size = 1'
             raise InputError([Fault(file, "privacy.relation", '"individuals" with first_size = 0', expectation)])

@@ -1,4 +1,4 @@
-"""Checks of regions' names: totals among their parts, and codes and names that look alike."""
+"""Checks of region names: totals listed among their parts, and codes or names that look alike."""
 
 from __future__ import annotations
 
@@ -21,17 +21,22 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""``totals = "keep"``: values and regions that are called like totals are ordinary ones."""
+"""Value of ``totals`` by which values and regions named like totals are ordinary values and regions."""
 
 _CODE: Final = re.compile(r"0*([0-9]+)(\.0*)?")
+"""A whole number, perhaps with leading zeros or with zeros after the point, as spreadsheets write codes."""
 
 
 def find_total_regions(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Find the regions that are called like a total and have siblings; return their paths.
+    """Return the regions that have siblings and are named like a total of them.
 
     Args:
-        paths: Of the leaf regions, root first.
+        paths: The paths of the leaf regions, root first.
+
+    Returns:
+        The paths of these regions.
     """
+    # The names of the children of each region; a dict keeps their order.
     children: dict[tuple[str, ...], dict[str, None]] = {}
     for path in paths:
         for level, name in enumerate(path):
@@ -43,10 +48,14 @@ def find_total_regions(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]
 
 
 def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> None:
-    """Refuse regions that are called like the total of their siblings, because all individuals would count twice.
+    """Raise InputError for regions named like a total of their siblings, because individuals would count twice.
+
+    Args:
+        paths: The paths of the leaf regions, root first.
+        file: Name of the file, for faults.
 
     Raises:
-        InputError: A fault for each.
+        InputError: There are such regions. Each has a fault.
     """
     expectation = 'its parts alone, or totals = "keep" in [hierarchy] if it is a region like the others'
     Faults(
@@ -56,7 +65,7 @@ def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> N
 
 
 def leaf_paths(tree: Tree) -> list[tuple[str, ...]]:
-    """Return the path of each leaf region, by the regions' own names."""
+    """Return the path of each leaf region, root first. Names are those of the input, before ``/`` makes them unique."""
     paths: list[tuple[str, ...]] = [()]
     for level, names in enumerate(tree.names):
         parents = tree.parents(level).tolist() if level else [0] * len(names)
@@ -65,12 +74,16 @@ def leaf_paths(tree: Tree) -> list[tuple[str, ...]]:
 
 
 def warn_of_alike_regions(tree: Tree) -> list[str]:
-    """Warn of regions whose codes differ in leading zeros or ``.0`` alone, or whose names look alike."""
+    """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
+
+    Such regions are probably one region that is written in two ways.
+    """
     groups: dict[tuple[str, ...], list[str]] = {}
     parent_keys: list[tuple[str, ...]] = [()]
     for level, names in enumerate(tree.names):
         parents = tree.parents(level).tolist() if level else [0] * len(names)
-        keys = [(*parent_keys[parent], _plain_code(name)) for name, parent in zip(names, parents, strict=True)]
+        # Regions are alike only if all regions above them are.
+        keys = [(*parent_keys[parent], _normalize_code(name)) for name, parent in zip(names, parents, strict=True)]
         for name, key in zip(names, keys, strict=True):
             groups.setdefault(key, []).append(name)
         parent_keys = keys
@@ -87,18 +100,18 @@ def warn_of_alike_regions(tree: Tree) -> list[str]:
     return lines + warn_of_look_alikes((name for names in tree.names for name in names), "regions")
 
 
-def _plain_code(name: str) -> str:
-    """Return a region's own name; a whole number loses leading zeros and decimals."""
+def _normalize_code(name: str) -> str:
+    """Return a region's own name. If it is a whole number, leading zeros and decimal zeros are removed."""
     own_name = _own_name(name)
     match = _CODE.fullmatch(own_name)
     return own_name if match is None else match[1].lstrip("0") or "0"
 
 
 def _own_name(name: str) -> str:
-    """Return a region's name without its parents, which are written before names that several regions have."""
+    """Return a region's name without the path that is written before names shared by several regions."""
     return name.rsplit("/", 1)[-1]
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether a path leads to, or into, one of some regions."""
+    """Return whether a path starts with one of the prefixes, which are paths of regions."""
     return any(tuple(path[: len(prefix)]) == prefix for prefix in prefixes)

@@ -1,32 +1,33 @@
-"""Neighbouring relations: which inputs must be alike, and how far measured values can change between neighbours.
+"""Neighbouring relations: which inputs are neighbours, and how far measured values can change between them.
 
-Counts of groups by size (:class:`Relation`). Q is ``max_quantity``, n_s the groups of size s in a region, and a change
-touches one region a level.
+Relations of counts of groups by size (:class:`Relation`). Let Q be ``max_quantity``, and let n_s be the number of
+groups of size s in a region. A change affects one region on each level.
 
-``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1; of the
-c_s = n_1 + ... + n_s at most Q, by 1. The number of groups does not change, so it may be published. With size 0 as a
-class (vacant units) every individual's joining or leaving a unit is such a move.
+``sizes``: one individual moves one existing group from size s to a size at most Q away. Two n_s change by 1. Of the
+cumulative counts c_s = n_1 + ... + n_s, at most Q change, by 1 each. The number of groups does not change, so it may be
+published. With size 0 as a class (vacant units), an individual who joins or leaves a unit always makes such a move.
 
-``individuals``: one individual joins or leaves: such a move up or down, or a group of size at most Q that appears or
-vanishes. At most two n_s change; of the h_s = n_s + n_(s+1) + ... at most Q: h_(s+1) to h_(s+q) where a group grows by
-q, h_1 to h_q where one of size q appears. (Of the c_s a new group would change all.)
+``individuals``: one individual joins or leaves. This is such a move up or down, or a group of size at most Q appears or
+vanishes. At most two n_s change. Of the h_s = n_s + n_(s+1) + ..., at most Q change: h_(s+1) to h_(s+q) if a group
+grows by q, or h_1 to h_q if a group of size q appears. (A new group would change all c_s.)
 
-``groups``: one group of any size appears or vanishes. One n_s changes; of the h_s at most as many as there are sizes.
+``groups``: one group of any size appears or vanishes. One n_s changes. As many h_s may change as there are sizes.
 
-``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another one in its region.
-Two n_s change by 1. From size i to size j > i the c_s of i <= s < j change, by 1. Of sizes from 1 to N these are at
-most min(m, N) - 1, and with size 0 as a class min(m, N). The number of groups does not change.
+``replaced``: one group of at most m individuals (``max_household``, public) is replaced by another group in its region.
+Two n_s change by 1. If the size changes from i to j > i, the c_s with i <= s < j change by 1. These are at most min(m,
+N) - 1 for sizes from 1 to N, and at most min(m, N) with size 0 as a class. The number of groups does not change.
 
-Tables of individuals (:class:`TableRelation`): each individual is counted once in one leaf region and one cell of every
-table. Of one table and level: ``individuals``: one joins or leaves, one cell changes by 1. ``moves``: one changes any
-of its values, its region too; at most one cell loses 1, and one gains 1, and the number of individuals does not change.
-``attributes``: the same where it stays in its region; no region's number changes. ``replaced``: one household of at
-most m persons is replaced by another one in its leaf region. At most m of a table's persons go, out of one cell if they
-are alike, and at most m come. The sum of absolute changes is up to 2 m, that of their squares up to 2 m^2 (searched for
-in the tests). An individual is in all tables and levels at once, so what they spend adds up.
+Relations of tables of individuals (:class:`TableRelation`). Each individual is counted once, in one leaf region and one
+cell of every table. The following changes are those of one table on one level. ``individuals``: one individual joins or
+leaves, so one cell changes by 1. ``moves``: one individual changes any values, possibly its region. At most one cell
+loses 1 and one gains 1, and the number of individuals does not change. ``attributes``: as ``moves``, but the individual
+stays in its region, so no region's number changes. ``replaced``: one household of at most m persons is replaced by
+another one in its leaf region. At most m persons leave the table, all from one cell if they have the same values, and
+at most m join. The sum of absolute changes is up to 2 m, and the sum of their squares up to 2 m^2, which a search in
+the tests confirms. An individual is in all tables and levels at once, so the budgets of all of them add up.
 
-But for tables under ``replaced`` no entry changes by more than 1, so each number is the L1 sensitivity and the square
-of the L2 sensitivity too.
+Except for tables under ``replaced``, no entry changes by more than 1. So each number is both the L1 sensitivity and the
+square of the L2 sensitivity.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ class Relation:
     Attributes:
         name: One of `RELATIONS`.
         classes: The number of size classes.
-        vacant: Whether size 0 is one of them.
-        household: The greatest number of individuals in a replaced household.
+        vacant: Whether size 0 is one of the classes.
+        household: The largest number of individuals in a replaced household. 0 under other relations.
     """
 
     name: str = "sizes"
@@ -64,12 +65,12 @@ class Relation:
 
     @property
     def exact(self) -> bool:
-        """Whether neighbouring inputs have equal numbers of groups in each region, so that these may be published."""
+        """Whether neighbouring inputs have equal numbers of groups in each region, which may then be published."""
         return self.name in ("sizes", "replaced")
 
     @property
     def scope(self) -> str:
-        """The difference between neighbouring inputs, in one line."""
+        """The difference between neighbouring inputs, in one line of text."""
         return RELATIONS[self.name]
 
     @property
@@ -85,10 +86,10 @@ class Relation:
 
     @property
     def unit(self) -> str:
-        """The unit of a budget. It differs between relations, so that no ledger adds up budgets that do not compose.
+        """The unit of a budget. It differs between relations, so ledgers never add budgets that do not compose.
 
-        The numbers that ``sizes`` publishes exactly are not covered by any other relation, and with size 0 as a class
-        it is the number of units that is public.
+        The guarantee of ``sizes`` does not cover the numbers that are published exactly: numbers of groups, or of units
+        if size 0 is a class. So its budgets do not compose with those of other relations.
         """
         if self.name == "sizes" and self.vacant:
             return "per individual in fixed units"
@@ -101,27 +102,32 @@ class Relation:
         }[self.name]
 
     def sensitivity(self, query: Literal["counts", "cumulative"], max_quantity: int) -> int:
-        """Return the greatest sum of absolute changes on one level, and of their squares.
+        """Return the largest sum of absolute changes, which is also that of squared changes, on any one level.
 
         Args:
-            query: The measured values: n_s, or c_s (h_s if numbers of groups are not public).
-            max_quantity: Q.
+            query: The measured values: ``counts`` for n_s, or ``cumulative`` for c_s (h_s if numbers of groups are not
+                public).
+            max_quantity: The maximum quantity, Q.
         """
         if self.name == "groups":
+            # A group of size s changes n_s alone, but all of h_1, ..., h_s: one of the greatest size changes every h.
             return 1 if query == "counts" else self.classes
         if self.name == "replaced":
             largest = min(self.household, self.classes - self.vacant)
+            # If all households have one size, no cumulative count changes; noise still needs a sensitivity above 0.
             return 2 if query == "counts" else max(1, largest - (not self.vacant))
+        # A group leaves one size for another one, at most Q away: two counts change, and at most Q sums of them. Under
+        # "individuals" it may also appear or vanish, which changes no more.
         return 2 if query == "counts" else max_quantity
 
     def statement(self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False) -> str:
-        """Describe the relation: which inputs are neighbours, what costs more, what is not covered, what is exact.
+        """Return a description: which inputs are neighbours, what costs more, what is not covered, what is exact.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
-            max_quantity: Q.
-            kind: The notion.
-            listed: Whether a public table has the regions.
+            max_quantity: Q, the number of sizes by which one individual may change a group.
+            kind: The notion of privacy.
+            listed: Whether a public table lists the regions.
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
@@ -179,15 +185,21 @@ SIZES: Final = Relation()
 
 
 def _replaced_unit(household: int) -> str:
-    """Return the unit of a budget for replaced households; it is the same for counts of households and of persons."""
+    """Return the unit of a budget for replaced households, both for counts of households and of persons."""
     return f"per household of at most {household} persons that is replaced"
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
-    """Return a sentence on the privacy loss of households that have more persons than the budget is for.
+    """Return a sentence on the privacy loss of households with more persons than the budget covers.
 
-    ``steps``: of k persons k - 1 numbers change, where m - 1 (at least 1) were allowed for, each by 1: a ratio above
-    k / m. Under Gaussian notions it multiplies rho as it is, and is below (k / m)^2.
+    For a household of k persons, k - 1 cumulative counts change by 1 each. The noise is scaled for m - 1 of them, at
+    least 1. So the loss grows by the factor (k - 1) / (m - 1), which is above k / m. Under Gaussian notions, rho grows
+    by the same factor, which is below (k / m)^2.
+
+    Args:
+        household: The largest number m of persons that the budget covers.
+        kind: The notion of privacy.
+        steps: Whether k persons change k - 1 values, which is the case without a size class 0. Otherwise they change k.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -199,10 +211,16 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
 
 
 def group_cost(kind: str, steps: int) -> str:
-    """Return the greatest privacy loss of several steps at once, by group privacy of the notion."""
+    """Return the privacy loss, as text, of several steps between neighbouring inputs, by group privacy.
+
+    Args:
+        kind: The notion of privacy.
+        steps: The number of steps.
+    """
     if kind == "zcdp":
         return f"{steps**2} rho"
     if kind == "approx-dp":
+        # (epsilon, delta)-DP: delta grows to (1 + e^epsilon + ... + e^((k - 1) epsilon)) delta for k steps.
         powers = ["1", "exp(epsilon)", *(f"exp({k} epsilon)" for k in range(2, steps))]
         return f"{steps} epsilon, at ({' + '.join(powers)}) delta"
     return f"{steps} epsilon"
@@ -213,12 +231,14 @@ class TableRelation:
     """The neighbouring relation of tables of individuals.
 
     Attributes:
-        scope: The difference between neighbouring inputs, in words.
-        unit: The unit of a budget.
-        sensitivity: The greatest sum of absolute changes of one table on one level, and of their squares.
-        exact: The number of levels whose regions have public numbers of individuals: 0, 1 (the root's), or all (None).
-        promise: Sentences on neighbouring inputs and on larger changes.
-        public: A sentence on exact numbers.
+        scope: How neighbouring inputs differ, in words.
+        unit: The unit in which a budget is stated.
+        sensitivity: How much one table can change on one level between neighbouring inputs: the sum of the absolute
+            changes, or of the squared changes under Gaussian notions.
+        exact: How many levels, from the root down, have public numbers of individuals: 0, 1 (the root only), or None
+            for all levels.
+        promise: Text for readers: what is protected between neighbouring inputs, and what holds for larger changes.
+        public: Text for readers: which counts are published exactly.
     """
 
     scope: str
@@ -237,17 +257,24 @@ class TableRelation:
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
-        """Return the relation of households up to a public size, with the sensitivity for a notion's noise."""
+        """Return the relation for households up to a public size, with the sensitivity for the notion's noise.
+
+        Args:
+            max_household: The largest number of persons in a household, which is public.
+            kind: The notion of privacy.
+        """
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
             unit=_replaced_unit(max_household),
+            # All m persons may be alike, and leave one cell for another: absolute changes sum to 2 m, their squares to
+            # 2 m^2.
             sensitivity=2 * max_household if kind == "pure-dp" else 2 * max_household**2,
             promise=f"{self.promise.format(most=max_household)} {_larger_costs(max_household, kind, steps=False)}",
         )
 
     def statement(self, kind: str) -> str:
-        """Describe the relation under the notion ``kind``."""
+        """Return a description of the relation under the notion ``kind``."""
         return (
             f"{self.promise.format(two=group_cost(kind, 2))} Every individual is in one cell of each table, and what "
             f"all tables and levels spend is added up. {self.public} Names of regions, attributes and their values "

@@ -1,8 +1,8 @@
-"""The release: counts of every region and cell, their intervals, and the noisy values that they were fitted to."""
+"""The release: counts of every region and cell, their intervals, and the noisy values to which they were fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -10,7 +10,9 @@ import numpy as np
 from attrs import field, frozen
 
 from privopt.arrays import Ints
+from privopt.errors import Fault, InputError
 from privopt.files.archive import read_arrays
+from privopt.files.regular import Unreadable, read_bytes
 from privopt.interfaces import Release
 from privopt_hierarchical_dp.noise_distributions import (
     GEOMETRIC,
@@ -23,9 +25,11 @@ from privopt_hierarchical_dp.region_tables import Layout, read_rows, write_rows
 from privopt_hierarchical_dp.tree import Tree, past_sums, sum_axes
 
 __all__ = [
+    "ENDS",
     "ERRORS",
     "INSIDE",
     "NOISY",
+    "PUBLICATION",
     "HierarchyRelease",
     "Tables",
     "errors_of",
@@ -34,33 +38,38 @@ __all__ = [
 ]
 
 NOISY: Final = "noisy.npz"
+"""The file of noisy values, noise scales and exact totals."""
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
-"""Names of its arrays, with a place for the number of the level; those of a table that has a name begin with it."""
+"""Names of the arrays in noisy.npz, with a placeholder for the level. A named table's name is the prefix."""
+PUBLICATION: Final = "publish"
+"""The folder of tables for readers, in which noisy cells are marked or suppressed."""
 ENDS: Final = ("low", "high")
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 """Keys of private/truth.json."""
 Tables: TypeAlias = list[list[Ints]]
-"""For each table, for each level (R_l, ...)."""
+"""Arrays (R_l, ...) of R_l regions, by table and level."""
 
 
 @frozen(kw_only=True, eq=False)
 class HierarchyRelease(Release):
-    """Tables of counts for every region.
+    """Tables of counts for every region, with intervals and the noisy values to which the counts were fitted.
 
     Attributes:
-        tree: the regions.
-        layout: the files, and the tables in them.
-        counts: for each table, for each level (R_l, ...) counts of every cell.
-        noisy: likewise the noisy values of what the method measured.
-        totals: exact numbers that are published: for each level (R_l,), the root's alone, or none.
-        scales: of the noise, for each table on each level, exact, as it was drawn; variances of Gaussian noise; None of
-            what was not measured.
-        law: of that noise.
-        bounds: for each table, for each level low and high (R_l, cells), between which a true count lies with the
-            problem's confidence. They follow from public values; None for methods without them.
-        truth: the true counts, as ``counts``; written to ``private/`` alone, None when read back.
+        tree: The regions.
+        layout: The files and the published form of the tables.
+        counts: The counts (R_l, ...) of all cells, by table and level.
+        noisy: The noisy measured values (R_l, ...), by table and level.
+        totals: Numbers that are published exactly: (R_l,) for each level, for the root alone, or none.
+        scales: The exact scales of the drawn noise, by table and level; for Gaussian noise, variances. None if the
+            level was not measured.
+        law: The distribution of the noise.
+        bounds: The ends low and high (R_l, cells) of the intervals of true counts at the problem's confidence, by table
+            and level. They are computed from public values. None for methods without intervals.
+        truth: The true counts, in the form of ``counts``. They are written only to ``private/``; None in a release that
+            was read.
+        publication: Tables for readers, in which noisy cells are marked, by path. Empty if none are requested.
     """
 
     tree: Tree
@@ -72,13 +81,18 @@ class HierarchyRelease(Release):
     law: NoiseDistribution = GEOMETRIC
     bounds: list[list[tuple[Ints, Ints]]] | None = field(default=None, repr=False)
     truth: Tables | None = field(default=None, repr=False)
+    publication: Mapping[str, bytes] = field(factory=dict, repr=False)
 
     def write(self, folder: Path) -> None:
-        """Write each table and its intervals, and noisy.npz, whose rows are a level's regions sorted by name."""
+        """Write each table and its intervals as CSV, and the noisy values as noisy.npz.
+
+        In noisy.npz, the rows of an array are the regions of a level, sorted by name.
+        """
         for number, form in enumerate(self.layout.forms):
             files = {form.file: {form.count: self.counts[number]}}
             if self.bounds is not None:
                 bound_columns = {name: [level[k] for level in self.bounds[number]] for k, name in enumerate(ENDS)}
+                # The intervals may be columns of the same file as the counts, or have their own file.
                 files[form.intervals] = files.get(form.intervals, {}) | bound_columns
             for name, columns in files.items():
                 (folder / name).parent.mkdir(exist_ok=True)
@@ -90,16 +104,19 @@ class HierarchyRelease(Release):
             arrays[form.prefix + self.law.scales_name] = scale_texts(scales)
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
+        for name, contents in self.publication.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(contents)
 
     def write_private(self, folder: Path) -> None:
-        """Write the true counts, in the form of the release."""
+        """Write the true counts for the owner, in the form of the release."""
         for form, truth in zip(self.layout.forms if self.truth else (), self.truth or (), strict=True):
             (folder / form.private).parent.mkdir(exist_ok=True)
             write_rows(folder / form.private, self.tree, form.cells, {form.count: truth})
 
     @property
     def numbers(self) -> list[Ints]:
-        """For each level (R_l,) the released numbers, by the first table."""
+        """The released numbers (R_l,) of each level, which are sums of the first table."""
         return numbers_of(self.counts)
 
     @classmethod
@@ -109,23 +126,25 @@ class HierarchyRelease(Release):
         Args:
             folder: The release's folder.
             problem: The problem of either mechanism, and its regions. If the regions are None, those of the files are
-                taken.
+                used.
 
         Raises:
-            InputError: A file is missing or malformed, or has other rows than the problem's regions and values.
+            InputError: A file is missing or malformed, or its rows do not match the regions and values of the problem.
         """
         declared, tree = problem
         layout: Layout = declared.layout
         counts: Tables = []
         bounds: list[list[tuple[Ints, Ints]]] = []
         for form in layout.forms:
-            has_own_intervals = form.intervals == form.file
+            has_intervals_inside = form.intervals == form.file
+            # If the regions are not given, the first table gives them for all.
             tree, (count_levels, *bound_levels) = read_rows(
-                folder / form.file, form.cells, (form.count, *ENDS * has_own_intervals), tree
+                folder / form.file, form.cells, (form.count, *ENDS * has_intervals_inside), tree
             )
-            if not has_own_intervals and (folder / form.intervals).exists():
+            if not has_intervals_inside and (folder / form.intervals).exists():
                 _, bound_levels = read_rows(folder / form.intervals, form.cells, ENDS, tree)
             counts.append([level.reshape(len(level), *form.shape) for level in count_levels])
+            # Methods without intervals write none.
             bounds += [list(zip(*bound_levels, strict=True))] if bound_levels else []
         assert tree is not None  # there is a table
         noisy, scales, totals = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
@@ -138,13 +157,18 @@ class HierarchyRelease(Release):
             scales=scales,
             law=declared.privacy.law,
             bounds=bounds or None,
+            publication=_read_publication(folder) if declared.publish.coefficient_of_variation is not None else {},
         )
 
     def past_sums(self) -> list[str]:
-        """Return a line for each file and level whose numbers are so large that sums in 64 bits could overflow."""
+        """Return a line for each file and level with numbers so large that sums in 64 bits could overflow.
+
+        This is checked first, because other checks would be wrong after an overflow.
+        """
         levels_by_file = [(f"{NOISY}: {TOTALS}", [past_sums(level) for level in self.totals])]
         for form, counts, noisy in zip(self.layout.forms, self.counts, self.noisy, strict=True):
             levels_by_file.append((form.file, [past_sums(level) for level in counts]))
+            # Noisy values are added up within a region only.
             levels_by_file.append((f"{NOISY}: {form.prefix}{LEVELS}", [past_sums(level, rows=True) for level in noisy]))
         complaint = f"has numbers that add up to 2^61 or more; no release has as many {self.layout.noun}"
         return [
@@ -155,21 +179,24 @@ class HierarchyRelease(Release):
         ]
 
     def complaints(self) -> list[str]:
-        """Return a line for each kind of condition that fails, with the first region where it does.
+        """Return a line for each kind of condition that is violated, with the first region that violates it.
 
-        Counts must not be negative, children must add up to their parent, tables must agree on the attributes that they
-        share, and exact totals must be those published.
+        Counts must not be negative, children must add up to their parent, tables must agree on shared attributes, and
+        numbers must equal the exact totals.
         """
+        # Sums of larger numbers would wrap around, and a false release could pass the checks below.
         if lines := self.past_sums():
             return lines
         forms, tree = self.layout.forms, self.tree
         for number, (form, levels) in enumerate(zip(forms, self.counts, strict=True)):
             for level, counts in enumerate(levels):
+                # One row of cells for each region.
                 names, rows = tree.names[level], counts.reshape(len(counts), -1)
                 if rows.min(initial=0) < 0:
                     lines.append(
                         f"{form.file}: region {names[int(np.argmin(rows.min(axis=1)))]!r} has a negative count"
                     )
+                # Only the first levels have exact totals: all of them, the root's, or none.
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
                         actual = f"has {int(rows[region].sum())} {self.layout.noun}"
@@ -194,13 +221,29 @@ class HierarchyRelease(Release):
         return lines
 
 
+def _read_publication(folder: Path) -> dict[str, bytes]:
+    """Read the tables for readers in a release's folder, by path relative to the folder.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    contents = {}
+    for path in sorted((folder / PUBLICATION).glob("*.csv")):
+        name = f"{PUBLICATION}/{path.name}"
+        try:
+            contents[name] = read_bytes(path)
+        except Unreadable as error:
+            raise InputError([Fault(name, "", error.actual, "a table for readers")]) from None
+    return contents
+
+
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
     """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by region.
 
     Args:
         name: A name with a place for the number of the level.
         tree: The regions.
-        levels: For each level its array, in the order of the tree.
+        levels: The array of each level, in the order of the tree.
     """
     return {name.format(k): values[tree.by_name(k - 1)] for k, values in enumerate(levels, start=1)}
 
@@ -208,7 +251,16 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
 def _read_noisy(
     path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
 ) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints]]:
-    """Read the noisy values and the scales of each table by level, and the totals of the first levels.
+    """Read noisy.npz.
+
+    Args:
+        path: The file.
+        tree: The regions.
+        layout: The tables.
+        law: The distribution of the noise, which names the arrays of scales.
+
+    Returns:
+        The noisy values by table and level, the scales by table and level, and the exact totals of the first levels.
 
     Raises:
         InputError: The file cannot be read, or an array is missing, unknown, or of another type or shape.
@@ -219,6 +271,8 @@ def _read_noisy(
         level_name = form.prefix + LEVELS
         required_arrays |= {level_name.format(k): (np.int64, (width, *form.measured)) for k, width in widths}
     total_arrays = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
+    # The largest possible array has 8 bytes for each value, and the archive some headers. Larger files are refused
+    # unread.
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
     headers = 4096 * (len(required_arrays) + len(total_arrays))
     arrays = read_arrays(path, required_arrays, optional=total_arrays, largest=8 * values * tree.regions + headers)
@@ -237,20 +291,28 @@ def _read_noisy(
 
 
 def numbers_of(counts: Tables) -> list[Ints]:
-    """Add up the first table: return for each level (R_l,) the numbers of groups or individuals."""
+    """Return the numbers (R_l,) of groups or individuals on each level, which are sums of the first table."""
     return [level.reshape(len(level), -1).sum(axis=1) for level in counts[0]]
 
 
 def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]:
-    """Return the errors of one level (R, N), each summed over its regions.
+    """Return the errors of one level, summed over its regions.
+
+    Args:
+        released: (R, N) The released counts.
+        true: (R, N) The true counts.
+        first_size: The size of column 0.
 
     Returns:
-        ``l1_error``: The sum of absolute errors of the counts, in groups. ``earth_movers``: The number of groups times
-        the sizes by which they have to be moved. ``individuals``: The absolute error of the number of individuals that
-        the counts imply, where each group of size N or more counts N.
+        ``l1_error``: The sum of absolute errors of the counts, in groups. ``earth_movers``: The sum over groups of the
+        number of sizes by which they must be moved. ``individuals``: The absolute error of the number of individuals
+        that the counts imply, where each group of size N or more counts N.
     """
     errors = released - true
+    # Counts of size N stand for N or more; every group of that class counts N individuals here.
     individuals = np.abs(errors @ np.arange(first_size, errors.shape[1] + first_size))
+    # On a line the earth mover's distance is the sum of absolute differences of cumulative counts. The last one is the
+    # difference of the totals, which no move between sizes can correct.
     moved = np.abs(np.cumsum(errors, axis=1)[:, :-1])
     return {
         "l1_error": int(np.abs(errors).sum()),
@@ -260,7 +322,12 @@ def errors_of(released: Ints, true: Ints, first_size: int = 1) -> dict[str, int]
 
 
 def violations(tree: Tree, counts: Tables) -> int:
-    """Count the pairs of region and cell that are not the sum of their children (#CV in the paper)."""
+    """Return the number of cells of regions whose count is not the sum of the children's counts (#CV in the paper).
+
+    Args:
+        tree: The regions.
+        counts: The counts (R_l, ...) by table and level.
+    """
     return sum(
         int(np.count_nonzero(np.add.reduceat(child_counts, start[:-1], axis=0) != counts_of_level))
         for levels in counts

@@ -1,11 +1,12 @@
-"""The report's body: the tree, tables with their intervals, the noise, and a paragraph of methods.
+"""The body of the report: the tree, tables with their intervals, the noise, and a methods paragraph.
 
-Only :meth:`CountsReport.report_truth`, the part for the owner, uses values that were computed from true counts.
+Only :meth:`CountsReport.report_truth`, the owner's part, uses values that were computed from true counts.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import pairwise
@@ -13,15 +14,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from attrs import evolve
 
 from privopt.arrays import Floats, Ints
-from privopt.declare.exact_text import exact_text
+from privopt.declare.notebook import format_digits
+from privopt.declare.toml_text import exact_text
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
-from privopt.report import Section, figure_section, table_section, themed
-from privopt.report.theme import INK, LINE, MARK, PALE, SOFT, axes_of, whole
+from privopt.registry import registry
+from privopt.report import Section, figure_section, table_section, use_theme
+from privopt.report.theme import INK, LINE, MARK, NARROW_WIDTH, PALE, SOFT, add_legend, axes_of, use_whole_ticks
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.instance import Instance
+from privopt_hierarchical_dp.least_squares import Ends
+from privopt_hierarchical_dp.publication import MARK as TOO_NOISY
+from privopt_hierarchical_dp.publication import count_noisy_cells, describe_margins, find_noisy_cells, margins_of
 from privopt_hierarchical_dp.region_tables import Form
 from privopt_hierarchical_dp.release import ERRORS, INSIDE, HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree
@@ -38,25 +45,34 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
-SHOWN_ROWS: Final = 2_000
-"""The greatest number of rows of a table; if there are more, the report says so and names the file."""
+SHOWN_ROWS: Final = 10_000
+"""The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
-"""The greatest number of cells in a figure; larger tables have no figure."""
+"""The largest number of cells in a figure. Larger tables have no figure."""
+UPRIGHT_CHARACTERS: Final = 10
+"""Number of characters that fit into a region's height, for names too long for its width."""
 NARROW_SHARE: Final = 2e-4
 """Regions narrower than this share of the tree's width are not drawn."""
 
 
-@themed
-def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
-    """Draw the hierarchy with one row for each level; the width of a region is its released number (R_l,)."""
+@use_theme
+def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figure:
+    """Draw the hierarchy with one row for each level. The width of a region shows its released number.
+
+    Args:
+        tree: The regions.
+        numbers: The released numbers (R_l,) of each level's regions.
+        width: Width of the figure in inches. A region that is too narrow for its name has no label.
+    """
     from matplotlib.patches import Rectangle
 
-    figure, axes = axes_of(8.4, 0.7 + 0.75 * tree.depth)
+    figure, axes = axes_of(width, 0.7 + 0.75 * tree.depth)
     totals = [np.maximum(level, 0).astype(np.float64) for level in numbers]
     root_total = max(1.0, float(totals[0].sum()))
     left_edges: list[Floats] = [np.zeros(1)]
     for level in range(1, tree.depth):
         start = tree.start[level - 1]
+        # Offset of each region from the left edge of its parent: the numbers of its earlier siblings.
         within = np.concatenate([np.cumsum([0.0, *totals[level][a:b]])[:-1] for a, b in pairwise(start.tolist())])
         left_edges.append(left_edges[-1][tree.parents(level)] + within)
     for level, names in enumerate(tree.names):
@@ -67,94 +83,140 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints]) -> Figure:
             )
             axes.add_patch(box)
             label = f"{names[region]}\n{int(totals[level][region]):,}"
-            if shares[region] > 0.012 * max(map(len, label.split("\n"))):
-                middle = (starts[region] + shares[region] / 2, -level - 0.45)
-                axes.text(*middle, label, ha="center", va="center", fontsize="small", color=INK)
+            # A tenth of an inch is the width of a character with some space around the text; two lines are 0.3 high.
+            characters, inches = max(map(len, label.split("\n"))), shares[region] * width
+            if inches > min(0.1 * characters, 0.3 if characters <= UPRIGHT_CHARACTERS else math.inf):
+                middle, rotation = (
+                    (starts[region] + shares[region] / 2, -level - 0.45),
+                    90 * (inches <= 0.1 * characters),
+                )
+                axes.text(*middle, label, ha="center", va="center", rotation=rotation, fontsize=9, color=INK)
     axes.set_xlim(0, 1)
     axes.set_ylim(-tree.depth, 0.02)
     axes.set_axis_off()
     return figure
 
 
-@themed
+@use_theme
 def size_figure(release: HierarchyRelease) -> Figure:
-    """Draw groups by size in the whole hierarchy, with intervals."""
-    figure, axes = axes_of(5.6, 3.8)
+    """Draw groups by size in the whole hierarchy as steps with intervals, for more sizes than bars can show."""
+    figure, axes = axes_of(7.6, 3.8)
     sizes = np.array(list(release.layout.forms[0].cells["size"]))
     if release.bounds is not None:
+        # Table 0 is the only one, level 0 the root, and row 0 its only region.
         lower, upper = (edge[0] for edge in release.bounds[0][0])
         axes.fill_between(sizes, lower, upper, step="mid", color=LINE, label="interval of the true count")
     axes.step(sizes, release.counts[0][0][0], where="mid", color=MARK, label="released")
+    # Logarithmic, but with room for 0.
     axes.set_yscale("symlog")
     axes.set_ylim(bottom=0)
-    whole(axes.xaxis)
+    use_whole_ticks(axes.xaxis)
     axes.set_xlabel("size of a group (the last: that many or more)")
     axes.set_ylabel("groups")
-    axes.legend()
+    add_legend(figure)
     return figure
 
 
-@themed
+@use_theme
 def cells_figure(release: HierarchyRelease, number: int) -> Figure:
-    """Draw the cells of a table in the whole hierarchy, with their intervals."""
-    labels = [" / ".join(parts) for parts in _cell_labels(release.layout.forms[number])]
+    """Draw the cells of a table for the whole hierarchy as bars, with intervals as whiskers."""
+    form = release.layout.forms[number]
+    labels = [" / ".join(parts) for parts in _cell_labels(form)]
+    if not form.name:
+        labels = [f"size {label}" for label in labels]
+        labels[-1] += " or more"
     counts = release.counts[number][0].reshape(-1)
-    figure, axes = axes_of(6.4, 1.0 + 0.28 * len(labels))
+    figure, axes = axes_of(7.6, 1.1 + 0.3 * len(labels))
     places = np.arange(len(labels))
-    axes.barh(places, counts, color=LINE)
-    lower, upper = (edge[0] for edge in (release.bounds or [])[number][0])
-    axes.hlines(places, lower, upper, color=MARK, label="interval of the true count")
+    axes.barh(places, counts, height=0.6, color=PALE, edgecolor=SOFT, linewidth=0.6, label="released")
+    if release.bounds is not None:
+        lower, upper = (edge[0].reshape(-1) for edge in release.bounds[number][0])
+        axes.hlines(places, lower, upper, color=MARK, linewidth=2.4, label="interval of the true count")
+        for ends in (lower, upper):
+            axes.vlines(ends, places - 0.2, places + 0.2, color=MARK, linewidth=1.4)
     axes.set_yticks(places, [label or "all" for label in labels])
-    axes.invert_yaxis()
-    axes.set_xlabel("individuals")
-    axes.legend()
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(release.layout.noun)
+    add_legend(figure)
     return figure
 
 
 def _cell_labels(form: Form) -> list[tuple[str, ...]]:
-    """Return the values of the attributes of each cell, in the order in which they are published."""
+    """Return the attribute values of each cell of a table, in the published order of cells."""
+    # A table by no attribute has one cell, the number of all individuals, which has no label.
     return list(zip(*(map(str, values) for values in form.cells.values()), strict=True)) or [()]
 
 
 class CountsReport(Reporting[Instance, HierarchyRelease]):
-    """The report of both mechanisms; for the owner also the errors of the release."""
+    """The report of both mechanisms. The owner's version also states the true errors of the release."""
 
     def figures(self, problem: Instance, release: HierarchyRelease, result: Result) -> Mapping[str, Figure]:
-        """Draw the regions, and each table with few enough cells."""
+        """Draw the tree of regions, and each table that has at most `SHOWN_CELLS` cells."""
         figures = {"tree": tree_figure(release.tree, release.numbers)}
         for number, form in enumerate(release.layout.forms):
-            if not form.name:
+            if len(_cell_labels(form)) <= SHOWN_CELLS:
+                figures[f"table-{form.name}" if form.name else "sizes"] = cells_figure(release, number)
+            elif not form.name:
                 figures["sizes"] = size_figure(release)
-            elif len(_cell_labels(form)) <= SHOWN_CELLS:
-                figures[f"table-{form.name}"] = cells_figure(release, number)
         return figures
 
+    def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
+        """Return a sentence on what was counted, the widths of intervals, and how often an attacker is right."""
+        tree, noun = release.tree, release.layout.noun
+        regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
+        total = format_digits(float(release.numbers[0].sum()))
+        sentences = [f"{total} {noun} are counted in {regions:,} regions, with noise."]
+        if release.bounds is not None:
+            lower, upper = (np.concatenate([table[-1][side].ravel() for table in release.bounds]) for side in (0, 1))
+            half_width = format_digits(float(np.median(upper - lower)) / 2)
+            sure = f"{100 * problem.declared.confidence:g}\u00a0% probability"
+            sentences.append(
+                f"Figures of the smallest regions are mostly within \u00b1{half_width} of the truth ({sure})."
+            )
+        notion = registry().kind("notion", result.guarantee.kind).load()
+        return " ".join([*sentences, notion.describe_attack(result.guarantee)])
+
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
-        """Return the sections on the tree, the noise, the tables and the methods, from published values alone."""
+        """Return the sections on the tree, the noise, the tables and the methods, computed from published values."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
         lead = f"Each region is as wide as its released number of {noun}; regions add up to the one above."
         design = problem.design(result.method)
-        sections = [figure_section("The hierarchy", figures["tree"], lead), _noise_section(design, release)]
+        narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
+        tree_section = figure_section("The hierarchy", figures["tree"], lead, narrow=narrow_tree)
+        sections = [tree_section, evolve(_noise_section(design, release), for_experts=True)]
         lead = f"In {release.tree.names[0][0]}. How far the release is off cannot be known without its secrets."
         if release.bounds is not None:
             probability = f"with a probability of {100 * problem.declared.confidence:g} %"
             lead += f" A true count lies in its interval {probability}: where, stands in {{file}}."
+        table_ends = None if release.bounds is None else design.compute_ends(release)
         for number, form in enumerate(release.layout.forms):
+            # The key of the table's figure, which is missing for large tables.
             name = f"table-{form.name}" if form.name else "sizes"
             if name in figures:
                 sections.append(figure_section(form.title, figures[name], lead.format(file=form.intervals)))
-            sections.append(_all_cells(release, number))
+            level_ends = None if table_ends is None else table_ends[number]
+            sections.append(_cells_section(release, number, level_ends, problem.declared))
         return sections if release.bounds is None else [*sections, self._methods(design, release, result)]
 
     def report_truth(
         self, problem: Instance, release: HierarchyRelease, result: Result, private: Path
     ) -> Sequence[Section]:
-        """Return the sections on the true errors of this release, and on the shares of its intervals that hold."""
+        """Return the owner's sections: the true errors, and the shares of intervals that contain the true count.
+
+        Args:
+            problem: The problem.
+            release: The release.
+            result: The result.json of the release.
+            private: The folder of files that only the owner may see. Without a ``truth.json`` in it, there are no
+                sections.
+        """
         path = private / "truth.json"
         if not path.is_file():
             return []
         truth, noun = json.loads(path.read_text("utf-8")), release.layout.noun
         header = ["table", *(f"level {level}" for level in range(1, release.tree.depth + 1))]
+        # One row for each table, one column for each level.
         errors, hold_rates = ([[name, *values] for name, values in truth[key].items()] for key in (ERRORS, INSIDE))
         lead = f"Summed over all cells, in {noun}; there are {truth[noun]:,} in the input."
         promised = f"Of all intervals between low and high; {problem.declared.confidence:g} is promised."
@@ -164,11 +226,16 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return sections
 
     def _methods(self, design: Design, release: HierarchyRelease, result: Result) -> Section:
-        """Return a paragraph to copy: the relation, the budget of each part, exact numbers, and intervals."""
+        """Return the section with a methods paragraph that the owner can copy into a publication.
+
+        The paragraph states the neighbouring relation, the budget of each measured part, the exact numbers, and the
+        meaning of the intervals.
+        """
         privacy, law = design.problem.privacy, release.law
         measured_tables, invariant = design.in_words
         budget, amount = NOTIONS[privacy.kind], privacy.rho if privacy.epsilon is None else privacy.epsilon
         delta_clause = "" if privacy.delta is None else f" and delta = {exact_text(privacy.delta)}"
+        # Texts on measured parts with their budgets, and on parts that are sums of the level below.
         spent, sums = [], []
         for level in range(release.tree.depth):
             for form, scales, budgets in zip(release.layout.forms, release.scales, design.budgets, strict=True):
@@ -194,7 +261,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
 
 
 def _noise_section(design: Design, release: HierarchyRelease) -> Section:
-    """Return the section on noise and widths of intervals, by table and level."""
+    """Return the section with a table of noise scales, budgets and mean widths of intervals, by table and level."""
     law = release.law
     header = ["table", "level", "regions", "cells a region", law.budget, f"share of {law.budget}", f"noise {law.word}"]
     rows: list[list[Any]] = []
@@ -206,6 +273,7 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
             row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, float(scale or 0)]
             if release.bounds is not None:
                 lower, upper = release.bounds[number][level]
+                # Four digits are enough for a table.
                 row.append(float(f"{np.mean(upper - lower):.4g}"))
             rows.append(row)
     if release.bounds is not None:
@@ -213,13 +281,26 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
     return table_section("Noise by level", header, rows, law.meaning)
 
 
-def _all_cells(release: HierarchyRelease, number: int) -> Section:
-    """Return the section with the cells of every region of a table, up to `SHOWN_ROWS` rows."""
-    form, tree = release.layout.forms[number], release.tree
+def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[Ends] | None, declared: Any) -> Section:
+    """Return the section that lists the cells of every region of a table, up to `SHOWN_ROWS` rows.
+
+    Args:
+        release: The release.
+        number: Number of the table.
+        level_ends: The intervals before rounding, by level. None if the method has no intervals.
+        declared: The problem file, which may define which cells are too noisy to use.
+    """
+    form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()
     level_bounds = None if release.bounds is None else release.bounds[number]
+    is_ruled = level_ends is not None and rules.coefficient_of_variation is not None
     for level, counts in enumerate(release.counts[number]):
+        # Whether each region is not a repeated leaf.
         once = tree.first_here(level)
+        is_noisy = None
+        if level_ends is not None and is_ruled:
+            margins = margins_of(level_ends[level])
+            is_noisy = find_noisy_cells(counts, margins, rules.coefficient_of_variation, declared.confidence)
         # A leaf above the last level is repeated on the levels below, and listed only once.
         for region in (index for index in tree.by_name(level).tolist() if once[index]):
             if len(rows) >= SHOWN_ROWS:
@@ -228,13 +309,29 @@ def _all_cells(release: HierarchyRelease, number: int) -> Section:
                 counts[region].ravel(),
                 *(column[region] for column in (level_bounds[level] if level_bounds else ())),
             ]
-            rows += [
-                [tree.names[level][region], *labels, *(int(column[k]) for column in sides)]
-                for k, labels in enumerate(cells)
-            ]
+            for k, labels in enumerate(cells):
+                numbers: list[Any] = [int(column[k]) for column in sides]
+                if is_noisy is not None:
+                    noisy_here = bool(is_noisy[region, k])
+                    if noisy_here and rules.too_noisy == "suppress":
+                        numbers = ["" for _ in numbers]
+                    numbers.append(TOO_NOISY if noisy_here else "")
+                rows.append([tree.names[level][region], *labels, *numbers])
     row_count = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
     lead = "As released."
-    if row_count > len(rows):
-        lead += f" The first {len(rows):,} of {row_count:,} rows; {form.file} has all."
-    header = ["region", *form.cells, release.layout.noun, *(("low", "high") if level_bounds else ())]
-    return table_section(f"{form.title}: every region", header, rows, lead)
+    if level_ends is not None:
+        lead += f" {describe_margins(level_ends, declared.confidence)}"
+    if is_ruled:
+        limit, count = 100 * float(rules.coefficient_of_variation), count_noisy_cells(release.publication, form)
+        lead += (
+            f" {count:,} of {row_count:,} cells have a standard error above {limit:g} % of their count and are "
+            f"{'left out' if rules.too_noisy == 'suppress' else 'marked'} as too noisy to use, here and in publish/."
+        )
+    header = [
+        "region",
+        *form.cells,
+        release.layout.noun,
+        *(("low", "high") if level_bounds else ()),
+        *(["quality"] * is_ruled),
+    ]
+    return table_section(f"{form.title}: every region", header, rows, lead, total=row_count, file=form.file)

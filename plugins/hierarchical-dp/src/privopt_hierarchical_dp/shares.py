@@ -1,9 +1,9 @@
-"""The search for the best shares of a budget: continuous, with shares of 0, from several starts.
+"""A search for the best shares of a budget. It is continuous, allows shares of 0, and has several starting points.
 
-Under zCDP the sum of errors is convex in the shares (precisions are linear in rho), so that any start leads to the
-optimum, but where noise is narrower than 1 and whole numbers show. Under pure DP it is not once levels are combined: of
-1 / sqrt(e1^2 + e2^2) the even split is the maximum, and the best is often a corner. So one start is near each corner,
-and what a descent leaves of a share is taken away where that costs nothing.
+Under zCDP the sum of errors is convex in the shares, because precisions are linear in rho, unless the noise is narrower
+than 1. So any start leads to the optimum. Under pure DP the sum is not convex once levels are combined: 1 / sqrt(e1^2 +
+e2^2) is largest at the even split, and the best split is often a corner, where one share is 1. Therefore one start is
+near each corner, and small shares that remain after a descent are set to 0 if this does not raise the cost.
 """
 
 from __future__ import annotations
@@ -20,32 +20,39 @@ from privopt.arrays import Floats
 __all__ = ["Point", "Split", "as_split", "best_point", "normalize_shares"]
 
 Point: TypeAlias = tuple[Floats, ...]
-"""The shares of each block (levels; tables); each block adds up to 1."""
+"""The shares of each block (the levels, and the tables). Each block adds up to 1."""
 Split: TypeAlias = tuple[Fraction, ...]
+"""The shares of one block as exact fractions."""
 
 START_SHARE: Final = 0.9
-"""A descent starts at this part of a corner or of the current shares; the rest is the even split."""
+"""Each descent starts at a mixture with this weight of a corner or the current shares. The rest is the even split."""
 SHARE_PARTS: Final = 1000
 """Proposed shares are multiples of 1 / SHARE_PARTS."""
 
 
 def normalize_shares(shares: Sequence[Fraction]) -> Split:
-    """Scale shares so that they add up to 1."""
+    """Return the shares scaled so that they add up to 1."""
     return tuple(part / sum(shares) for part in shares)
 
 
-def best_point(cost: Callable[[Point], float], current: Point) -> Point:
-    """Search the shares of least cost.
+def best_point(
+    cost: Callable[[Point], float], current: Point, progress: Callable[[int, int], None] = lambda done, count: None
+) -> Point:
+    """Return the shares of least cost that the search finds.
 
     Args:
-        cost: The cost of shares; infinite if they are not possible.
-        current: The current shares, which are returned if no others are better.
+        cost: Returns the cost of shares, infinite if they are not possible.
+        current: The current shares, which are returned if no other shares are better.
+        progress: Called before each descent with the number of those that are done, and of all.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
     best = min((current, *corners), key=cost)
     # The cost may have several local minima, often at corners: descend from near each of them.
-    for start in (even, current, *corners):
+    starts = (even, current, *corners)
+    for number, start in enumerate(starts):
+        progress(number, len(starts))
+        # Not the corner itself: `_descend` leaves shares of 0 at 0.
         inner_start = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
         thinned = _drop_shares(cost, _descend(cost, inner_start))
         best = min(best, thinned, _descend(cost, thinned), key=cost)
@@ -53,8 +60,14 @@ def best_point(cost: Callable[[Point], float], current: Point) -> Point:
 
 
 def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
-    """Set shares to 0, the smallest first, wherever that does not raise the cost."""
+    """Return the shares with some set to 0, the smallest first, wherever this does not raise the cost.
+
+    Args:
+        cost: Returns the cost of shares.
+        point: The shares.
+    """
     for number, block in enumerate(point):
+        # The largest share stays, because a block must add up to 1.
         for index in np.argsort(block).tolist()[:-1]:
             reduced = np.where(np.arange(len(block)) == index, 0.0, point[number])
             changed = (*point[:number], reduced / reduced.sum(), *point[number + 1 :])
@@ -63,14 +76,21 @@ def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
 
 
 def _descend(cost: Callable[[Point], float], start: Point) -> Point:
-    """Descend to a local minimum from a start, over the logarithms of its shares above 0."""
+    """Return a local minimum of the cost, found by descent over the logarithms of the shares above 0.
+
+    Args:
+        cost: Returns the cost of shares.
+        start: The initial shares. Shares of 0 stay 0.
+    """
     from scipy.optimize import minimize
 
     places = [np.flatnonzero(block) for block in start]
     split_points = np.cumsum([len(positions) for positions in places])[:-1]
+    # With one share above 0 in each block there is nothing to search.
     if all(len(positions) == 1 for positions in places) or not np.isfinite(cost(start)):
         return start
 
+    # The shares of each block are exponentials, normalised to add up to 1; the maximum is subtracted against overflow.
     def to_point(logs: Floats) -> Point:
         blocks = []
         for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
@@ -80,7 +100,8 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
             blocks.append(shares)
         return tuple(blocks)
 
-    # Logarithms keep shares positive; bounds keep the smallest share from vanishing in doubles.
+    # The logarithm of the cost makes the tolerances of the descent relative. The bounds keep the smallest share from
+    # vanishing in doubles.
     solved = minimize(
         lambda logs: np.log(max(cost(to_point(logs)), 1e-300)),
         np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),
@@ -91,7 +112,7 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
 
 
 def as_split(shares: Floats) -> Split:
-    """Round shares to multiples of 1 / `SHARE_PARTS`; shares above 0 stay above 0."""
+    """Return shares rounded to multiples of 1 / `SHARE_PARTS`. Shares above 0 stay above 0."""
     # The largest share takes the rounding difference, so that the parts add up.
     parts = np.maximum(np.rint(shares * SHARE_PARTS), shares > 0).astype(int)
     parts[int(parts.argmax())] += SHARE_PARTS - int(parts.sum())

@@ -42,31 +42,38 @@ BOUNDS: Final = {
 }
 """Sentences on public bounds, by whether all neighbouring inputs have the same numbers of groups."""
 PROGRAM_SCALE: Final = 1 << 20
-"""Widest noise for integer programs: squares of noise of this scale are still exact in doubles."""
+"""The largest noise scale for integer programs: squares of such noise are still exact in doubles."""
 
 
 def objective_weights(given_weights: Sequence[Fraction] | None, budgets: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Return the weights of the levels: as given, or all 1 as in the paper's models; 0 for unmeasured levels.
+    """Return the weights of the levels: the given ones, or 1 as in the paper, and 0 for unmeasured levels.
 
     Inverse variances gave larger errors in experiments. Counts cannot be negative, so a fit cuts off noise below zero
-    and is biased upwards. A heavy weight of the leaves carries the sum of these biases up the tree (README has the
-    figures).
+    and is biased upwards. If the leaves have a large weight, the sum of these biases is carried up the tree (README has
+    the figures).
+
+    Args:
+        given_weights: The weights of the problem file, from the root. If None, all are 1.
+        budgets: The part of the budget of each level.
     """
     weights = given_weights if given_weights is not None else (Fraction(1),) * len(budgets)
     return tuple(weight if budget else Fraction(0) for weight, budget in zip(weights, budgets, strict=True))
 
 
 def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation: Relation = SIZES) -> list[Ints]:
-    """Compute the values to which noise is added: counts, cumulative counts or the published chain, for each level.
+    """Return the values of each level to which noise is added: counts, cumulative counts or the published chain.
 
-    Cumulative counts are those of groups of size s or less. If no number of groups is public, they are those of size s
-    or more, because a new group would change all of the former.
+    Cumulative counts are numbers of groups of size s or less. If no number of groups is public, they are numbers of
+    groups of size s or more instead, because a new group would change all of the former.
 
     Args:
         method: The name of the method.
-        counts: For each level (R_l, N) the true counts.
-        totals: Whether the regions' totals are published exactly. Size N then needs no noise: (R_l, N - 1).
+        counts: The true counts (R_l, N) of each level.
+        totals: Whether the regions' totals are published exactly. Cumulative counts of size N are then not measured.
         relation: The neighbouring relation.
+
+    Returns:
+        The true values of each level, (R_l, N) or (R_l, N - 1).
     """
     query = METHODS[method].query
     if query == "counts":
@@ -74,8 +81,10 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
     if query == "chain":
         return chain_query(counts)
     if not relation.exact:
+        # Reversed twice, so that column s is the number of groups of size s or more.
         return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
     cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
+    # With known totals the last cumulative count is the total itself: measuring it would only add noise.
     return [np.ascontiguousarray(level[:, :-1]) for level in cumulative] if totals else cumulative
 
 
@@ -96,20 +105,21 @@ class SizesDesign(Design):
         file: str = "problem.toml",
         limits: Limits | None = None,
     ) -> SizesDesign:
-        """Make the design of a method.
+        """Return the design of a method.
 
         Args:
             problem: The declared problem.
             method: The name of the method.
             tree: The regions.
             file: The name of the problem file, for faults.
-            limits: The public bounds, if they were read before; else they are read.
+            limits: The public bounds, if they have been read already. If None, they are read.
 
         Raises:
             InputError: The table of bounds cannot be read.
             InfeasibleError: The bounds contradict one another.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
+        # Totals may be published only if neighbouring inputs have the same.
         wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
         totals = relation.exact and wants_totals
         promise = relation.statement(
@@ -131,7 +141,9 @@ class SizesDesign(Design):
             split=(normalize_shares(settings.budget or default_shares(method, tree.depth)), (Fraction(1),)),
             delta=sensitivity(method, settings.max_quantity, relation),
             totals=totals,
+            # All levels, the root's, or none.
             exact=tree.depth if totals else int(relation.exact),
+            # With one size class and exact numbers of groups, no neighbour differs in any count: nothing is hidden.
             hides=not relation.exact or table.classes > 1,
             valid=rule.valid,
             statement=promise + BOUNDS[relation.exact] * (table.bounds is not None),
@@ -150,7 +162,7 @@ class SizesDesign(Design):
 
     @property
     def rule(self) -> Method:
-        """The method's entry: its query, its fit and what it can keep."""
+        """The method's entry in the list of methods: its query, its fit, and the constraints that it satisfies."""
         return METHODS[self.method]
 
     @property
@@ -160,22 +172,29 @@ class SizesDesign(Design):
 
     @property
     def order(self) -> Order:
-        """The meaning of the measured columns: counts, or numbers of groups of size s or less, or more."""
+        """The meaning of the measured columns: counts, or numbers of groups of size s or less, or of size s or more."""
         return order_of(self.method, totals=self.totals, relation=self.relation)
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """The weights of the levels in the loss."""
+        """Weights of the levels in the loss, as rationals. The published chain has equal weights."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
 
     def compute_queries(self, counts: Tables) -> Tables:
-        """Compute counts, cumulative counts or the published chain, as the method measures them."""
+        """Return the true values that the method measures: counts, cumulative counts or the published chain.
+
+        Args:
+            counts: The true counts (R_l, N) of each level, for the single table.
+        """
         return [compute_query(self.method, counts[0], totals=self.totals, relation=self.relation)]
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
-        """Return the exact privacy loss of one change; in the published chain it touches every region of a level."""
+        """Return the exact privacy loss between neighbouring inputs.
+
+        In the published chain, one change affects every region of a level. Its noise is not scaled for this.
+        """
         if self.rule.query != "chain":
             return super().real_loss(release)
         # One change of the chain changes as many entries of a level as it has regions; the noise is for one of them.
@@ -190,24 +209,28 @@ class SizesDesign(Design):
         *,
         root: int | None = None,
     ) -> Fit:
-        """Fit by the method. Numbers of groups that are not public are estimated from the noisy values first.
+        """Fit consistent counts by the method. Numbers of groups that are not public are first estimated.
 
         Args:
-            noisy, totals, how: As for every design.
-            root: The whole hierarchy's number of groups, if it was estimated before.
+            noisy: The noisy values of each level, for the single table.
+            totals: Exact numbers of groups (R_l,) of the first levels. Empty if none are public.
+            how: The options of the fit.
+            root: The number of groups in the whole hierarchy, if it has been estimated already.
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
         if not self.relation.exact or (has_limits and not has_totals):
+            # An exact root must be kept. If it is estimated, `bound` passes the root of the release that it checks.
             root = int(group_totals[0][0]) if self.relation.exact else root
             scales, limits = self.scales[0], self.limits
             group_totals = estimated_totals(
                 self.tree, values, law=self.law, scales=scales, order=self.order, root=root, limits=limits
             )
+            # Noisy counts have no column for a region's number, so without bounds Model 1 needs the root's total alone.
             has_totals = self.order != "counts" or has_limits
             if self.order != "counts":
-                # The estimated totals take the place of the measured ones, at a distance from these that no fit can
-                # change: it is added to the fit's bound, since the loss includes it.
+                # The estimated totals take the place of the measured ones. No fit can change their distance from these,
+                # which is part of the loss, so it is added to the fit's bound.
                 offset = added_by_estimates(group_totals, values, self.order, self.weights)
                 values = (
                     to_cumulative(values, group_totals) if self.order == "more" else [level[:, :-1] for level in values]
@@ -230,19 +253,32 @@ class SizesDesign(Design):
         return evolve(fitted, counts=[fitted.counts], lower_bound=bound)
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Fit the noisy values once more; return the lower bound on the loss, and whether it is reached."""
+        """Fit the noisy values of a release again, and return the bound on the loss.
+
+        Returns:
+            The lower bound on the loss, or None if the method has none, and whether the fit is proved to be optimal.
+        """
         # The released root is used, so that rounding a half the other way cannot change the bound.
         root = int(release.counts[0][0].sum())
         fitted = self.fit(release.noisy, release.totals, how, root=root)
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss; the largest weight is 1."""
+        """Return the weight of a level in the loss. The largest weight is 1."""
         return self.weights[level] / max(self.weights)
 
+    @property
+    def has_intervals(self) -> bool:
+        """Whether the counts have intervals. Those of the published chain have none."""
+        return self.rule.query != "chain"
+
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Compute intervals by least squares; None for the published chain."""
-        if self.rule.query == "chain":
+        """Return the intervals computed by least squares, or None for the published chain.
+
+        Returns:
+            The intervals of the counts of each level, for the single table.
+        """
+        if not self.has_intervals:
             return None
         level_ends = intervals(
             release.tree,
@@ -256,8 +292,10 @@ class SizesDesign(Design):
         return [level_ends]
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return violations of consistency, and for the published chain its real privacy loss."""
+        """Return the number of violations of consistency, and for the published chain its real privacy loss."""
         facts = {"region_totals_exact": self.totals, "constraint_violations": violations(self.tree, release.counts)}
+        # The chain's vector runs over all regions of a level, so one move of a group changes |R_l| entries
+        # (docs/papers/hierarchical-dp.md, "Corrections").
         if self.rule.query != "chain":
             return facts
         changed = [self.problem.settings.max_quantity * width for width in self.tree.widths]
@@ -268,8 +306,8 @@ class SizesDesign(Design):
         """Check before anything is drawn that the method can solve the problem.
 
         Raises:
-            InputError: The method must or cannot publish the totals, was not published with this noise or relation, or
-                the noise is too wide.
+            InputError: The method requires or cannot use public totals, the paper does not define it for this noise or
+                relation, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
         super().check()
@@ -279,8 +317,9 @@ class SizesDesign(Design):
             self.check_noise(PROGRAM_SCALE, self.method)
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return the key, the actual value and the expectation of everything that the method cannot do."""
+        """Return the key, the actual value and the expected value of every setting that the method cannot use."""
         problem, method, rule, relation = self.problem, self.method, self.rule, self.relation
+        # The chain is kept exactly as the paper has it, for comparison.
         reason = f"{method} is as it was printed"
         faults = []
         if not self.hides:
@@ -302,7 +341,11 @@ class SizesDesign(Design):
         return [*faults, *self._totals_faults()]
 
     def _totals_faults(self) -> list[tuple[str, str, str]]:
-        """Return the faults of ``region_totals``."""
+        """Return a fault if the key ``region_totals`` contradicts the method or the neighbouring relation.
+
+        Returns:
+            At most one tuple of key, actual value and expected value.
+        """
         region_totals, key, method = self.problem.settings.region_totals, "hierarchical-dp.region_totals", self.method
         if region_totals and not self.relation.exact:
             expectation = f'false or no such key (no number of groups is exact under relation "{self.relation.name}")'
@@ -315,7 +358,8 @@ class SizesDesign(Design):
         return []
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each level that has another number of columns than the method measures."""
+        """Return a line for each level whose number of columns differs from what the method measures."""
+        # With known totals the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
@@ -324,7 +368,13 @@ class SizesDesign(Design):
         ]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line for each estimated total that differs from the one that the noisy values give."""
+        """Return a line for each level whose estimated totals differ from those recomputed from the noisy values.
+
+        Nothing is estimated if all totals are public, or if the root's total is public and there are no bounds.
+
+        Returns:
+            At most one line for the root, and one for each level.
+        """
         if not self.valid or self.totals or (self.relation.exact and self.limits is None):
             return []
         tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
@@ -334,10 +384,14 @@ class SizesDesign(Design):
             "order": order_of(self.method, totals=False, relation=self.relation),
             "limits": self.limits,
         }
+        # The region totals are recomputed for the released root. It is checked by itself, because another machine may
+        # have rounded a half the other way.
         root = int(totals[0][0])
         lines = []
         if not self.relation.exact:
             lines = total_complaint(tree, noisy, released=root, **noise_options)
+        # Estimated totals of regions are kept by the methods that always use totals, and by all if there are bounds.
+        # Other methods need not keep them.
         has_region_totals = self.limits is not None or self.rule.totals == "always"
         recomputed = estimated_totals(tree, noisy, root=root, **noise_options) if has_region_totals else []
         return lines + [
@@ -347,11 +401,16 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of the method's linear fit, by level."""
+        """Return the expected sums of absolute errors of the method's linear fit, by level.
+
+        Args:
+            noise: The noise on one value of each level, for the single table.
+            tables: Not used, because there is only one table.
+        """
         shape, size = self.tree, self.relation.classes
         weights = None
-        # Weights of the levels only apply to fits that minimise the weighted objective.
-        if self.rule.fit != "fit_smoothed":  # that one is least squares
+        # The weights of the levels apply to fits that minimise the weighted objective; smoothing is least squares.
+        if self.rule.fit != "fit_smoothed":
             level_weights = self.problem.settings.level_weights or (Fraction(1),) * self.tree.depth
             weights = [
                 0.0 if level_noise is UNMEASURED else float(w)
@@ -365,7 +424,8 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return the expected errors by level if the counts of the leaves have all of the budget and are added up."""
+        """Return the expected errors by level if the leaves' counts get the whole budget and are added up."""
+        # The baseline measures counts whatever this method measures, so its sensitivity is that of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
         return self.relation.classes * errors_of_counts(self.tree, leaves_alone(noise, self.tree.depth))

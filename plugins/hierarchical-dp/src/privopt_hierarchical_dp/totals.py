@@ -1,10 +1,10 @@
-"""Estimated numbers of groups, for problems in which they are not public.
+"""Estimated numbers of groups, for problems in which these numbers are not public.
 
-They are estimated from the noisy values and then given to every method, so a release is still consistent and
-non-negative. The total of the whole hierarchy is the unbiased least squares estimate from all levels: a method that
-cuts off counts below zero would raise it a little in every empty cell. The totals of the regions, which cumulative
-methods need, are the nearest integers that add up to it, with each level weighed by the precision of its noise;
-half-prices compute them exactly.
+The numbers are estimated from the noisy values and then passed to every method, so a release is still consistent and
+non-negative. The total of the whole hierarchy is the unbiased least-squares estimate from all levels. A method that
+cuts off counts below zero would instead raise it a little in every empty cell. The totals of the regions, which
+cumulative methods need, are the nearest integers that add up to this total, with each level weighted by the precision
+of its noise. The method of half-prices computes them exactly.
 """
 
 from __future__ import annotations
@@ -33,16 +33,31 @@ __all__ = [
 
 
 def noisy_totals(noisy: Sequence[Ints], order: Order) -> list[Ints]:
-    """Return noisy numbers of groups (R_l, 1): sums of counts, or the last of the cumulative counts."""
+    """Return noisy numbers of groups (R_l, 1): sums of noisy counts, or the cumulative count over all sizes.
+
+    Args:
+        noisy: The noisy values (R_l, N) of each level.
+        order: The meaning of the noisy values.
+    """
     if order == "counts":
         return [level.sum(axis=1, keepdims=True) for level in noisy]
+    # All groups have the least size or more, and the largest size or less.
     return [level[:, :1] if order == "more" else level[:, -1:] for level in noisy]
 
 
 def estimated_root(
     tree: Tree, sums: Sequence[Ints], law: NoiseDistribution, scales: Sequence[Scale], limits: Limits | None = None
 ) -> float:
-    """Estimate the root's number by least squares from noisy numbers (R_l, 1), at least 0 and within bounds."""
+    """Return the least-squares estimate of the root's number from all levels, at least 0 and within bounds.
+
+    Args:
+        tree: The hierarchy.
+        sums: The noisy numbers (R_l, 1) of each level.
+        law: The distribution of the noise.
+        scales: The scale of the noise of each level.
+        limits: Public bounds. None if there are none.
+    """
+    # A number of groups is not negative; the unbiased estimate of a small one can be.
     estimate = max(0.0, float(pool_upwards(tree, sums, list(map(law.moments, scales)))[0].mean[0, 0]))
     return estimate if limits is None else min(max(estimate, limits.root[0]), limits.root[1])
 
@@ -57,21 +72,27 @@ def estimated_totals(
     root: int | None = None,
     limits: Limits | None = None,
 ) -> list[Ints]:
-    """Estimate consistent numbers of groups of every region; of the root alone for counts without bounds.
+    """Return consistent estimates of the number of groups in every region, or in the root if it is enough.
+
+    The root is enough for counts without bounds.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level (R_l, N) noisy counts, or numbers of groups of size s or more, or less.
+        noisy: Noisy counts (R_l, N) of each level, or noisy numbers of groups of size s or more, or of size s or less.
         law: The distribution of the noise.
         scales: The scales of the noise, by level.
         order: The meaning of the noisy values.
-        root: The root's number, if it is known or was estimated before.
+        root: The root's number, if it is known or has been estimated already.
         limits: Public bounds, into which the estimates are moved.
+
+    Returns:
+        The numbers (R_l,) of each level, or a list with only the root's number (1,).
     """
     sums = noisy_totals(noisy, order)
     total = round(estimated_root(tree, sums, law, scales)) if root is None else root
     if limits is not None:
         total = min(max(total, limits.root[0]), limits.root[1])
+    # Model 1 on counts needs no totals of regions.
     if order == "counts" and limits is None:
         return [np.array([total])]
     limit = largest_weight(tree, sums, total)
@@ -81,14 +102,29 @@ def estimated_totals(
 
 
 def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:
-    """Convert numbers of groups of size s or more, (R_l, N), to cumulative counts (R_l, N - 1) under known totals."""
+    """Return cumulative counts computed from numbers of groups of size s or more and the totals.
+
+    Args:
+        noisy: The numbers of groups of size s or more, (R_l, N) on each level.
+        totals: The totals (R_l,) of each level.
+
+    Returns:
+        The cumulative counts (R_l, N - 1) of each level, which are the total less the groups of size s + 1 or more.
+    """
     return [np.ascontiguousarray(total[:, None] - level[:, 1:]) for level, total in zip(noisy, totals, strict=True)]
 
 
 def added_by_estimates(
     totals: Sequence[Ints], noisy: Sequence[Ints], order: Order, weights: Sequence[Fraction]
 ) -> Fraction:
-    """Return the part of the loss that the estimated totals cause by themselves, whatever is fitted."""
+    """Return the part of the loss that is due to the estimated totals alone, whatever the fit.
+
+    Args:
+        totals: The estimated totals (R_l,) of each level, which replace the measured totals.
+        noisy: The noisy values (R_l, N) of each level, which include noisy totals.
+        order: The meaning of the noisy values.
+        weights: The weight of each level in the loss.
+    """
     largest, added = max(weights), Fraction(0)
     for weight, total, noisy_total in zip(weights, totals, noisy_totals(noisy, order), strict=True):
         added += weight / largest * sum(int(value) ** 2 for value in total - noisy_total[:, 0])
@@ -105,8 +141,15 @@ def total_complaint(
     limits: Limits | None,
     released: int,
 ) -> list[str]:
-    """Return a line if the released total is not the estimate from the noisy values; halves may go both ways."""
+    """Return a line if the released total is not the rounded estimate from the noisy values.
+
+    Args:
+        tree, noisy, law, scales, order, limits: The input of the estimate, as in :func:`estimated_totals`.
+        released: The released total of the root.
+    """
     estimate = estimated_root(tree, noisy_totals(noisy, order), law, scales, limits)
+    # A half may be rounded either way, since machines round sums of doubles differently; the tolerance grows with the
+    # size.
     if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []
     return [f"the root has {released} groups; the noisy values give {estimate:.6g}"]

@@ -30,7 +30,7 @@ print(json.dumps({"wall": time.perf_counter() - start, "cpu": time.process_time(
 def _write(data, folder, name):
     regions, sizes = data.leaves.shape
     rows = np.repeat(np.arange(regions), sizes)
-    states = [data.tree.names[1][place] for place in data.tree.parents(2)]
+    states = [data.tree.names[1][index] for index in data.tree.parents(2)]
     pl.DataFrame(
         {
             "level_1": pl.Series([data.tree.names[0][0]] * regions).gather(rows),
@@ -53,11 +53,11 @@ def test_end_to_end(tmp_path, name, method):
         [sys.executable, "-c", _RUN, str(problem), str(tmp_path / "out"), method],
         capture_output=True, text=True, check=True, timeout=900,
     )  # fmt: skip
-    found = json.loads(ran.stdout.splitlines()[-1])
-    print(f"\n{name} {method}: {found}")
-    assert found["peak_gb"] < 6
+    figures = json.loads(ran.stdout.splitlines()[-1])
+    print(f"\n{name} {method}: {figures}")
+    assert figures["peak_gb"] < 6
     # with four fifths of the budget for the leaves the chain goes 170 to 230 rounds; with half of it, 60
-    assert found["cpu"] < (90 if method == "cumulative-chain" else 60)
+    assert figures["cpu"] < (90 if method == "cumulative-chain" else 60)
 
 
 _ROWS = """
@@ -71,8 +71,8 @@ print(groups.leaves.sum(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 
 """
 
 
-@pytest.mark.parametrize(("kind", "most"), [("counts.csv", 2.5), ("units.parquet", 3.3)])
-def test_peak_memory_of_ten_million_rows(tmp_path, kind, most):
+@pytest.mark.parametrize(("kind", "max_mib"), [("counts.csv", 2.5), ("units.parquet", 3.3)])
+def test_peak_memory_of_ten_million_rows(tmp_path, kind, max_mib):
     rng = np.random.default_rng(0)
     rows = 10_000_000
     if kind == "counts.csv":
@@ -95,4 +95,4 @@ def test_peak_memory_of_ten_million_rows(tmp_path, kind, most):
     ran = subprocess.run([sys.executable, "-c", _ROWS, str(path)], capture_output=True, text=True, check=True)
     _, peak = ran.stdout.split()
     print(f"\n{kind}: {peak} GB")
-    assert float(peak) < most
+    assert float(peak) < max_mib

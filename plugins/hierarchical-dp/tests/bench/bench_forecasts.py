@@ -42,28 +42,28 @@ UNEVEN: Final = (Fraction(1, 10), Fraction(3, 10), Fraction(6, 10))
 TABLES: Final = {"age": ("age",), "age_tenure": ("age", "tenure"), "people": ()}
 
 
-def of_sizes() -> Iterator[tuple[str, Design, list[np.ndarray]]]:
+def make_size_designs() -> Iterator[tuple[str, Design, list[np.ndarray]]]:
     """Designs of hierarchical-dp with their true counts by level."""
     tree, rng = Tree.from_paths(PATHS), np.random.default_rng(1)
     leaves = rng.integers(4_000, 40_000, (len(PATHS), SIZES))
-    for method, own, relation in product(METHODS, BUDGETS, RELATIONS):
+    for method, budget, relation in product(METHODS, BUDGETS, RELATIONS):
         if METHODS[method].query == "chain":
             continue
-        privacy = Privacy(**own, relation=relation, max_household=3 if relation == "replaced" else None)
+        privacy = Privacy(**budget, relation=relation, max_household=3 if relation == "replaced" else None)
         problem = HierarchyProblem(hierarchy=HierarchyTable(sizes=SIZES), privacy=privacy)
         yield f"{method} {privacy.kind} {relation}", SizesDesign.of(problem, method, tree), add_up(tree, leaves)
 
 
-def of_tables() -> Iterator[tuple[str, Design, list[list[np.ndarray]]]]:
+def make_table_designs() -> Iterator[tuple[str, Design, list[list[np.ndarray]]]]:
     """Designs of hierarchical-tables, of one table and of three."""
     rng = np.random.default_rng(1)
     leaves = rng.integers(4_000, 40_000, (len(PATHS), AGES, TENURES))
     true = {"age": leaves.sum(axis=2), "age_tenure": leaves, "people": leaves.sum(axis=(1, 2))}
     with TemporaryDirectory() as folder:
         path = Path(folder) / "regions.csv"
-        path.write_text("level_1,level_2,level_3\n" + "".join(",".join(own) + "\n" for own in PATHS))
-        for names, own, relation in product((("age",), tuple(TABLES)), BUDGETS, TABLE_RELATIONS):
-            privacy = TablesPrivacy(**own, relation=relation, max_household=3 if relation == "replaced" else None)
+        path.write_text("level_1,level_2,level_3\n" + "".join(",".join(budget) + "\n" for budget in PATHS))
+        for names, budget, relation in product((("age",), tuple(TABLES)), BUDGETS, TABLE_RELATIONS):
+            privacy = TablesPrivacy(**budget, relation=relation, max_household=3 if relation == "replaced" else None)
             hierarchy = TablesHierarchy(
                 regions=File.read(path),
                 attributes={"age": tuple("abcd"), "tenure": tuple("or")},
@@ -76,34 +76,45 @@ def of_tables() -> Iterator[tuple[str, Design, list[list[np.ndarray]]]]:
 
 def errors(design: Design, true: list[list[np.ndarray]], trials: int) -> np.ndarray:
     """Return (trials, parts) sums of absolute errors, level by level each table's."""
-    found = []
+    error_sums = []
     for seed in range(trials):
         noisy, _ = design.draw(true, seed=seed)
         totals = [level.reshape(len(level), -1).sum(axis=1) for level in true[0][: design.exact]]
         counts = design.fit(noisy, totals, FitOptions(gap=1e-4)).counts
-        by_table = [[np.abs(a - b).sum() for a, b in zip(*own, strict=True)] for own in zip(counts, true, strict=True)]
-        found.append(np.ravel(by_table, order="F"))
-    return np.array(found, dtype=float)
+        by_table = [
+            [np.abs(a - b).sum() for a, b in zip(*level_pair, strict=True)]
+            for level_pair in zip(counts, true, strict=True)
+        ]
+        error_sums.append(np.ravel(by_table, order="F"))
+    return np.array(error_sums, dtype=float)
 
 
-def main(trials: int, which: str) -> int:
+def main(trials: int, mechanism: str) -> int:
     """Print a line for each design and split; return how many ratios are outside."""
-    outside = 0
-    for name, design, true in of_tables() if which == "hierarchical-tables" else of_sizes():
-        if which not in (design.method, "hierarchical-tables"):
+    outside_count = 0
+    for name, design, true in make_table_designs() if mechanism == "hierarchical-tables" else make_size_designs():
+        if mechanism not in (design.method, "hierarchical-tables"):
             continue
         for split in dict.fromkeys((design.split[0], UNEVEN)):
-            own, start = design.with_split(split, design.split[1]), time.process_time()
-            real = errors(own, [true] if isinstance(design, SizesDesign) else true, trials)
-            mean = np.where(real.any(axis=0), real.mean(axis=0), 1e-9)  # what is public is forecast to have no error
-            ratio = np.where(real.any(axis=0), forecast_errors(own), forecast_errors(own) + 1e-9) / mean
-            doubt = ratio * real.std(axis=0, ddof=1) / np.sqrt(trials) / mean
-            bad = (ratio + 2 * doubt < LOW) | (ratio - 2 * doubt > HIGH)
-            outside += int(bad.sum())
-            shown = " ".join(f"{r:.3f}{'*' if b else ''} ({d:.3f})" for r, d, b in zip(ratio, doubt, bad, strict=True))
-            shares = " ".join(f"{float(share):.2f}" for share in split)
-            print(f"{name} [{shares}]: {shown}  {time.process_time() - start:.1f} s", flush=True)
-    return outside
+            split_design, start = design.with_split(split, design.split[1]), time.process_time()
+            measured_errors = errors(split_design, [true] if isinstance(design, SizesDesign) else true, trials)
+            # what is public is forecast to have no error
+            mean = np.where(measured_errors.any(axis=0), measured_errors.mean(axis=0), 1e-9)
+            ratio = (
+                np.where(
+                    measured_errors.any(axis=0), forecast_errors(split_design), forecast_errors(split_design) + 1e-9
+                )
+                / mean
+            )
+            doubt = ratio * measured_errors.std(axis=0, ddof=1) / np.sqrt(trials) / mean
+            is_outside = (ratio + 2 * doubt < LOW) | (ratio - 2 * doubt > HIGH)
+            outside_count += int(is_outside.sum())
+            ratios = " ".join(
+                f"{r:.3f}{'*' if b else ''} ({d:.3f})" for r, d, b in zip(ratio, doubt, is_outside, strict=True)
+            )
+            shares = " ".join(f"{float(fraction):.2f}" for fraction in split)
+            print(f"{name} [{shares}]: {ratios}  {time.process_time() - start:.1f} s", flush=True)
+    return outside_count
 
 
 if __name__ == "__main__":

@@ -50,17 +50,17 @@ SIZES: Final = 60
 MATTERS: Final = {"level_1": Fraction(10), "level_2": Fraction(3), "level_3": Fraction(1)}
 BUDGETS: Final = {
     "default": (
-        *({"epsilon": Fraction(own)} for own in ("1/10", "1", "10")),
-        *({"kind": "zcdp", "rho": Fraction(own)} for own in ("1/200", "1/2", "50")),
+        *({"epsilon": Fraction(epsilon_text)} for epsilon_text in ("1/10", "1", "10")),
+        *({"kind": "zcdp", "rho": Fraction(epsilon_text)} for epsilon_text in ("1/200", "1/2", "50")),
     ),
     "plan": (
-        *({"epsilon": Fraction(own)} for own in ("1/10", "1")),
-        *({"kind": "zcdp", "rho": Fraction(own)} for own in ("1/200", "1/2")),
+        *({"epsilon": Fraction(epsilon_text)} for epsilon_text in ("1/10", "1")),
+        *({"kind": "zcdp", "rho": Fraction(epsilon_text)} for epsilon_text in ("1/200", "1/2")),
     ),
 }
 
 
-def _groups(name: str, folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
+def _groups(name: str, folder: Path, budget_name: str) -> Iterator[tuple[Design, Tables]]:
     """Return groups by size: flights by route, or the synthetic census."""
     if name == "flights":
         flights = read_counts(File.read(HERE / "tests" / "data" / "flights.parquet"), SIZES)
@@ -73,10 +73,10 @@ def _groups(name: str, folder: Path, asked: str) -> Iterator[tuple[Design, Table
     row, size = np.nonzero(np.ones_like(leaves))
     frame = {f"level_{level + 1}": paths[row, level] for level in range(tree.depth)}
     pl.DataFrame(frame | {"size": size + 1, "groups": leaves.ravel()}).write_csv(like)
-    for own in BUDGETS[asked]:
+    for privacy in BUDGETS[budget_name]:
         problem = HierarchyProblem(
             hierarchy=HierarchyTable(sizes=SIZES, like=File.read(like)),
-            privacy=Privacy(**own),
+            privacy=Privacy(**privacy),
             plan=PlanSettings(errors=MATTERS),
         )
         yield SizesDesign.of(problem, next(iter(METHODS)), tree), [add_up(tree, leaves)]
@@ -84,14 +84,14 @@ def _groups(name: str, folder: Path, asked: str) -> Iterator[tuple[Design, Table
 
 def _paths(tree: Tree) -> Iterator[tuple[str, ...]]:
     for leaf in range(tree.widths[-1]):
-        at, path = leaf, [tree.names[-1][leaf]]
+        region, path = leaf, [tree.names[-1][leaf]]
         for level in range(tree.depth - 1, 0, -1):
-            at = int(tree.parents(level)[at])
-            path.insert(0, tree.names[level - 1][at])
+            region = int(tree.parents(level)[region])
+            path.insert(0, tree.names[level - 1][region])
         yield tuple(path)
 
 
-def _persons(folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
+def _persons(folder: Path, budget_name: str) -> Iterator[tuple[Design, Tables]]:
     """Return persons of 3,142 real counties by age and by age and tenure, drawn at random."""
     rows = pl.read_csv(data_path("us_counties", "co_est2019.csv"), infer_schema_length=10_000)
     rows = rows.filter(pl.col("SUMLEV") == 50)
@@ -105,56 +105,64 @@ def _persons(folder: Path, asked: str) -> Iterator[tuple[Design, Tables]]:
     rows.select(*levels).write_csv(path)
     places = rows.select(*levels).rows()
     rng = np.random.default_rng(3)
-    persons = [rng.multinomial(own, rng.dirichlet(np.ones(8))) for own in rows["POPESTIMATE2019"].to_list()]
-    for own in BUDGETS[asked]:
+    persons = [rng.multinomial(privacy, rng.dirichlet(np.ones(8))) for privacy in rows["POPESTIMATE2019"].to_list()]
+    for privacy in BUDGETS[budget_name]:
         hierarchy = TablesHierarchy(
             regions=File.read(path),
             attributes={"age": tuple("abcd"), "tenure": tuple("or")},
             tables={"age": CountTable(by=("age",)), "age_tenure": CountTable(by=("age", "tenure"))},
         )
         asks = TablesPlan(errors={"age": MATTERS, "age_tenure": MATTERS})
-        design = TablesDesign.of(TablesProblem(hierarchy=hierarchy, privacy=TablesPrivacy(**own), plan=asks), "p.toml")
+        design = TablesDesign.of(
+            TablesProblem(hierarchy=hierarchy, privacy=TablesPrivacy(**privacy), plan=asks), "p.toml"
+        )
         leaves = np.zeros((len(persons), 4, 2), np.int64)
         leaves[[design.regions.leaves[row] for row in places]] = np.reshape(persons, (-1, 4, 2))
         yield design, [add_up(design.tree, leaves.sum(axis=2)), add_up(design.tree, leaves)]
 
 
-def main(asked: str, seeds: int, only: str, budget: str) -> None:
+def main(budget_name: str, seeds: int, only: str, budget: str) -> None:
     """Print a line for each data set and budget."""
     for name in ("flights", "census", "counties"):
         if only not in ("", name):
             continue
-        with TemporaryDirectory() as made:
-            folder = Path(made)
-            for design, true in _persons(folder, asked) if name == "counties" else _groups(name, folder, asked):
+        with TemporaryDirectory() as name_of_folder:
+            folder = Path(name_of_folder)
+            for design, true in (
+                _persons(folder, budget_name) if name == "counties" else _groups(name, folder, budget_name)
+            ):
                 privacy = design.problem.privacy
                 if budget not in ("", f"{privacy.kind} {privacy.budget}"):
                     continue
-                said = _default(design, true, seeds) if asked == "default" else _planned(design, true, seeds)
-                print(f"{name} {privacy.kind} {privacy.budget}: {said}", flush=True)
+                summary = (
+                    _default(design, true, seeds) if budget_name == "default" else _compare_planned(design, true, seeds)
+                )
+                print(f"{name} {privacy.kind} {privacy.budget}: {summary}", flush=True)
 
 
 def _default(design: Design, true: Tables, seeds: int) -> str:
     ratio = errors(design, true, seeds) / design.leaves_only()
     doubt = ratio.std(axis=0, ddof=1) / np.sqrt(seeds)
-    return " ".join(f"{own:.3f} ({d:.3f})" for own, d in zip(ratio.mean(axis=0), doubt, strict=True))
+    return " ".join(f"{mean_ratio:.3f} ({d:.3f})" for mean_ratio, d in zip(ratio.mean(axis=0), doubt, strict=True))
 
 
-def _planned(design: Design, true: Tables, seeds: int) -> str:
-    made = plan(design.problem, "p.toml", SolveContext(method=design.method))
-    weigh, depth, tables = np.array(made.weights, dtype=float), design.tree.depth, len(design.layout.forms)
-    shares = [made.best[0][level * tables : (level + 1) * tables] for level in range(depth)]
-    levels = tuple(sum(own, Fraction(0)) for own in shares)
-    of_tables = tuple(sum(own, Fraction(0)) for own in zip(*shares, strict=True))
+def _compare_planned(design: Design, true: Tables, seeds: int) -> str:
+    plan_found = plan(design.problem, "p.toml", SolveContext(method=design.method))
+    weigh, depth, tables = np.array(plan_found.weights, dtype=float), design.tree.depth, len(design.layout.forms)
+    shares = [plan_found.best[0][level * tables : (level + 1) * tables] for level in range(depth)]
+    levels = tuple(sum(part, Fraction(0)) for part in shares)
+    of_tables = tuple(sum(part, Fraction(0)) for part in zip(*shares, strict=True))
     best = design.with_split(levels, of_tables)
     ratio = errors(best, true, seeds) @ weigh / (design.leaves_only() @ weigh)
-    smooth = least_split(design, made.weights, share_below=1.0)
-    parts = [(*own, 20 - sum(own)) for own in product(range(20), repeat=depth - 1) if sum(own) < 20]
-    grid = (forecast_errors(design.with_split(tuple(Fraction(own, 20) for own in point), smooth[1])) for point in parts)
-    least = min(float(own @ weigh) for own in grid) / float(forecast_errors(design.with_split(*smooth)) @ weigh)
-    said = " ".join(f"{float(own):.3f}" for own in (*levels, *of_tables))
+    smooth = least_split(design, plan_found.weights, share_below=1.0)
+    parts = [(*part, 20 - sum(part)) for part in product(range(20), repeat=depth - 1) if sum(part) < 20]
+    grid = (
+        forecast_errors(design.with_split(tuple(Fraction(part, 20) for part in point), smooth[1])) for point in parts
+    )
+    min_error = min(float(part @ weigh) for part in grid) / float(forecast_errors(design.with_split(*smooth)) @ weigh)
+    formatted = " ".join(f"{float(part):.3f}" for part in (*levels, *of_tables))
     doubt = ratio.std(ddof=1) / np.sqrt(seeds)
-    return f"{ratio.mean():.3f} ({doubt:.3f}) of leaves only, grid / found {least:.4f}, split {said}"
+    return f"{ratio.mean():.3f} ({doubt:.3f}) of leaves only, grid / found {min_error:.4f}, split {formatted}"
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from experiments.command import Study
 from experiments.tables import Row, Sheet
 from photo_censor_paper.generate import COLLECTIONS, LOCATIONS, World, collections
 from photo_censor_paper.pictures import PICTURES, before_and_after
-from photo_censor_paper.published import published
+from photo_censor_paper.published import published_row
 from privopt.arrays import Bools
 from privopt.errors import InfeasibleError, StoppedError
 from privopt.execution.clock import limit
@@ -86,14 +86,14 @@ class Tables:
     _counted: dict[str, list[bool]] = field(factory=dict, init=False)
 
     @proofs.default
-    def _open(self) -> Sheet:
+    def _open_proofs(self) -> Sheet:
         return Sheet(self.out / "proofs.csv", ("what",), ("solved", "unproved_within_limit"))
 
-    def optimum(self, what: str, album: Album, task: Task) -> Plan:
+    def optimum(self, part: str, album: Album, task: Task) -> Plan:
         """Solve, and count what is not proved within the limit."""
         with limit(self.effort.seconds):
             plan = solve(album, task)
-        self._counted.setdefault(what, []).append(bool(plan.proved))
+        self._counted.setdefault(part, []).append(bool(plan.proved))
         return plan
 
     def once(self, sheet: Sheet, key: Row, make: Callable[[], Iterable[Row]]) -> None:
@@ -102,9 +102,9 @@ class Tables:
         def counted() -> list[Row]:
             self._counted.clear()
             rows = list(make())
-            for what, proved in self._counted.items():
-                found = {"solved": len(proved), "unproved_within_limit": proved.count(False)}
-                self.proofs.once({"what": what}, lambda: [found])  # noqa: B023
+            for part, is_proved in self._counted.items():
+                proof_counts = {"solved": len(is_proved), "unproved_within_limit": is_proved.count(False)}
+                self.proofs.once({"what": part}, lambda: [proof_counts])  # noqa: B023
             return rows
 
         sheet.once(key, counted)
@@ -129,14 +129,14 @@ def table_1(tables: Tables) -> None:
 
     def make(kind: str) -> list[Row]:
         single = kind == "single"
-        drawn = collections(kind, tables.effort.singles, tables.seed) if single else tables.albums(kind)
-        above = np.array([protected_k(album) for album in drawn])
-        found = {
-            "top1": float((above < 1).mean()),
-            "top5": float((above < 5).mean()),
-            "protected_k": float(above.mean()),
+        albums = collections(kind, tables.effort.singles, tables.seed) if single else tables.albums(kind)
+        protected_counts = np.array([protected_k(album) for album in albums])
+        row = {
+            "top1": float((protected_counts < 1).mean()),
+            "top5": float((protected_counts < 5).mean()),
+            "protected_k": float(protected_counts.mean()),
         }
-        return [{"count": len(above), **found, **published("table1", kind, names)}]
+        return [{"count": len(protected_counts), **row, **published_row("table1", kind, names)}]
 
     for kind in ("single", *COLLECTIONS):
         tables.once(sheet, {"type": kind}, lambda: make(kind))  # noqa: B023
@@ -150,24 +150,24 @@ def table_2(tables: Tables) -> None:
     def make(kind: str) -> list[Row]:
         cells: list[float] = []
         for k in (1, 5):
-            exposed = [album for album in tables.albums(kind) if protected_k(album) < k]
+            exposed_albums = [album for album in tables.albums(kind) if protected_k(album) < k]
             best, base = [], []
-            for album in exposed:
+            for album in exposed_albums:
                 pair = _pair(tables, f"table2 {kind} top-{k}", album, Task(top_k=k))
                 if pair is not None:
-                    best.append(pair[0].deleted / album.photos)
-                    base.append(pair[1].deleted / album.photos)
+                    best.append(pair[0].deleted_count / album.photos)
+                    base.append(pair[1].deleted_count / album.photos)
             cells += [_mean(best), _mean(base)]
-        return [{**dict(zip(names, cells, strict=True)), **published("table2", kind, names)}]
+        return [{**dict(zip(names, cells, strict=True)), **published_row("table2", kind, names)}]
 
     for kind in COLLECTIONS:
         tables.once(sheet, {"type": kind}, lambda: make(kind))  # noqa: B023
 
 
-def _pair(tables: Tables, what: str, album: Album, task: Task) -> tuple[Plan, Plan] | None:
+def _pair(tables: Tables, part: str, album: Album, task: Task) -> tuple[Plan, Plan] | None:
     """Optimal and greedy on one collection; None where it cannot be protected by deleting less than all."""
     try:
-        return tables.optimum(what, album, task), _greedy_or_all(album, task)
+        return tables.optimum(part, album, task), _greedy_or_all(album, task)
     except (InfeasibleError, StoppedError):
         return None
 
@@ -179,21 +179,24 @@ def _greedy_or_all(album: Album, task: Task) -> Plan:
 
 def tables_3_and_4(tables: Tables) -> None:
     """Protected k under deletion budgets, of all collections; and how many deletions a larger budget takes back."""
-    names, taken = [f"{share:.1%}" for share in BUDGETS], ["12.5_to_25", "25_to_50"]
+    names, change_columns = [f"{budget:.1%}" for budget in BUDGETS], ["12.5_to_25", "25_to_50"]
     sheet = tables.sheet("table3", ["type", "method"], names, names)
-    changed = tables.sheet("table4", ["type"], taken, taken)
+    change_sheet = tables.sheet("table4", ["type"], change_columns, change_columns)
 
     def make(kind: str) -> list[Row]:
         budgets = BUDGETS[:2] if kind == "Albums" else BUDGETS
-        best, base, back = _by_budget(tables, kind, budgets)
-        if back is not None:
-            row = {**dict(zip(taken, map(_mean, back), strict=True)), **published("table4", kind, taken)}
-            changed.once({"type": kind}, lambda: [row])
+        best, base, taken_back = _by_budget(tables, kind, budgets)
+        if taken_back is not None:
+            row = {
+                **dict(zip(change_columns, map(_mean, taken_back), strict=True)),
+                **published_row("table4", kind, change_columns),
+            }
+            change_sheet.once({"type": kind}, lambda: [row])
         return [
             {
                 "method": name,
                 **dict(zip(names, map(_mean, values), strict=False)),
-                **published("table3", f"{kind} {name}", names),
+                **published_row("table3", f"{kind} {name}", names),
             }
             for name, values in (("optimal", best), ("greedy", base))
         ]
@@ -208,21 +211,21 @@ def _by_budget(
     """Protected k by budget, optimal and greedy; shares of deletions taken back, where all budgets are tried."""
     best: list[list[float]] = [[] for _ in budgets]
     base: list[list[float]] = [[] for _ in budgets]
-    back: list[list[float]] = [[], []]
+    taken_back: list[list[float]] = [[], []]
     for album in tables.albums(kind):
-        kept: list[Bools] = []
-        for place, share in enumerate(budgets):
-            task = Task(budget=int(share * album.photos))
-            plan = tables.optimum(f"table3 {kind} {share:.1%}", album, task)
-            kept.append(plan.retained)
-            best[place].append(plan.protected)
-            base[place].append(greedy(album, task).protected)
+        retained: list[Bools] = []
+        for index, budget in enumerate(budgets):
+            task = Task(budget=int(budget * album.photos))
+            plan = tables.optimum(f"table3 {kind} {budget:.1%}", album, task)
+            retained.append(plan.retained)
+            best[index].append(plan.protected)
+            base[index].append(greedy(album, task).protected)
         if len(budgets) == 4:
-            for place, (less, more) in enumerate(((0, 1), (1, 3))):
-                gone = ~kept[less]
-                if gone.any():
-                    back[place].append(float((gone & kept[more]).sum() / gone.sum()))
-    return best, base, back if len(budgets) == 4 else None
+            for index, (smaller, larger) in enumerate(((0, 1), (1, 3))):
+                is_deleted = ~retained[smaller]
+                if is_deleted.any():
+                    taken_back[index].append(float((is_deleted & retained[larger]).sum() / is_deleted.sum()))
+    return best, base, taken_back if len(budgets) == 4 else None
 
 
 def table_5(tables: Tables) -> None:
@@ -242,11 +245,11 @@ def table_5(tables: Tables) -> None:
                 ]
             )
             album = Album(scores=np.log(p), true=2)
-            best = tables.optimum("table5", album, Task(top_k=2)).deleted
+            best = tables.optimum("table5", album, Task(top_k=2)).deleted_count
             yield {
                 "N": uniform,
                 "photos": album.photos,
-                "greedy": greedy(album, Task(top_k=2)).deleted,
+                "greedy": greedy(album, Task(top_k=2)).deleted_count,
                 "optimal": best,
             }
 
@@ -259,24 +262,24 @@ def figure_2(tables: Tables) -> None:
     sheet = tables.sheet("figure2", ["type", "k", "rank_of_retained"], values)
 
     def make(kind: str, k: int) -> Iterable[Row]:
-        drawn, photos = tables.albums(kind)[: tables.effort.figure_counts], int(kind[2:])
-        exposed = [album for album in drawn if protected_k(album) < k]
-        what = f"figure2 {kind} top-{k}"
-        free = [tables.optimum(what, album, Task(top_k=k)).deleted / album.photos for album in exposed]
-        for share in tables.effort.ranks:
-            place = min(int(share * photos), photos - 1)
+        albums, photos = tables.albums(kind)[: tables.effort.figure_counts], int(kind[2:])
+        exposed_albums = [album for album in albums if protected_k(album) < k]
+        part = f"figure2 {kind} top-{k}"
+        free = [tables.optimum(part, album, Task(top_k=k)).deleted_count / album.photos for album in exposed_albums]
+        for rank_share in tables.effort.ranks:
+            rank = min(int(rank_share * photos), photos - 1)
             removed = []
-            for album in exposed:
-                keep = np.zeros(album.photos, dtype=np.bool_)
-                keep[np.argsort(-album.scores[:, album.true], kind="stable")[place]] = True
+            for album in exposed_albums:
+                is_retained = np.zeros(album.photos, dtype=np.bool_)
+                is_retained[np.argsort(-album.scores[:, album.true], kind="stable")[rank]] = True
                 try:
-                    plan = tables.optimum(what, evolve(album, keep=keep), Task(top_k=k))
+                    plan = tables.optimum(part, evolve(album, keep=is_retained), Task(top_k=k))
                 except (InfeasibleError, StoppedError):
                     continue
-                removed.append(plan.deleted / album.photos)
-            success = len(removed) / len(exposed) if exposed else float("nan")
-            found = (success, _mean(removed), _mean(free))
-            yield {"rank_of_retained": place + 1, **dict(zip(values, found, strict=True))}
+                removed.append(plan.deleted_count / album.photos)
+            success = len(removed) / len(exposed_albums) if exposed_albums else float("nan")
+            results = (success, _mean(removed), _mean(free))
+            yield {"rank_of_retained": rank + 1, **dict(zip(values, results, strict=True))}
 
     for kind in tables.effort.figure_kinds:
         for k in (1, 5):
@@ -286,25 +289,25 @@ def figure_2(tables: Tables) -> None:
 def figure_3(tables: Tables) -> None:
     """Black box: planned on a proxy's scores with margin theta, judged by another classifier's."""
     sheet = tables.sheet("figure3", ["type", "k", "theta"], ["success", "removed"])
-    rng, apart = np.random.default_rng([tables.seed, 3]), 0.15
+    rng, difference = np.random.default_rng([tables.seed, 3]), 0.15
     kind = "R-128" if "R-128" in tables.effort.figure_kinds else tables.effort.figure_kinds[-1]
     pairs = []
     for _ in range(tables.effort.figure_counts):
         world = World.draw(rng)
-        proxy, judge = world.other(rng, apart), world.other(rng, apart)
+        proxy, judge = world.other(rng, difference), world.other(rng, difference)
         location = int(rng.integers(LOCATIONS))
         photos = world.photos(rng, location, int(kind[2:]))
         pairs.append(tuple(Album(scores=w.scores(photos), true=location) for w in (proxy, judge)))
 
     def make(k: int) -> Iterable[Row]:
-        exposed = [pair for pair in pairs if protected_k(pair[1]) < k]
+        exposed_pairs = [pair for pair in pairs if protected_k(pair[1]) < k]
         for theta in tables.effort.thetas:
             wins, removed = [], []
-            for proxy_album, judge_album in exposed:
+            for proxy_album, judge_album in exposed_pairs:
                 task = Task(top_k=k)
                 plan = tables.optimum(f"figure3 top-{k}", evolve(proxy_album, margin=theta, keep_at_least=0), task)
                 wins.append(protected_k(judge_album, plan.retained) >= k)
-                removed.append(plan.deleted / judge_album.photos)
+                removed.append(plan.deleted_count / judge_album.photos)
             yield {"theta": theta, "success": _mean(wins), "removed": _mean(removed)}
 
     for k in (1, 5):
@@ -317,12 +320,12 @@ def figure_1(tables: Tables) -> None:
     sheet = tables.sheet("figure1", ["photos"], ["deleted", "rank_of_true", *guesses])
 
     def make() -> Iterable[Row]:
-        world, album, kept = _example(tables)
-        drawing.save(before_and_after(world, album, kept), tables.out / "figure1.png")
-        for name, mask in kept.items():
+        world, album, masks = _example(tables)
+        drawing.save(before_and_after(world, album, masks), tables.out / "figure1.png")
+        for name, mask in masks.items():
             order = np.argsort(-album.scores[mask].sum(axis=0), kind="stable")[:5].tolist()
-            found = {"deleted": int((~mask).sum()), "rank_of_true": protected_k(album, mask) + 1}
-            yield {"photos": name, **found, **dict(zip(guesses, order, strict=True))}
+            row = {"deleted": int((~mask).sum()), "rank_of_true": protected_k(album, mask) + 1}
+            yield {"photos": name, **row, **dict(zip(guesses, order, strict=True))}
 
     tables.once(sheet, {}, make)
 
@@ -339,7 +342,7 @@ def _example(tables: Tables) -> tuple[World, Album, dict[str, Bools]]:
         pair = _pair(tables, "figure1", album, Task(top_k=5))
         if pair is None:
             continue
-        ahead = pair[1].deleted - pair[0].deleted
+        ahead = pair[1].deleted_count - pair[0].deleted_count
         if best is None or ahead > best[0]:
             everything = np.ones(album.photos, dtype=np.bool_)
             best = (
@@ -353,12 +356,12 @@ def _example(tables: Tables) -> tuple[World, Album, dict[str, Bools]]:
     return best[1:]
 
 
-def _plan(given: Namespace) -> Tables:
-    effort = Effort.quick() if given.size == "quick" else Effort.whole()
-    if given.scale != 1.0:
-        counts = {kind: max(1, round(n * given.scale)) for kind, n in effort.counts.items()}
-        effort = evolve(effort, counts=counts, figure_counts=max(1, round(effort.figure_counts * given.scale)))
-    return Tables(out=given.out, effort=effort, seed=given.seed)
+def _plan(arguments: Namespace) -> Tables:
+    effort = Effort.quick() if arguments.size == "quick" else Effort.whole()
+    if arguments.scale != 1.0:
+        counts = {kind: max(1, round(n * arguments.scale)) for kind, n in effort.counts.items()}
+        effort = evolve(effort, counts=counts, figure_counts=max(1, round(effort.figure_counts * arguments.scale)))
+    return Tables(out=arguments.out, effort=effort, seed=arguments.seed)
 
 
 def _options(parser: ArgumentParser) -> None:

@@ -71,15 +71,15 @@ class World:
         traits = traits or Traits()
         regions = rng.standard_normal((traits.regions, traits.dimensions))
         member = rng.permutation(np.arange(locations) % traits.regions)
-        own = rng.standard_normal((locations, traits.dimensions))
-        features = np.sqrt(traits.alike) * regions[member] + np.sqrt(1.0 - traits.alike) * own
+        own_features = rng.standard_normal((locations, traits.dimensions))
+        features = np.sqrt(traits.alike) * regions[member] + np.sqrt(1.0 - traits.alike) * own_features
         return cls(features=read_only(traits.spread * features / np.sqrt(traits.dimensions)), traits=traits)
 
-    def other(self, rng: np.random.Generator, apart: float) -> World:
+    def other(self, rng: np.random.Generator, difference: float) -> World:
         """Return the same world as another classifier learnt it: `apart` of each feature's square length is its own."""
-        own = rng.standard_normal(self.features.shape)
-        own *= self.traits.spread / np.sqrt(self.traits.dimensions)
-        features = np.sqrt(1.0 - apart) * self.features + np.sqrt(apart) * own
+        own_features = rng.standard_normal(self.features.shape)
+        own_features *= self.traits.spread / np.sqrt(self.traits.dimensions)
+        features = np.sqrt(1.0 - difference) * self.features + np.sqrt(difference) * own_features
         return World(features=read_only(features), traits=self.traits)
 
     def scores(self, photos: Floats) -> Floats:
@@ -95,8 +95,10 @@ class World:
 
     def album(self, rng: np.random.Generator, location: int, count: int) -> Floats:
         """(count, D) photos of one photographer's album."""
-        shared, own = np.sqrt(self.traits.album_telling), np.sqrt(1.0 - self.traits.album_telling)
-        log_a = self.traits.telling * (shared * rng.standard_normal() + own * rng.standard_normal((count, 1)))
+        shared_weight, own_weight = np.sqrt(self.traits.album_telling), np.sqrt(1.0 - self.traits.album_telling)
+        log_a = self.traits.telling * (
+            shared_weight * rng.standard_normal() + own_weight * rng.standard_normal((count, 1))
+        )
         noise = self.traits.album_noise * rng.standard_normal(self.traits.dimensions)
         noise = noise + self.traits.photo_noise * rng.standard_normal((count, self.traits.dimensions))
         return np.asarray(np.exp(log_a) * self.features[location] + noise)
@@ -122,10 +124,10 @@ def collections(kind: str, count: int, seed: int = 0, worlds: int = 8) -> Iterat
     if kind != "single" and kind not in COLLECTIONS:
         raise ValueError(f"no collection type is called {kind!r}; expected single or one of {', '.join(COLLECTIONS)}")
     rng = np.random.default_rng([seed, *kind.encode()])
-    drawn = [World.draw(np.random.default_rng([seed, number])) for number in range(worlds)]
+    worlds_drawn = [World.draw(np.random.default_rng([seed, number])) for number in range(worlds)]
     lengths = sizes(rng, count) if kind == "Albums" else [1 if kind == "single" else int(kind[2:])] * count
     for number, length in enumerate(lengths):
-        world = drawn[number % worlds]
+        world = worlds_drawn[number % worlds]
         location = int(rng.integers(LOCATIONS))
         draw = world.album if kind == "Albums" else world.photos
         yield Album(scores=world.scores(draw(rng, location, length)), true=location)

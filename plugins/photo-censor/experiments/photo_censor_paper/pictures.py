@@ -24,11 +24,11 @@ def _plane(features: Floats) -> Floats:
     return np.asarray(centred @ axes[:2].T)
 
 
-def before_and_after(world: World, album: Album, kept: dict[str, Bools]) -> Any:
+def before_and_after(world: World, album: Album, masks: dict[str, Bools]) -> Any:
     """Figure 1: the classifier's belief over all locations, and which photos are posted."""
-    figure, axes = panels(len(kept), 2, 4.0, 3.2)
+    figure, axes = panels(len(masks), 2, 4.0, 3.2)
     places = _plane(world.features)
-    for column, (name, mask) in enumerate(kept.items()):
+    for column, (name, mask) in enumerate(masks.items()):
         scores = album.scores[mask].sum(axis=0)
         belief = np.exp(scores - scores.max())
         belief /= belief.sum()
@@ -38,11 +38,11 @@ def before_and_after(world: World, album: Album, kept: dict[str, Bools]) -> Any:
         top.scatter(*places[guesses].T, s=40 + 500 * belief[guesses], color=OPTIMAL, alpha=0.6, label="best guesses")
         top.scatter(*places[album.true], marker="*", s=160, color=TRUE, label="true place")
         top.set(title=f"{name}: {int(mask.sum())} of {album.photos} photos", xticks=[], yticks=[])
-        below = axes[1, column]
+        lower_axis = axes[1, column]
         order = np.argsort(-album.scores[:, album.true])
         colours = [OPTIMAL if mask[i] else "#dddddd" for i in order]
-        below.bar(range(album.photos), np.exp(album.scores[order, album.true]), color=colours)
-        below.set(xlabel="photo, by its true-location score", ylabel="P(true place | photo)")
+        lower_axis.bar(range(album.photos), np.exp(album.scores[order, album.true]), color=colours)
+        lower_axis.set(xlabel="photo, by its true-location score", ylabel="P(true place | photo)")
     axes[0, 0].legend(loc="lower left", fontsize=7)
     return figure
 
@@ -52,12 +52,12 @@ def _figure_2(rows: Rows) -> Any:
     kinds = split(rows, "type")
     figure, axes = panels(len(kinds), 2, 3.4, 2.8)
     for column, (kind, of_kind) in enumerate(kinds.items()):
-        for line, (k, own) in enumerate(split(of_kind, "k").items()):
+        for line, (k, rank_rows) in enumerate(split(of_kind, "k").items()):
             axis = axes[line, column]
-            curve(axis, own, "rank_of_retained", "success", color=TRUE, label="success rate")
-            curve(axis, own, "rank_of_retained", "removed_of_successes", color=OPTIMAL, label="fraction removed")
-            nothing = number(own[0]["removed_without"])
-            axis.axhline(nothing, linestyle="--", color=OPTIMAL, label="removed, nothing retained")
+            curve(axis, rank_rows, "rank_of_retained", "success", color=TRUE, label="success rate")
+            curve(axis, rank_rows, "rank_of_retained", "removed_of_successes", color=OPTIMAL, label="fraction removed")
+            removed_without = number(rank_rows[0]["removed_without"])
+            axis.axhline(removed_without, linestyle="--", color=OPTIMAL, label="removed, nothing retained")
             dress(axis, f"{kind}, top-{k}", "rank of the retained photo", ylim=(0, 1.05))
     return figure
 
@@ -66,10 +66,10 @@ def _figure_3(rows: Rows) -> Any:
     """Success against the unknown classifier and deletions, over theta."""
     parts = split(rows, "k")
     figure, axes = panels(len(parts), 1, 4.0, 3.0)
-    for axis, (k, own) in zip(axes[0], parts.items(), strict=True):
-        curve(axis, own, "theta", "success", color=TRUE, label="success rate")
-        curve(axis, own, "theta", "removed", color=OPTIMAL, label="fraction removed")
-        dress(axis, f"{own[0]['type']}, top-{k}", "margin θ", ylim=(0, 1.05))
+    for axis, (k, rank_rows) in zip(axes[0], parts.items(), strict=True):
+        curve(axis, rank_rows, "theta", "success", color=TRUE, label="success rate")
+        curve(axis, rank_rows, "theta", "removed", color=OPTIMAL, label="fraction removed")
+        dress(axis, f"{rank_rows[0]['type']}, top-{k}", "margin θ", ylim=(0, 1.05))
     return figure
 
 
@@ -78,11 +78,11 @@ def _table_3(rows: Rows) -> Any:
     kinds = split([row for row in rows if row["type"] != "Albums"], "type")
     budgets = [name for name in rows[0] if name.endswith("%") and not name.startswith("paper")]
     figure, axes = panels(max(1, len(kinds)), 1, 3.2, 3.0)
-    for axis, (kind, own) in zip(axes[0], kinds.items(), strict=False):
-        for row, colour in zip(own, (OPTIMAL, GREEDY), strict=True):
-            ours, theirs = ([number(row[f"{whose}{b}"]) for b in budgets] for whose in ("", "paper_"))
-            axis.plot(budgets, ours, marker="o", color=colour, label=row["method"])
-            axis.plot(budgets, theirs, linestyle=":", color=colour, label=f"{row['method']}, paper")
+    for axis, (kind, kind_rows) in zip(axes[0], kinds.items(), strict=False):
+        for row, colour in zip(kind_rows, (OPTIMAL, GREEDY), strict=True):
+            our_values, paper_values = ([number(row[f"{prefix}{b}"]) for b in budgets] for prefix in ("", "paper_"))
+            axis.plot(budgets, our_values, marker="o", color=colour, label=row["method"])
+            axis.plot(budgets, paper_values, linestyle=":", color=colour, label=f"{row['method']}, paper")
         axis.set_yscale("symlog", linthresh=1.0)
         dress(axis, kind, "deletion budget", "protected k")
     return figure

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["PAPER", "published"]
+__all__ = ["PAPER", "published_row"]
 
 PAPER: Final[dict[str, dict[str, tuple[float | None, ...]]]] = {
     "table1": {
@@ -39,6 +39,6 @@ PAPER: Final[dict[str, dict[str, tuple[float | None, ...]]]] = {
 """By table and row, in the order of the columns; None: the paper has nothing there."""
 
 
-def published(table: str, row: str, columns: list[str]) -> dict[str, Any]:
+def published_row(table: str, row: str, columns: list[str]) -> dict[str, Any]:
     """Return the paper's row, its columns named after ours."""
     return {f"paper_{name}": value for name, value in zip(columns, PAPER[table][row], strict=False)}

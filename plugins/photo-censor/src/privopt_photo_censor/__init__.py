@@ -1,4 +1,4 @@
-"""Photo censor: which photos to delete so that a place stays hidden (AAAI 2020)."""
+"""Photo censor: choose the photos to delete so that the place where they were taken stays hidden (AAAI 2020)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from privopt.specs import KindSpec, MechanismSpec, MethodSpec, hookimpl
 
 @hookimpl
 def privopt_kinds() -> Sequence[KindSpec]:
-    """Register the notion of privacy."""
+    """Return the privacy notion ``top-k``."""
     summary = "the true place is not among a classifier's k best guesses"
     return [KindSpec(role="notion", name="top-k", target="privopt_photo_censor.privacy:TopK", summary=summary)]
 
 
 @hookimpl
 def privopt_mechanisms() -> Sequence[MechanismSpec]:
-    """Register the mechanism."""
+    """Return the mechanism ``photo-censor`` with its methods."""
     return [
         MechanismSpec(
             name="photo-censor",

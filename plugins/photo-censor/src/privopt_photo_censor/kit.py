@@ -1,4 +1,4 @@
-"""The conformance kit's profile of photo-censor: small albums, an oracle in rationals, brute force."""
+"""The conformance kit's profile of photo-censor: small albums, and an oracle that uses rationals and brute force."""
 
 from __future__ import annotations
 
@@ -29,11 +29,13 @@ SCORES = "scores.npy"
 
 @st.composite
 def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
-    """Draw up to five photos and four places, with ties, -inf, kept photos and margins.
+    """Draw a small problem for the conformance kit: up to five photos and four places.
+
+    Problems may have ties, scores of -inf, photos that must be kept, and margins.
 
     Args:
-        draw: Hypothesis's function.
-        tasks: Whether to draw any k, and budgets too. Otherwise top_k = 1, which every method solves.
+        draw: Hypothesis's function to draw from a strategy.
+        tasks: Whether to draw any k, and also budgets. Otherwise top_k is 1, which every method can solve.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
     # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
@@ -52,6 +54,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
         privacy["top_k"] = draw(st.integers(1, locations - 1)) if tasks else 1
     privacy["margin"] = draw(st.sampled_from([0.0, 0.25, 0.1]))
     problem = GeneratedProblem(toml=to_toml({"photos": table, "privacy": privacy}), files={SCORES: npy_bytes(scores)})
+    # Greedy refuses some problems that have a solution, and the kit runs every method on each problem.
     assume(
         _can_greedy_decide(
             _make_album(problem), Task(top_k=privacy.get("top_k"), budget=privacy.get("deletion_budget"))
@@ -61,10 +64,12 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
 
 def _read_scores(problem: GeneratedProblem) -> Any:
+    """Return the scores (photos, locations) of a generated problem."""
     return np.load(io.BytesIO(problem.files[SCORES]))
 
 
 def _make_album(problem: GeneratedProblem) -> Album:
+    """Return the album of a generated problem, without using the mechanism's code that reads files."""
     scores = _read_scores(problem)
     keep = np.zeros(len(scores), dtype=np.bool_)
     keep[problem.get("photos.keep", [])] = True
@@ -78,7 +83,7 @@ def _make_album(problem: GeneratedProblem) -> Album:
 
 
 def _can_greedy_decide(album: Album, task: Task) -> bool:
-    """Check whether greedy deletion finds a set, or can prove that none exists."""
+    """Return whether greedy deletion finds a set of photos for the task, or no set exists."""
     try:
         greedy(album, task)
     except StoppedError:
@@ -89,23 +94,31 @@ def _can_greedy_decide(album: Album, task: Task) -> bool:
 
 
 def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
-    """Count the locations at or above the true one in rationals, without any code of the mechanism."""
+    """Count the locations that rank at or above the true one, in rationals and without code of the mechanism.
+
+    ``retained`` are the rows of the photos that are posted.
+    """
     if not retained or any(np.isneginf(album.scores[i, album.true]) for i in retained):
         return album.locations - 1
     count = 0
     for j in range(album.locations):
         if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in retained):
             pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in retained)
+            # The margin counts once for each photo; ties protect.
             total = sum((score - true for score, true in pairs), Fraction())
             count += total >= len(retained) * Fraction(album.margin)
     return count
 
 
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
-    """Find the optimum by trying every set of photos. None if no set meets the task."""
+    """Return the optimal loss of a small problem by trying every set of photos, or None if no set meets the task.
+
+    This is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
+    """
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
     values = []
+    # At most 32 sets, since there are at most five photos.
     for count in range(album.keep_at_least, album.photos + 1):
         for rows in combinations(range(album.photos), count):
             if not fixed <= set(rows):
@@ -121,6 +134,7 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
+    """Check a release in rationals and by trying every set of photos, and yield a message for each fault."""
     album = problem.album
     protected_count = _count_protected(album, tuple(np.flatnonzero(release.retained).tolist()))
     details = result.details.facts
@@ -133,6 +147,10 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 
 
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
+    """Return the problem with top_k increased by 1, whose optimum cannot be better, or None if this is impossible.
+
+    It is impossible for a budget, for the largest k, and for k = 1.
+    """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
         return None
@@ -140,6 +158,10 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    """Return the problem with its photos in random order, which must not change the optimum.
+
+    Photos that must be kept are given by row, so these numbers change too.
+    """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
     chance.shuffle(order)
@@ -151,6 +173,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
+    """Return the problem with its locations in random order, which must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)
@@ -160,6 +183,7 @@ def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Vari
 
 
 def _make_profile(tasks: bool) -> Profile:
+    """Return the conformance kit's profile of the mechanism. For ``tasks`` see :func:`problems`."""
     return Profile(
         problems=problems(tasks),
         stricter=_make_stricter if tasks else None,

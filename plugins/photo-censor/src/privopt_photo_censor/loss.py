@@ -1,4 +1,4 @@
-"""The two losses: the number of deleted photos for a top-k, the number of protected locations for a budget."""
+"""The two losses: the number of deleted photos for a top-k, and the number of protected locations for a budget."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class DeletedPhotos(UtilityLoss[Deletions]):
 
 
 class ProtectedK(UtilityLoss[Deletions]):
-    """The number of locations at or above the true one, which is maximised."""
+    """The number of locations that rank at or above the true one, which is maximised."""
 
     unit = "locations"
     maximise = True
 
     def evaluate(self, release: Deletions) -> float:
-        """Count the protected locations by exact sums."""
+        """Count the locations that rank at or above the true one, with exact sums."""
         return float(protected_k(release.problem.album, release.retained))

@@ -46,7 +46,7 @@ BYTES_PER_SCORE: Final = 150.0
 
 
 class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
-    """Choose the photos not to post, so that a classifier does not find the place from the others."""
+    """Chooses the photos to delete, so that a classifier does not find the place from the remaining ones."""
 
     problem_class = PhotoProblem
     release_class = Deletions
@@ -61,26 +61,40 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     )
 
     def own_method(self, declared: object) -> str | None:
-        """Return ``positions`` for a folder without a classifier."""
+        """Return the method ``positions`` for a folder without a classifier, and None for other problems.
+
+        The user chooses the method of other problems.
+        """
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         return None if declared.is_scored else POSITIONS
 
     def reading(self, declared: object) -> str:
-        """Describe the reading of the problem for the progress line."""
+        """Return the text that the progress line shows while the problem is read."""
         assert isinstance(declared, PhotoProblem)  # the caller read it as such
         if declared.photos.folder is None:
             return "problem"
         return "reading and scoring photos" if declared.is_scored else "reading photos"
 
     def load(self, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores or photos that the problem names."""
+        """Read the scores or photos that the problem file names, and return the complete problem."""
         return PhotoInstance.of(declared, file)
 
     def reopen(self, declared: PhotoProblem, file: str, folder: Path) -> tuple[PhotoInstance, Deletions]:
-        """Read a release back. What it holds of a folder of photos replaces the folder, which may be gone."""
+        """Read a problem and its release from the release's folder, for ``verify`` and ``report``.
+
+        If the problem names a folder of photos, that folder may no longer exist, so the copy of its contents in the
+        release is used.
+
+        Args:
+            declared: The problem file of the release.
+            file: Name of the problem file.
+            folder: The folder of the release.
+        """
         if declared.photos.folder is None:
             problem = self.load(declared, file)
             return problem, Deletions.read(folder, problem)
+        # Neither the photos nor the classifier are needed: the release holds what was read of the photos, and their
+        # scores.
         folder_contents = read_folder_contents(folder)
         problem = PhotoInstance(
             declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents
@@ -100,7 +114,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return problem, Deletions.read(folder, problem)
 
     def check_problem(self, problem: PhotoInstance, method: str) -> None:
-        """Refuse a method that does not solve this problem."""
+        """Refuse a method that cannot solve this problem.
+
+        Raises:
+            InputError: The problem has no scores but the method needs them, the problem has scores but the method is
+                ``positions``, or the method is ``top-1`` but the task is not ``top_k = 1``.
+        """
         declared, file = problem.declared, problem.file
         if not declared.is_scored and method != POSITIONS:
             expectation = f"a classifier for method {method} (of a folder alone the method is {POSITIONS})"
@@ -108,19 +127,20 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.is_scored and method == POSITIONS:
             actual = "scores" if declared.photos.folder is None else "a classifier"
             raise InputError([Fault(file, "photos", actual, f"a folder alone with method {POSITIONS}")])
+        # The polynomial algorithm is for one location at a time.
         if method == "top-1" and declared.task.top_k != 1:
             task = declared.task
             actual = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
             raise InputError([Fault(file, "privacy", actual, "top_k = 1 with method top-1")])
 
     def privacy(self, problem: PhotoInstance, method: str) -> PrivacyConstraint[Any]:
-        """Return the top-k guarantee, measured by the exact rank for every method; no guarantee without scores."""
+        """Return the top-k guarantee, which is measured by the exact rank, or no guarantee without scores."""
         if not problem.declared.is_scored:
             return UNSCORED
         return TopK(problem=problem)
 
     def utility(self, problem: PhotoInstance, method: str) -> UtilityLoss[Deletions]:
-        """Return the loss: the number of deleted photos, or under a budget the protected k."""
+        """Return the loss: the number of deleted photos or, under a budget, of protected locations."""
         if not problem.declared.is_scored or problem.declared.task.top_k is not None:
             return DeletedPhotos()
         return ProtectedK()
@@ -130,10 +150,20 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return BYTES_PER_SCORE * problem.album.scores.size if problem.declared.is_scored else None
 
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
-        """Choose the photos to keep, all of them without scores. Make clean copies of them on request."""
+        """Choose the photos to keep, and make clean copies of them if requested. Without scores all photos are kept.
+
+        A bound on the loss is also proved, by the search itself or, for a baseline, by a search that shows that no set
+        is better than the baseline's bound.
+
+        Raises:
+            InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
+            InfeasibleError, StoppedError: No set of photos meets the task, or none was found within the time limit.
+            CertificationError: The clean copies do not meet the guarantee.
+        """
         if not problem.declared.is_scored:
+            # Without scores there is no reason to delete a photo rather than another.
             is_retained = np.ones(len(problem.names), dtype=np.bool_)
-            with context.timed("solve"):
+            with context.time_phase("solve"):
                 copies = copy_retained(problem, is_retained, context)
             release = Deletions(problem=problem, retained=is_retained, copies=copies)
             return Outcome(release=release, solver={"name": NAME, "version": "", "iterations": 0})
@@ -141,7 +171,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
         # The copies are made and scored after the search, outside its time limit: without them nothing is released.
-        with context.timed("solve"), limit(context.remaining):
+        with context.time_phase("solve"), limit(context.remaining):
+            # A plan of a baseline has no tree of cases, so its bound is proved by a search of its own.
             plan = self._make_plan(album, task, context)
             bound_and_proof = prove_bound(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies = copy_retained(problem, plan.retained, context)
@@ -158,12 +189,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
+        """Run the method given by the context: ``greedy``, ``top-1`` or, by default, the search for the optimum."""
         if context.method == "greedy":
             return greedy(album, task)
         if context.method == "top-1":
             return top_1(album)
 
         def report(*value_and_cap: int) -> None:
+            """Report the incumbent's value and the bound in the unit of the loss, the lower one first."""
+            # Numbers of deleted photos are in the reverse order of numbers of retained ones, so they are sorted.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
         return solve(album, task, report=report)
@@ -171,7 +205,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def details(
         self, problem: PhotoInstance, release: Deletions, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the exact ranks before and after, counts, and what the folder's files reveal or were left out."""
+        """Return the details for result.json: exact ranks before and after, counts, and what a folder's files reveal.
+
+        Ranks are None if there are no scores. ``recorded`` is not used, because all details follow from the problem and
+        the release.
+        """
+        # Without scores there are no ranks: null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
         details |= {"rank_before": None, "rank_after": None, "protected_k": None}
         if problem.declared.is_scored:
@@ -180,8 +219,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
             details |= {"locations": album.locations, "true_location": album.true}
         if problem.folder_contents is not None:
             details["left_out"] = list(problem.folder_contents.left_out)
-            details["with_position"] = list(problem.folder_contents.positioned)
-            details["with_text"] = list(problem.folder_contents.captioned)
+            details["with_position"] = list(problem.folder_contents.photos_with_position)
+            details["with_text"] = list(problem.folder_contents.photos_with_texts)
             if not problem.declared.is_scored:
                 details["with_time"] = [photo.photo for photo in problem.folder_contents.metadata if photo.taken]
                 details["guessed"] = list(guesses(problem.folder_contents.metadata))
@@ -192,7 +231,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return details
 
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
-        """Check the guarantee of the clean copies by their scores, and run deterministic baselines again."""
+        """Check the guarantee of the clean copies from their scores, and repeat deterministic baselines.
+
+        Returns:
+            The faults, one sentence each. Empty if there are none.
+        """
         if not problem.declared.is_scored:
             return [] if release.retained.all() else [f"deletions.csv: method {POSITIONS} deletes no photo"]
         if release.copy_scores is not None:
@@ -206,9 +249,14 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         is_equal = np.array_equal(recomputed_plan.retained, release.retained)
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
 
-    def proved(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
-        """Return the stated bound if the tree in proof.npz proves it; None if no bound is stated."""
+    def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
+        """Return the stated bound if the tree of cases in proof.npz proves it, or None if no bound is stated.
+
+        Raises:
+            CertificationError: The tree does not prove the bound.
+        """
         bound = result.objective.lower_bound
+        # Both losses are counts, so any bound is a whole number.
         if bound is None or bound != int(bound) or not problem.declared.is_scored:
             return None
         album, task = problem.album, problem.declared.task
@@ -218,11 +266,15 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Warn of scores above 0, of photos without scores, and of retained photos whose files reveal a position."""
+        """Return warnings of a place that is still likely, invalid scores, unscored photos and files with positions."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
-        """Return entropy and error rate of the classifier's posterior from the retained photos (paper, (1))."""
+        """Return the entropy and error rate of the classifier's posterior, given the retained photos.
+
+        ``entropy_bits`` is the entropy in bits, and ``bayes_error`` the probability that the best guess is wrong
+        (paper, (1)).
+        """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
         # The margin is a safety for other classifiers. The attacker of the audit has this one.
@@ -231,5 +283,5 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound on retained photos to one on deleted photos, or back. Under a budget return it unchanged."""
+    """Convert a bound on retained photos to a bound on deleted photos, or back. Under a budget it is unchanged."""
     return album.photos - bound if task.top_k is not None else bound

@@ -1,4 +1,4 @@
-"""The guarantee of a censored album, measured by exact ranks from the scores alone."""
+"""The guarantee of a censored album, measured by exact ranks that are computed from the scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,13 @@ __all__ = ["TopK"]
 
 @frozen(kw_only=True, eq=False)
 class TopK(PrivacyConstraint[Deletions]):
-    """The true location is not among the k locations that the classifier finds most likely (paper, (3))."""
+    """Requires that the true location is not among the classifier's k most likely locations (paper, (3)).
+
+    With a deletion budget it requires instead that at most this number of photos is deleted.
+
+    Attributes:
+        problem: The problem, with its scores and task.
+    """
 
     kind: ClassVar[str] = "top-k"
 
@@ -26,11 +32,12 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State the true place's rank among the classifier's guesses."""
+        """Return the report's sentence on the guarantee: the true place's rank among the classifier's guesses."""
         details, task = result.details.facts, result.guarantee.extra
         new_rank, original_rank = details.get("rank_after"), details.get("rank_before")
         shift = f" (it was guess {original_rank}, now it is guess {new_rank})" if new_rank and original_rank else ""
         k = task.get("top_k")
+        # Without a top_k the task is a deletion budget.
         if k:
             best = "best guess" if k == 1 else f"{k} best guesses"
             return f"From the photos that remain, the classifier does not have the true place among its {best}{shift}."
@@ -41,8 +48,13 @@ class TopK(PrivacyConstraint[Deletions]):
         )
 
     @classmethod
+    def trust(cls, result: Result) -> str:
+        """Return the report's sentence on what the guarantee does not cover: other classifiers and people."""
+        return "It holds against this classifier alone: another one, or a person, may still know the place."
+
+    @classmethod
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
-        """List what is checked (the rank) and what is not (other classifiers, people, captions)."""
+        """Return the report's two lists of what is checked (the rank) and what is not (other classifiers, people)."""
         checked = ["The rank of the true place from the photos that remain, by exact sums of the scores."]
         return checked, [
             "Other classifiers, unless they lie within the margin; and people, who may know the place.",
@@ -51,7 +63,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
+        """Return the formal guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -61,6 +73,7 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"
             extra = {"deletion_budget": task.budget}
+        # Files that were not scored are named, since the guarantee does not cover them.
         left_out_text = (
             f", nor of what else the folder holds: {shorten_list(folder_contents.left_out)}"
             if folder_contents and folder_contents.left_out
@@ -78,9 +91,11 @@ class TopK(PrivacyConstraint[Deletions]):
         )
 
     def measure(self, release: Deletions) -> Certificate:
-        """Count the locations at or above the true one, by the signs of exact sums over the raw scores.
+        """Certify a release: count the locations at or above the true one from the signs of exact sums of scores.
 
-        ``worst`` and ``allowed`` count the locations that the true one beats (top-k), or deleted photos (budget).
+        The certificate's ``worst`` and ``allowed`` are numbers of locations that rank below the true one (top-k), or of
+        deleted photos (budget). The certificate holds if ``worst`` is at most ``allowed`` and all photos that must stay
+        are retained.
         """
         album, task = self.problem.album, self.problem.declared.task
         protected_count = protected_k(album, release.retained)
@@ -93,6 +108,8 @@ class TopK(PrivacyConstraint[Deletions]):
                 f"{int(release.retained.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}"
             )
         if task.top_k is not None:
+            # A certificate holds if worst is at most allowed, so the protected locations are counted from the other
+            # end.
             worst, allowed = album.locations - 1 - protected_count, album.locations - 1 - task.top_k
             if worst > allowed:
                 failures.append(f"protected k is {protected_count}, privacy.top_k = {task.top_k}")

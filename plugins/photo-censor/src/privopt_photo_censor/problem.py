@@ -1,7 +1,7 @@
-"""The problem of photo-censor: what its file declares, and the scores or photos that it names.
+"""The problem of photo-censor: what a problem file declares, and the scores or photos that it names.
 
-:class:`PhotoProblem` is the file. :class:`PhotoInstance` adds what was read: a table of scores, or a folder of photos
-that a classifier scored, or a folder alone, whose files are only examined for what they reveal.
+:class:`PhotoProblem` is the file. :class:`PhotoInstance` adds the data: a table of scores, a folder of photos scored by
+a classifier, or a folder without a classifier, whose files are only examined for what they reveal.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from privopt.declare import File, Folder, at_least, key, non_negative, positive
 from privopt.errors import Fault, Faults, InputError
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.app.classifier import Classifier, load_classifier
-from privopt_photo_censor.app.folder import look_at_folder, place_of
+from privopt_photo_censor.app.folder import find_album_place, look_at_folder
 from privopt_photo_censor.app.metadata import FolderContents
 from privopt_photo_censor.app.open_photo import MAX_MEGAPIXELS
 from privopt_photo_censor.score_table import read_scores_of
@@ -26,7 +26,7 @@ __all__ = ["PhotoInstance", "PhotoProblem", "Photos", "Privacy"]
 
 @frozen(kw_only=True)
 class Photos:
-    """Where the scores come from, and what must stay."""
+    """The table ``[photos]`` of a problem file: where the scores come from, and which photos must stay."""
 
     scores: File | None = key(None, help="log-probabilities (photos, locations), .npy or .csv with a header")
     probabilities: File | None = key(None, help="the same as probabilities, each photo's summing to 1")
@@ -42,30 +42,35 @@ class Photos:
 
 @frozen(kw_only=True)
 class Privacy:
-    """How well the place shall be hidden."""
+    """The table ``[privacy]``: how well the place must be hidden."""
 
     top_k: int | None = key(None, help="fewest deletions so that the place is not among the k best", check=at_least(1))
     deletion_budget: int | None = key(
         None, help="highest protected k with at most this number of deletions", unit="photos", check=non_negative
     )
-    margin: float = key(0.0, help="theta, added to the true scores for a proxy classifier", check=non_negative)
+    margin: float = key(
+        0.0,
+        help="theta, for other classifiers too: how far their log-odds of two places may differ in each photo; 0.7 is "
+        "a factor of 2 in the odds",
+        check=non_negative,
+    )
 
 
 @frozen(kw_only=True)
 class PhotoProblem:
-    """Photos taken at one place, as a classifier scores them: what the problem file says."""
+    """A problem file: photos taken at one place, and how they are scored."""
 
     photos: Photos = key(help="scores, the true location, what must stay")
     privacy: Privacy = key(factory=Privacy, help="a top-k or a deletion budget; none of a folder without a classifier")
 
     @property
     def is_scored(self) -> bool:
-        """Whether the photos have scores. A folder without a classifier has none; only its files are examined."""
+        """Whether the photos have scores. The photos of a folder without a classifier have none."""
         return self.photos.folder is None or self.photos.classifier is not None
 
     @property
     def task(self) -> Task:
-        """The top-k or the deletion budget, for photos that have scores."""
+        """The task, a top-k or a deletion budget. Requires that the photos have scores."""
         return Task(top_k=self.privacy.top_k, budget=self.privacy.deletion_budget)
 
 
@@ -76,10 +81,10 @@ class PhotoInstance:
     Attributes:
         declared: The problem file.
         file: Name of the problem file, for faults.
-        names: File names of the photos, or their rows from 0.
-        folder_contents: What the folder holds apart from the scored pictures. None without a folder.
-        places: Names of the places, as far as they are known.
-        model: The classifier that scored the folder. It scores the clean copies too.
+        names: File names of the photos, or their row numbers, counted from 0.
+        folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
+        places: Names of the places, if known.
+        model: The classifier that scored the folder, and that also scores the clean copies.
     """
 
     declared: PhotoProblem
@@ -92,23 +97,24 @@ class PhotoInstance:
 
     @property
     def album(self) -> Album:
-        """The scores. Only for a problem that has them (:attr:`PhotoProblem.is_scored`)."""
+        """The scores. Requires a problem with scores (:attr:`PhotoProblem.is_scored`)."""
         assert self._album is not None  # every caller asks is_scored first
         return self._album
 
     @property
     def folder(self) -> FolderContents:
-        """What the folder holds. Only for a problem that names a folder."""
+        """The contents of the folder. Requires a problem that names a folder."""
         assert self.folder_contents is not None  # every caller knows that the problem names a folder
         return self.folder_contents
 
     @classmethod
     def of(cls, declared: PhotoProblem, file: str) -> PhotoInstance:
-        """Read the scores; or examine the photos of the folder, and score them if there is a classifier.
+        """Read the scores, or examine the photos in the folder and score them if there is a classifier.
 
         Raises:
-            InputError: All faults of the problem file and of what it names.
+            InputError: The problem file, or data that it names, have faults. The error lists all of them.
         """
+        # Keys are checked before any photo is opened, which may take long.
         _find_key_faults(declared, file).check()
         photos, true = declared.photos, declared.photos.true_location
         if photos.folder is None:
@@ -124,8 +130,11 @@ class PhotoInstance:
         # Without a classifier there is no album: the folder is only examined.
         if model is None:
             return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
+        # Without a stated place, the place that most photos with GPS are nearest to.
         true = (
-            place_of([photo.point for photo in folder_contents.metadata], model, folder.name) if true is None else true
+            find_album_place([photo.point for photo in folder_contents.metadata], model, folder.name)
+            if true is None
+            else true
         )
         if true is None:
             actual = "nothing, and no photo with GPS"
@@ -155,21 +164,22 @@ class PhotoInstance:
         places: tuple[str, ...] = (),
         model: Classifier | None = None,
     ) -> PhotoInstance:
-        """Return a problem with these scores, checked against all that speaks of their rows and columns.
+        """Return a problem with the given scores, after checking all keys that refer to rows or columns.
 
         Args:
-            declared: The problem file. Its keys fit each other.
-            file: Its name.
-            scores: (photos, locations).
+            declared: The problem file, whose keys do not contradict one another.
+            file: Name of the problem file.
+            scores: Scores of shape (photos, locations).
             names: Names of the photos.
             true: Column of the true location.
             folder_contents, places, model: See the attributes of the class.
 
         Raises:
-            InputError: All keys that name rows, columns or counts that the scores do not have.
+            InputError: Keys refer to rows, columns or counts that the scores do not have. The error lists all of them.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
+        # Photos are named by file name or by row; from here on by a mask.
         keep = np.isin(np.arange(len(names)), _find_rows(photos.keep, names))
         album = Album(
             scores=scores,
@@ -190,15 +200,20 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return the faults of keys that do not fit each other."""
+    """Return a fault for each contradiction between keys of the problem file, before any data are read.
+
+    ``file`` is the name of the problem file for the faults.
+    """
     photos, privacy, faults = declared.photos, declared.privacy, Faults()
     sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
     if len(sources) != 1:
         faults.add(file, "photos", " and ".join(sources) or "nothing", "one of scores, probabilities, folder")
     if not declared.is_scored:
+        # A folder without a classifier is only examined, so keys about deletions have no meaning.
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
         keep_text = f"{len(photos.keep)} photos" if photos.keep else None
-        for name, value in {**tasks, "photos.true_location": photos.true_location, "photos.keep": keep_text}.items():
+        place_text = None if photos.true_location is None else "a column"  # the place is the secret
+        for name, value in {**tasks, "photos.true_location": place_text, "photos.keep": keep_text}.items():
             if value is not None:
                 expectation = "photos.classifier beside it (without one no photo is scored, and none deleted)"
                 faults.add(file, name, str(value), expectation)
@@ -214,18 +229,30 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
 
 
 def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    """Return the rows of the named or numbered photos, -1 for each that does not exist."""
+    """Return the rows of the photos that ``keep`` lists by name or row, with -1 for a photo that does not exist.
+
+    ``names`` are the names of all photos, in the order of their rows.
+    """
     rows = {name: row for row, name in enumerate(names)}
     return [rows.get(n, -1) if isinstance(n, str) else n if 0 <= n < len(names) else -1 for n in keep]
 
 
 def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names: Sequence[str], true: int) -> Faults:
-    """Return the faults of keys that name rows, columns or counts that the scores do not have."""
+    """Return the faults of keys that refer to rows, columns or counts that the scores do not have.
+
+    Args:
+        declared: The problem file.
+        file: Name of the problem file, for the faults.
+        scores: Scores of shape (photos, locations).
+        names: Names of the photos.
+        true: Column of the true location.
+    """
     (photos, locations), faults, declared_photos = scores.shape, Faults(), declared.photos
     if not 0 <= true < locations:
-        faults.add(file, "photos.true_location", str(true), f"a column from 0 to {locations - 1}")
+        faults.add(file, "photos.true_location", "another column", f"a column from 0 to {locations - 1}")
     rows = _find_rows(declared_photos.keep, names)
     for number, (photo, row) in enumerate(zip(declared_photos.keep, rows, strict=True)):
+        # -1 stands for a photo that does not exist.
         if row < 0:
             expectation = f"a row from 0 to {photos - 1}" if isinstance(photo, int) else "the name of a photo"
             faults.add(file, "photos.keep", str(photo), expectation)
@@ -234,6 +261,7 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
     if declared_photos.keep_at_least > photos:
         expectation = f"at most the {photos} photos of the album"
         faults.add(file, "photos.keep_at_least", str(declared_photos.keep_at_least), expectation)
+    # The true location is none of the k, so there must be k others.
     k = declared.privacy.top_k
     if k is not None and k > locations - 1:
         expectation = f"at most {locations - 1}, one less than the {locations} locations"

@@ -1,8 +1,9 @@
-"""The rank that a set of kept photos leaves to the true location, exactly (mathematics P1, P6, P7).
+"""Compute exactly the rank that the true location has if a set of photos is kept.
 
-This module decides whether a set protects, whatever a search says. A location is at or above the true one if the sum of
-*all* terms ``S_ij - S_it - theta`` over the kept photos is not negative. The sign is that of one :func:`math.fsum`,
-which rounds once and correctly. Two sums, or differences taken before, could round to the wrong sign.
+This module, not a search, decides whether a set of photos protects. A location ranks at or above the true one if the
+sum of *all* terms ``S_ij - S_it - theta`` over the kept photos is not negative. The sign is that of a single
+:func:`math.fsum`, which rounds once and correctly. Two separate sums, or differences computed first, could round to the
+wrong sign.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["belief", "exact_sign", "protected_k", "rank"]
 
 
 def exact_sign(score: list[float], true: list[float], margin: float) -> int:
-    """Return the sign of ``sum(score_i - true_i - margin)`` over doubles, exactly.
+    """Return the exact sign (1, 0 or -1) of ``sum(score_i - true_i - margin)`` over doubles.
 
     >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double .1 is more than 1
     1
@@ -28,14 +29,15 @@ def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     try:
         total: float | Fraction = math.fsum(terms)
     except OverflowError:
+        # A partial sum exceeds all doubles; rationals have no largest number.
         total = sum(map(Fraction, terms), Fraction(0))
     return (total > 0) - (total < 0)
 
 
 def protected_k(album: Album, retained: Bools | None = None) -> int:
-    """Count the locations at or above the true one if the photos ``retained`` (by default all) are posted.
+    """Count the locations that rank at or above the true one if the photos ``retained`` (by default all) are posted.
 
-    Ties protect, -inf with -inf too. If no photo is posted, every location ties.
+    Ties protect, including -inf with -inf. If no photo is posted, all locations tie.
 
     Returns:
         ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
@@ -49,23 +51,27 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     slack = alternates.slack
     count = int((sums > slack).sum())
     true_scores = alternates.true[is_retained].tolist()
-    # Sums in doubles leave these open.
+    # Sums within their error bound do not decide. The exact sign does.
     for row in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
         count += exact_sign(alternates.scores[row, is_retained].tolist(), true_scores, album.margin) >= 0
     return count
 
 
 def rank(album: Album, retained: Bools | None = None) -> int:
-    """Return the rank of the true location, 1 for the most likely. Ties count against it."""
+    """Return the rank of the true location if the photos ``retained`` (by default all) are posted.
+
+    Rank 1 is the most likely location. Locations that tie with the true one rank before it.
+    """
     return protected_k(album, retained) + 1
 
 
 def belief(album: Album, retained: Bools) -> Floats:
-    """Return (M,) the classifier's posterior from the photos kept (paper, (1)), with the margin, in doubles.
+    """Return (M,) the classifier's posterior given the retained photos (paper, (1)), with the margin, in doubles.
 
-    The shares are equal if the photos rule out every place.
+    The posterior is uniform if the photos rule out every place.
     """
     scores = album.scores[retained].sum(axis=0)
+    # The guarantee adds the margin to the true location once for each photo.
     scores[album.true] += album.margin * int(retained.sum())
     if np.isneginf(scores).all():
         return np.full(album.locations, 1.0 / album.locations)

@@ -1,6 +1,6 @@
-"""The release of photo-censor: which photos to post, the list of clean copies, and what a folder of photos held.
+"""The release of photo-censor: which photos to post, the list of clean copies, and the contents of the folder.
 
-A release of a folder has all that its verification and its report need, so that both work without the photos.
+The release of a folder has everything that verification and the report need, so that both work without the photos.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ COLUMNS: Final = (
 
 @frozen(kw_only=True, eq=False)
 class Deletions(Release):
-    """Which photos are posted.
+    """A release: which photos are posted, and their clean copies.
 
     Attributes:
-        problem: The photos, and what their folder holds. It is written too, so that DIR needs no other file.
-        retained: (N,) True if the photo may be posted.
+        problem: The problem, whose photos' scores and folder contents are saved with the release so that its folder is
+            self-contained.
+        retained: (N,) True for each photo that may be posted.
         copies: Clean copies of the retained photos. None if none were made.
-        copy_scores: (retained photos, M) scores of the copies as they are encoded. None without copies.
+        copy_scores: (retained photos, M) Scores of the encoded copies. None if there are no copies.
     """
 
     private_folder: ClassVar[bool] = True
@@ -72,12 +73,17 @@ class Deletions(Release):
 
     @property
     def thumbnails(self) -> tuple[bytes, ...]:
-        """Small JPEGs of the photos, in their order. Empty without a folder."""
+        """Small JPEGs of the photos, in the album's order. Empty without a folder."""
         return () if self.problem.folder_contents is None else self.problem.folder_contents.thumbnails
 
     def write(self, folder: Path) -> None:
-        """Write ``deletions.csv``; for a folder also the list of copies, the metadata, scores and thumbnails."""
+        """Write the files of the release to a folder.
+
+        The files are ``deletions.csv`` and, for a folder of photos, also the metadata, the names left out, thumbnails,
+        the list of copies and ``scores.npz``, so that verification and the report work without the photos.
+        """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
+        # Clean copies were requested (--copy-to): the list says which file is which photo's copy.
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
@@ -86,6 +92,7 @@ class Deletions(Release):
             columns = {
                 column.name: [getattr(photo, column.name) for photo in folder_contents.metadata] for column in COLUMNS
             }
+            # Truth values are written as 0 and 1.
             flags = {name: list(map(int, columns[name])) for name in ("place", "thumbnail")}
             write_columns(folder / METADATA, columns | flags)
             write_columns(folder / LEFT_OUT, {"name": list(folder_contents.left_out)})
@@ -99,16 +106,17 @@ class Deletions(Release):
                     true=np.int64(scored_album.true),
                     places=places,
                 )
+
         for row, small in enumerate(self.thumbnails):
             (folder / THUMBNAILS).mkdir(exist_ok=True)
             (folder / THUMBNAILS / f"{row}.jpg").write_bytes(small)
 
     @classmethod
     def read(cls, folder: Path, problem: PhotoInstance) -> Deletions:
-        """Read a release back: the deletions, and for a folder its clean copies and their scores.
+        """Read a release from its folder: the deletions and, for a folder of photos, the clean copies and their scores.
 
         Raises:
-            InputError: A file is missing or malformed, or lists other photos than the problem.
+            InputError: A file is missing or malformed, or its photos differ from those of the problem.
         """
         names, is_retained = _read_deletions(folder)
         if names != problem.names:
@@ -122,9 +130,12 @@ class Deletions(Release):
 
 
 def find_carriers(release: Deletions) -> tuple[str, ...]:
-    """Return the retained photos whose files carry a position in their metadata."""
+    """Return the names of the retained photos whose files contain a position in their metadata.
+
+    Anyone who gets such a file knows the place, whatever the picture shows. The result is empty for a table of scores.
+    """
     folder_contents = release.problem.folder_contents
-    positioned = set(folder_contents.positioned if folder_contents is not None else ())
+    positioned = set(folder_contents.photos_with_position if folder_contents is not None else ())
     return tuple(
         name
         for name, is_retained in zip(release.names, release.retained.tolist(), strict=True)
@@ -133,15 +144,22 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 
 
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
-    """Read a file of DIR. It must be a regular file, because a link could lead to any file of the reader."""
+    """Read a file of at most ``largest`` bytes in a release's folder.
+
+    The file must be a regular file, because a link could lead to any file of the reader. ``expectation`` is the text of
+    the fault on what was expected.
+
+    Raises:
+        InputError: The file is missing, too large, or not a regular file.
+    """
     try:
         return read_bytes(path, largest=largest, links=False)
     except Unreadable as error:
-        raise InputError([Fault(str(path), "", error.found, expectation)]) from None
+        raise InputError([Fault(str(path), "", error.actual, expectation)]) from None
 
 
 def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
-    """Read the names of the photos, and whether each is retained."""
+    """Read deletions.csv: the names of the photos, and whether each photo is retained."""
     table = read_columns(
         folder / TABLE, [Column(name="photo", kind="text"), Column(name="deleted", one_of=("0", "1"), kind="text")]
     )
@@ -149,7 +167,11 @@ def _read_deletions(folder: Path) -> tuple[tuple[str, ...], list[bool]]:
 
 
 def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | None:
-    """Read the list of clean copies, one for each retained photo. None if none were made."""
+    """Read copies.csv, the list of one clean copy for each retained photo, or return None if the file is missing.
+
+    Raises:
+        InputError: The list does not consist of copies of the photos ``retained``, in order.
+    """
     # A broken link does not "exist", but it must be refused by the reader, not taken for no copies.
     if not path.exists() and not path.is_symlink():
         return None
@@ -179,7 +201,11 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 
 
 def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
-    """Read the scores of the clean copies as they are encoded. None without copies."""
+    """Read the scores (copies, locations) of the clean copies from scores.npz, or return None without copies.
+
+    Raises:
+        InputError: There are scores but no copies, or copies but no scores, or the scores have the wrong shape.
+    """
     scores = read_scores(folder, album.photos).get("copies")
     expected_shape = None if copies is None else (len(copies), album.locations)
     if (None if scores is None else scores.shape) != expected_shape:
@@ -194,13 +220,14 @@ def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Albu
 
 
 def read_folder_contents(folder: Path) -> FolderContents:
-    """Read what a folder of photos held: metadata, names left out, and thumbnails.
+    """Read the recorded contents of a folder of photos: metadata, names left out, and thumbnails.
 
     Raises:
         InputError: A file is missing or malformed.
     """
     path = folder / METADATA
     table = read_columns(path, COLUMNS)
+    # An empty cell is NaN: the photo has no position.
     if table["latitude"].is_nan().to_list() != table["longitude"].is_nan().to_list():
         raise InputError([Fault(str(path), "columns latitude, longitude", "one without the other", "both or neither")])
     album = tuple(Metadata(**row) for row in table.rows(named=True))

@@ -10,8 +10,8 @@ import numpy as np
 from privopt.arrays import Bools, Floats
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
-from privopt.report import Section, drawing, figure_section, pair_section, themed
-from privopt.report.theme import BAD, INK, MARK, axes_of, whole
+from privopt.report import Section, drawing, figure_section, pair_section, use_theme
+from privopt.report.theme import BAD, INK, MARK, add_legend, axes_of, use_whole_ticks
 from privopt_photo_censor.album import Album, describe_place, shorten_list
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
 from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, render_tiles
@@ -31,13 +31,14 @@ SHOWN_PLACES: Final = 10
 
 
 def _format_percent(probability: float) -> str:
+    """Format a probability as a percentage with three digits, abbreviating tiny values."""
     return f"{100 * probability:.3g} %" if probability >= 1e-5 else "under 0.001 %"
 
 
 def compute_true_probabilities(album: Album) -> Floats:
-    """Return (N,) P(true place | photo), which says how much each photo reveals by itself.
+    """Return (N,) P(true place | photo), which measures how much each photo reveals by itself.
 
-    The scores may be short of a constant in each row, so that they are normalised here.
+    Scores are normalised here, because each row may lack a constant.
     """
     # The largest score of a row is taken off before exp, which could overflow. A row of -inf has no largest one.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
@@ -45,52 +46,70 @@ def compute_true_probabilities(album: Album) -> Floats:
     return np.asarray(weights[:, album.true] / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
 
 
-@themed
+@use_theme
 def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str] = ()) -> Figure:
-    """Draw the classifier's likeliest places, the true one in another colour, and in any case present."""
+    """Draw a bar chart of the places that the classifier finds most likely, given a set of photos.
+
+    The true place has another colour and is always shown.
+
+    Args:
+        album: Scores.
+        retained: (N,) mask of the photos that the classifier sees.
+        title: Title of the figure, to which the rank of the true place is added.
+        places: Names of the places, if known.
+    """
     chances, true_rank = belief(album, retained), rank(album, retained)
     order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
     labels = [describe_place(places, j) for j in order]
     if album.true in order:
         labels[order.index(album.true)] = f"{describe_place(places, album.true)} (true)"
     else:
+        # The true place is shown with its rank, also if it is not among the likeliest.
         order, labels = [*order, album.true], [*labels, f"{true_rank}: {describe_place(places, album.true)} (true)"]
     figure, axes = axes_of(5.6, 0.9 + 0.27 * len(order))
     colours = [BAD if j == album.true else MARK for j in order]
     bars = axes.barh(range(len(order)), chances[order], color=colours, height=0.7)
-    axes.bar_label(
-        bars, labels=[_format_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize="small"
-    )
+    axes.bar_label(bars, labels=[_format_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize=9)
     axes.set_yticks(range(len(order)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
+    # The likeliest place is at the top.
     axes.invert_yaxis()
     axes.margins(x=0.18)
-    axes.set_xlabel("the classifier's belief")
+    axes.set_xlabel("the classifier's belief (probability)")
     axes.set_title(f"{title}: the true place has rank {true_rank}")
     return figure
 
 
-@themed
+@use_theme
 def photo_figure(album: Album, retained: Bools) -> Figure:
-    """Draw how much each photo reveals by itself: P(true place | photo), kept and deleted."""
+    """Draw a bar chart of P(true place | photo), which measures how much each photo reveals by itself.
+
+    Retained photos (mask ``retained``, (N,)) and deleted photos have different colours.
+    """
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
     figure, axes = axes_of(7.6, 3.0)
     rows = np.arange(album.photos)
     for mask, colour, name in ((retained, MARK, "kept"), (~retained, BAD, "deleted")):
         axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
-    whole(axes.xaxis)
+    use_whole_ticks(axes.xaxis)
     axes.set_xlabel("photos, the most revealing first")
     axes.set_ylabel("P(true place | photo)")
-    axes.legend()
+    add_legend(figure)
     return figure
 
 
 class AlbumReport(Reporting[PhotoInstance, Deletions]):
-    """The album, ranks before and after, top places; of an unscored folder what its photos reveal."""
+    """The report of photo-censor: the album, ranks before and after, and the most likely places.
+
+    For a folder without a classifier, the report instead shows what the files of the photos reveal.
+    """
 
     def figures(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Figure]:
-        """See :class:`Reporting`."""
+        """Return the figures of the report by name: guesses before and after, and what each photo reveals.
+
+        For a folder without a classifier, the only figure is a map of positions, if any are known.
+        """
         if not problem.declared.is_scored:
             return folder_figures(problem)
         album = problem.album
@@ -101,7 +120,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         }
 
     def report(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[Section]:
-        """See :class:`Reporting`."""
+        """Return the sections of the report: the album, files left out, guesses before and after, single photos."""
         if not problem.declared.is_scored:
             return folder_sections(problem, release)
         album, figures = problem.album, self.figures(problem, release, result)
@@ -125,12 +144,12 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         return sections
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """See :class:`Reporting`."""
+        """Return a GIS layer of the photos' positions, or None for scored photos or if no position is known."""
         return None if problem.declared.is_scored else folder_layer(problem)
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Describe what the files of the retained photos carry besides their pictures, and what may be posted."""
+    """Return sentences on what the retained photos' files contain apart from pictures, and on what may be posted."""
     if release.copies is not None:
         return (
             f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded again, with no "
@@ -139,9 +158,10 @@ def _describe_metadata(release: Deletions) -> str:
         )
     if release.problem.folder_contents is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."
+    # Kept photos whose files have a position, and those whose files have texts.
     carried = find_carriers(release)
     kept_names = {name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept}
-    captioned = kept_names.intersection(release.problem.folder_contents.captioned)
+    captioned = kept_names.intersection(release.problem.folder_contents.photos_with_texts)
     if not carried:
         return (
             f"No photo kept carries a position, and {len(captioned)} carry texts, which may name a place "
@@ -155,14 +175,16 @@ def _describe_metadata(release: Deletions) -> str:
 
 
 def _make_album_html(album: Album, release: Deletions) -> str:
+    """Return HTML with a tile for each photo: its status, its metadata, and P(true place | photo) as a bar."""
     chances = compute_true_probabilities(album)
     folder_contents = release.problem.folder_contents
     positioned, captioned = (
-        (set(folder_contents.positioned), set(folder_contents.captioned))
+        (set(folder_contents.photos_with_position), set(folder_contents.photos_with_texts))
         if folder_contents is not None
         else (set(), set())
     )
     notes = []
+    # Not strict: more photos than SHOWN_PHOTOS have no tile.
     for row, (name, is_retained) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.retained, strict=False)):
         keep_note = ", never to be deleted" if album.keep[row] else ""
         where = "<br>position in its metadata" if name in positioned else ""

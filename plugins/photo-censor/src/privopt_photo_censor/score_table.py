@@ -1,4 +1,4 @@
-"""Read tables of scores or probabilities, a row for each photo: ``.npy``, or ``.csv`` with a header."""
+"""Read tables of scores or probabilities with a row for each photo, from ``.npy`` or ``.csv`` files."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ import polars as pl
 
 from privopt.arrays import Bools, Floats
 from privopt.declare import File
-from privopt.declare.frames import csv_bytes, plain_texts, repeated, table_of
+from privopt.declare.frames import csv_bytes, find_repeated_names, plain_texts, table_of
 from privopt.declare.tables import duplicate_faults, read_array
 from privopt.errors import Fault, Faults, InputError
 
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
+"""Largest deviation of the sum of a photo's probabilities from 1."""
 LOG_TOLERANCE = 1e-5
 """A log-probability may exceed 0 by this, because of rounding."""
 SUM_TOLERANCE = 0.02
 """Relative error of the sum of probabilities with few decimals. Rows within it are not log-probabilities."""
 LARGEST_SCORE = 1e100
+"""Largest absolute value of a finite score. Sums of such numbers do not overflow."""
 LONGEST_NAME: Final = 1_000
 """Largest number of characters of a photo's name."""
 NAMES: Final = ("photo", "file", "name", "id")
@@ -28,17 +30,18 @@ NAMES: Final = ("photo", "file", "name", "id")
 
 
 def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """Read a table of log-probabilities, or of probabilities whose logarithms are taken.
+    """Read a table of log-probabilities, or of probabilities that are converted to logarithms.
 
     Args:
-        file: The table, as the problem names it.
-        probabilities: Whether its rows are probabilities.
+        file: The file of the table, as named in the problem.
+        probabilities: Whether the rows of the table are probabilities.
 
     Returns:
-        Scores (photos, locations), finite or -inf; names of the photos, or their rows from 0; names of the locations.
+        Scores (photos, locations), finite or -inf; names of the photos, or their row numbers; and names of the
+        locations.
 
     Raises:
-        InputError: All cells, names and sums that are not as expected.
+        InputError: Cells, names or sums are invalid. The error lists all of them.
     """
     if file.name.lower().endswith(".csv"):
         values, names, places = _read_csv(file)
@@ -64,25 +67,35 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
 
 
 def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
-    """Read a table with a header and one column for each location; a first column in :data:`NAMES` holds names."""
+    """Read a CSV file with a header and one column for each location.
+
+    The first column has the names of photos if its header is in :data:`NAMES`.
+
+    Returns:
+        Scores (photos, locations); names of the photos, or their row numbers; and names of the locations.
+
+    Raises:
+        InputError: The header or cells are invalid. The error lists all faults.
+    """
     frame = table_of(file)
-    header, repeated_names = frame.columns, sorted(repeated(file))
+    header, repeated_names = frame.columns, sorted(find_repeated_names(file))
     faults = Faults(
         Fault(file.name, "header", f"column {n!r} twice", "columns that differ in name") for n in repeated_names
     )
     if not frame.height:
         faults.add(file.name, "", "no rows below a header", "a header, and a row for each photo")
+    # Only numbers in the header: it is probably a photo's row, and the header is missing.
     if not pl.Series(header).cast(pl.Float64, strict=False).has_nulls():
         faults.add(file.name, "row 1", "numbers", "a header that names the locations")
     faults.check()
+    # Without such a header the first column is a location like the others.
     has_names = header[0].lower() in NAMES
     columns = []
     for name in header[has_names:]:
         texts = plain_texts(frame[name]).fill_null("").str.strip_chars()
         values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-        is_infinite = np.isinf(values) & (
-            (values > 0.0) | texts.str.contains("[0-9]").to_numpy()
-        )  # or below all doubles
+        # +inf is no log-probability. Digits that are read as infinite (-1e999) are below all doubles.
+        is_infinite = np.isinf(values) & ((values > 0.0) | texts.str.contains("[0-9]").to_numpy())
         invalid_rows = np.flatnonzero(np.isnan(values) | is_infinite).tolist()
         faults.add_rows(
             file.name, name, invalid_rows, [text or "nothing" for text in texts].__getitem__, "a number or -inf"
@@ -95,19 +108,34 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     )
     faults.check()
     Faults(duplicate_faults(file.name, np.array(names), header[0])).check()
+    # The table is published in one form of CSV, whatever the form of the file.
     file.seen.instead = csv_bytes(frame)
     return np.array(columns, dtype=np.float64).T.reshape(frame.height, -1), names, tuple(header[has_names:])
 
 
 def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: str) -> None:
-    """Refuse the invalid cells, each with its row and column from 0."""
+    """Raise an error that names the row and column of each invalid cell, if there are any.
+
+    Args:
+        file: The table.
+        values: (photos, locations) numbers of the table.
+        is_invalid: (photos, locations) mask of the invalid cells.
+        expectation: What was expected in a cell, for the faults.
+
+    Raises:
+        InputError: A cell is invalid.
+    """
     cells = np.argwhere(is_invalid).tolist()
     faults = (Fault(file.name, f"row {r}, column {c} (from 0)", str(values[r, c]), expectation) for r, c in cells)
     Faults(faults, len(cells)).check()
 
 
 def _take_logarithms(file: File, values: Floats) -> Floats:
-    """Return the logarithms of probabilities, -inf for 0. Refuse negative ones, and rows that do not sum to 1."""
+    """Return the natural logarithms of probabilities (photos, locations), -inf for 0.
+
+    Raises:
+        InputError: A probability is negative, or a row does not sum to 1.
+    """
     _refuse_cells(file, values, values < 0.0, "a probability, at least 0")
     sums = values.sum(axis=1)
     invalid_rows = np.flatnonzero(np.abs(sums - 1.0) > UNIT_SUM).tolist()

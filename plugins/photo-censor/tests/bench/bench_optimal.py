@@ -26,12 +26,12 @@ LIMIT = 60.0
 
 def draw(size: int, count: int) -> list[Album]:
     rng = np.random.default_rng([7, size])
-    found = []
+    albums = []
     for number in range(count):
         world = World.draw(np.random.default_rng([7, number % 8]))
         location = int(rng.integers(LOCATIONS))
-        found.append(Album(scores=world.scores(world.photos(rng, location, size)), true=location))
-    return found
+        albums.append(Album(scores=world.scores(world.photos(rng, location, size)), true=location))
+    return albums
 
 
 def measure(name: str, albums: list[Album], task: Task) -> None:
@@ -45,11 +45,11 @@ def measure(name: str, albums: list[Album], task: Task) -> None:
         if not plan.proved:
             value = plan.protected if task.budget is not None else int(plan.retained.sum())
             gaps.append((value, plan.bound))
-    late = sum(s > 10.0 for s in seconds)
-    shown = f"; value and bound of the unproved: {gaps}" if gaps else ""
+    late_count = sum(s > 10.0 for s in seconds)
+    gap_text = f"; value and bound of the unproved: {gaps}" if gaps else ""
     print(
-        f"{name:24} median {np.median(seconds):7.3f} s  max {max(seconds):7.3f} s  over 10 s {late:2}  "
-        f"unproved {len(gaps)} of {len(albums)} (wall clock {wall:.1f} s in all){shown}",
+        f"{name:24} median {np.median(seconds):7.3f} s  max {max(seconds):7.3f} s  over 10 s {late_count:2}  "
+        f"unproved {len(gaps)} of {len(albums)} (wall clock {wall:.1f} s in all){gap_text}",
         flush=True,
     )
 
@@ -59,15 +59,15 @@ def main() -> None:
     parser.add_argument("--albums", type=int, default=40)
     parser.add_argument("--only", choices=["top_k", "budget"])
     parser.add_argument("--sizes", default=SIZES)
-    chosen = parser.parse_args()
-    for size in map(int, chosen.sizes.split(",")):
-        albums = draw(size, chosen.albums)
-        if chosen.only != "budget":
+    arguments = parser.parse_args()
+    for size in map(int, arguments.sizes.split(",")):
+        albums = draw(size, arguments.albums)
+        if arguments.only != "budget":
             for k in (5, 10, 20):
                 measure(f"{size} photos, top-{k}", albums, Task(top_k=k))
-        if chosen.only != "top_k":
-            for share in (0.125, 0.25, 0.375, 0.5):
-                measure(f"{size} photos, delete {share:.1%}", albums, Task(budget=int(share * size)))
+        if arguments.only != "top_k":
+            for deleted_share in (0.125, 0.25, 0.375, 0.5):
+                measure(f"{size} photos, delete {deleted_share:.1%}", albums, Task(budget=int(deleted_share * size)))
 
 
 if __name__ == "__main__":

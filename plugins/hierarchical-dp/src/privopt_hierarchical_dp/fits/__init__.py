@@ -1,1 +1,1 @@
-"""Fits: consistent whole numbers near noisy values, all of them post-processing."""
+"""Fits of consistent integers to noisy values. All of them are post-processing."""

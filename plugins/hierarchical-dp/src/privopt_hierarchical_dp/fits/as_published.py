@@ -1,10 +1,10 @@
-"""M_c^ch as section 9.2 prints it: kept for comparison, and not differentially private at its epsilon.
+"""The mechanism M_c^ch as section 9.2 of the paper prints it, for comparison. It does not satisfy its epsilon.
 
-Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2,
-and so on. A person who joins a group of size s takes it out of size s and puts it into size s + 1:
-every entry from (s, r) to (s + 1, r) - 1 falls by one, |R_l| entries of level l, while the noise is
-for one. The loss is (eps / L) sum_l |R_l|. On the paper's running example (2 levels, 2 leaves) that
-is 1.5 eps; with 52 states and 3144 counties it is 1066 eps. Post-processing does not save it.
+Its cumulative counts run over *all regions of a level* for size 1, then over all of them for size 2, and so on. A
+person who joins a group of size s moves this group to size s + 1. Every entry from (s, r) up to the one before (s + 1,
+r) falls by one. These are |R_l| entries of level l, while the noise is scaled for one. The privacy loss is (eps / L)
+sum_l |R_l|. On the paper's running example (2 levels, 2 leaves) it is 1.5 eps; with 52 states and 3144 counties it is
+1066 eps. Post-processing cannot reduce it.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ __all__ = ["chain_counts", "chain_query", "fit_chain", "post_order"]
 
 
 def post_order(tree: Tree) -> tuple[Ints, Ints]:
-    """Return level and position of every region, children before their parent, in the tree's own order."""
+    """Return the level and position of every region in post-order, which lists children before their parent."""
 
     def visit_subtree(level: int, position: int) -> Iterator[tuple[int, int]]:
         if level < tree.depth - 1:
+            # The two offsets are the first child and the end of the children.
             for child in range(*tree.start[level][position : position + 2].tolist()):
                 yield from visit_subtree(level + 1, child)
         yield level, position
@@ -34,14 +35,20 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return the published cumulative vectors for each level (R_l, N): sums over regions first, then over sizes."""
+    """Return each level's cumulative vector as published: over all regions for size 1, then for size 2, ......
+
+    Args:
+        counts: The counts (R_l, N) of each level. The returned vectors have the same shape.
+    """
     return [
-        np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T) for level in counts
+        # Transposed, so that the vector runs over the regions first and then over the sizes.
+        np.ascontiguousarray(np.cumsum(np.asarray(level).T.ravel()).reshape(level.shape[1], -1).T)
+        for level in counts
     ]
 
 
 def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
-    """Return the counts of cumulative vectors: the inverse of `chain_query`."""
+    """Return the counts (R_l, N) of cumulative vectors. This is the inverse of `chain_query`."""
     return [
         np.ascontiguousarray(np.diff(np.asarray(level).T.ravel(), prepend=0).reshape(level.shape[1], -1).T)
         for level in chain
@@ -49,21 +56,26 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 
 
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Solve Model 3 with recurrence (8) exactly, by pooling: the nearest chain of integers from 0 to G.
+    """Return the non-decreasing integers from 0 to G that are nearest to the noisy chain (Model 3), exactly.
 
-    An element equals its successor if the next region is on a higher level (C9). Otherwise it must not exceed it, which
-    includes the step down to a deeper level that (C8) omits as printed.
+    An element equals its successor if the next region is on a higher level (C9). Otherwise an element must not exceed
+    its successor. This includes the step down to a deeper level, which the printed (C8) omits. Elements that must be
+    equal are pooled.
+
+    Equations (C7) to (C9) and the model's recurrence (8) are those of the paper.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level (R_l, N) the noisy values of `chain_query`.
-        total: G.
+        noisy: The noisy values (R_l, N) of `chain_query` on each level.
+        total: G, the number of all groups.
 
     Returns:
-        For each level (R_l, N) fitted cumulative values; `chain_counts` makes counts of them.
+        Fitted cumulative values (R_l, N) of each level. `chain_counts` converts them to counts.
     """
     levels, places = post_order(tree)
-    is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])  # equal to the one before
+    # (C9) as one variable: elements that must be equal are pooled before the isotonic regression, with their number as
+    # weight. An element is joined if it must be equal to the one before, which is a child.
+    is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
     group = np.cumsum(~is_joined) - 1
     starts = np.flatnonzero(~is_joined)
     sizes = noisy[0].shape[1]
@@ -76,6 +88,7 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     fitted = np.full_like(sums, total)  # the last group is the root's at size N: (C7) fixes it
     fitted[:, :-1] = isotonic_means(np.ascontiguousarray(sums[:, :-1]), mass[:-1], high=np.array([total]))
     spread = fitted.reshape(sizes, -1)[:, group]
+    # Back from post-order to one array for each level.
     result = []
     for level, width in enumerate(tree.widths):
         columns = np.flatnonzero(levels == level)

@@ -1,8 +1,9 @@
-"""Models 1 and 2 with region totals: nearest integers, with a proved gap (mathematics H2).
+"""Models 1 and 2 with known region totals: nearest integers with a proved optimality gap.
 
-Model 2 is what the paper's chain mechanism wants to solve, on noisy values that are really private: cumulative counts
-of each region by itself (sensitivity 1), every region's total known. Method ``cumulative`` with ``region_totals``
-solves it to optimality, as an integer program, where inputs are small.
+Model 2 is what the paper's chain mechanism is meant to solve, on noisy values that are really private: the cumulative
+counts of each region by itself (sensitivity 1), with every region's total known. Method ``cumulative`` with
+``region_totals`` solves small inputs to optimality, as an integer program. docs/papers/hierarchical-dp.md describes the
+published chain under "Corrections, and what proves them", and explains why it is not private.
 """
 
 from __future__ import annotations
@@ -21,8 +22,15 @@ __all__ = ["fit_with_totals"]
 
 
 def _round_root(course: Floats, total: int) -> Ints:
-    # A course in doubles may fall by a rounding error: the running maximum makes it rise again.
+    """Round the root's cumulative counts to integers, and return their differences, the counts (N,).
+
+    Args:
+        course: (N,) Continuous cumulative counts.
+        total: The exact total, which replaces the last cumulative count.
+    """
+    # In doubles a cumulative count may fall by a rounding error; the running maximum repairs that.
     steps = np.floor(np.clip(np.maximum.accumulate(course), 0, total) + 0.5).astype(np.int64)
+    # The last cumulative count is the total, which is exact: the other counts absorb the rounding.
     steps[-1] = total
     return np.diff(steps, prepend=0)
 
@@ -36,27 +44,30 @@ def fit_with_totals(
     cumulative: bool,
     gap: float = 1e-3,
 ) -> Fit:
-    """Fit integers to noisy values that add up over the tree, if the totals of all regions are known.
+    """Fit integers that add up over the tree to noisy values, if the totals of all regions are known.
 
-    In Model 2 cumulative counts are non-decreasing in every region. In Model 1 counts are non-negative, which is a
-    convex-cost flow from sizes through the tree into leaf regions of known demand.
+    In Model 2, cumulative counts are non-decreasing in every region. In Model 1, counts are non-negative; this model is
+    a convex-cost flow from sizes through the tree to leaf regions with known demand.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level the noisy counts (R_l, N), or cumulative counts (R_l, N - 1) without size N's, which are
-            the totals.
-        totals: For each level (R_l,) the exact totals.
-        weights: For each level its weight, at least 0. The largest should be about 1, because tolerances are absolute.
+        noisy: The noisy counts (R_l, N) of each level, or the cumulative counts (R_l, N - 1) without those of size N,
+            which are the totals.
+        totals: The exact totals (R_l,) of each level.
+        weights: The weight of each level, at least 0. The largest weight should be about 1, because tolerances are
+            absolute.
         cumulative: Whether to solve Model 2 instead of Model 1.
         gap: The relative gap at which the continuous projection stops.
     """
     tops = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
+    # With one size its counts are the totals, and cumulative counts have no column.
     if size == 0:
         return Fit(counts=[total[:, None] for total in tops], lower_bound=0.0, iterations=0, solver="none", proved=True)
     # The continuous solution gives the lower bound; error diffusion then rounds it along the cumulative courses.
     rows = "monotone" if cumulative else "simplex"
     projection = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
+    # Cumulative courses have no column of size N; it is the total.
     if cumulative:
         courses = add_up(tree, np.concatenate([projection.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
     else:

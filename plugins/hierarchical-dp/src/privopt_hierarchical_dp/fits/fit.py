@@ -1,7 +1,7 @@
-"""Fits from noisy values to a release, with one function for each kind of method.
+"""Fits of a release to noisy values, with one function for each kind of method.
 
-All of it is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, and
-never a true count. :mod:`..methods` says which method uses which function.
+All of this is post-processing: the inputs are noisy values, the public tree and totals that are published exactly, but
+never true counts. :mod:`..methods` assigns a function to each method.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
 
-_ROOT_PULL = 1e6  # weight of G in the relaxed model, next to weights of at most 1
+_ROOT_PULL = 1e6
+"""The weight of G in the relaxed Model 2, next to weights of at most 1."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -39,11 +40,11 @@ class FitInput:
     Attributes:
         method: The name of the method.
         tree: The regions.
-        noisy: For each level the noisy values.
+        noisy: The noisy values of each level.
         total: G, public or estimated.
-        totals: For each level (R_l,) the regions' totals, exact or estimated; None if there are none.
-        weights: For each level its rational weight in the objective; 0 if it was not measured.
-        noise: For each level the noise on one value.
+        totals: The regions' totals (R_l,) of each level, exact or estimated. None if the method has no totals.
+        weights: The rational weight of each level in the objective; 0 if the level was not measured.
+        noise: The noise on one value of each level.
         backend: The solver of integer programs.
         gap: The relative gap at which an iteration stops.
         estimated: Whether the totals are estimates.
@@ -68,20 +69,20 @@ class FitInput:
 
     @property
     def known_totals(self) -> list[Ints]:
-        """The regions' totals, for a method that has them."""
+        """The regions' totals, in a method that requires them."""
         assert self.totals is not None  # the method publishes them
         return self.totals
 
 
 def fit(fit_input: FitInput) -> Fit:
-    """Fit integers on every level to the noisy values, by the input's method."""
+    """Fit integers to the noisy values of every level, by the input's method."""
     return FITS[METHODS[fit_input.method].fit](fit_input)
 
 
 def fit_at_once(fit_input: FitInput) -> Fit:
-    """Fit a valid release to the same noisy values within seconds: the fallback of an interrupted method.
+    """Fit a valid release to the same noisy values within seconds, as the fallback of an interrupted method.
 
-    Call it when no time is left, so that its projections end at their first check of the clock.
+    Call this when no time is left, so that projections end at their first check of the clock.
 
     Raises:
         StoppedError: The method has no quicker fallback.
@@ -89,6 +90,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
     rule = METHODS[fit_input.method]
     if not rule.valid:
         raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
+    # None of these solves an integer program, and their projections end at the first check of the clock.
     quick_method = "hierarchical-dp" if rule.query == "counts" else "cumulative-dp"
     if rule.query == "cumulative" and fit_input.totals is not None:
         quick_method = "cumulative-smoothed"
@@ -97,12 +99,19 @@ def fit_at_once(fit_input: FitInput) -> Fit:
 
 
 def fit_smoothed(fit_input: FitInput) -> Fit:
-    """Fit cumulative counts, with strength borrowed from the parent region."""
+    """Fit cumulative counts level by level, with the counts of a parent region as the prior of its children."""
     counts = smooth_down(fit_input.tree, fit_input.noisy, noise=fit_input.noise, totals=fit_input.known_totals)
     return Fit(counts=counts, solver="Kalman smoother, ADMM and error diffusion")
 
 
 def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative: bool) -> Fit:
+    """Fit Model 1 or Model 2 to noisy values if the totals of all regions are known.
+
+    Args:
+        fit_input: The tree, totals, weights and options.
+        noisy: The noisy values of each level, which are used instead of those of ``fit_input``.
+        cumulative: Whether the noisy values are cumulative counts (Model 2) instead of counts (Model 1).
+    """
     return fit_with_totals(
         fit_input.tree,
         noisy,
@@ -114,7 +123,14 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 
 
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
-    """Return the nearest consistent counts: exact by half-prices, or with region totals by the joint projection."""
+    """Return the consistent counts nearest to noisy counts.
+
+    Without region totals, the method of half-prices gives the exact solution. With them, a joint projection is rounded.
+
+    Args:
+        fit_input: The tree, totals, weights and options.
+        noisy: The counts (R_l, N) of each level, which are used instead of those of ``fit_input``.
+    """
     if fit_input.totals is not None:
         return _fit_with_known_totals(fit_input, noisy, cumulative=False)
     limit = half_prices.largest_weight(fit_input.tree, noisy, fit_input.total)
@@ -130,14 +146,16 @@ def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
 
 
 def fit_isotonic(fit_input: FitInput) -> Fit:
-    """Fit by Algorithm 2: isotonic regression in every region by itself, then Model 1 on the differences."""
+    """Fit by the paper's Algorithm 2: isotonic regression in each region, then Model 1 on the differences."""
     steps = []
     for level, noisy in enumerate(fit_input.noisy):
+        # Without a region's total, its cumulative counts are bounded by the whole hierarchy's.
         high = np.full(len(noisy), fit_input.total) if fit_input.totals is None else fit_input.totals[level]
         fitted = isotonic_integers(noisy, high=high)
         if fit_input.totals is not None:
             fitted = np.concatenate([fitted, high[:, None]], axis=1)
         steps.append(np.diff(fitted, axis=1, prepend=0))
+    # Estimated totals of regions bound the isotonic step only. Model 1 keeps the root's alone.
     fitted_steps = _fit_model_1(evolve(fit_input, totals=None) if fit_input.estimated else fit_input, steps)
     return Fit(counts=fitted_steps.counts, iterations=fitted_steps.iterations, solver=f"PAVA and {fitted_steps.solver}")
 
@@ -149,16 +167,18 @@ def fit_top_down(fit_input: FitInput) -> Fit:
 
 
 def fit_counts_relaxed(fit_input: FitInput) -> Fit:
-    """Fit Model 1 without integrality, every count rounded by itself."""
+    """Fit Model 1 without integrality, and round each count separately. The result may be inconsistent."""
     grid, relaxed = half_prices.relax_counts(
         fit_input.tree, fit_input.noisy, total=fit_input.total, weights=fit_input.weights
     )
+    # Each count is rounded by itself: a parent may then differ from the sum of its children, which
+    # `violations` counts.
     counts = [np.floor(level + 0.5).astype(np.int64) for level in relaxed]
     return Fit(counts=counts, solver=f"half-prices on a grid of 1/{grid}, rounded")
 
 
 def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
-    """Fit Model 2 without integrality, to a stated tolerance, every region rounded by itself."""
+    """Fit Model 2 without integrality, and round each region separately. The result may be inconsistent."""
     size = fit_input.noisy[0].shape[1]
     if size == 0:  # one size, whose counts are the totals
         return Fit(counts=[total[:, None] for total in fit_input.known_totals], solver="none")
@@ -166,6 +186,8 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
     noisy = [level.astype(np.float64) for level in fit_input.noisy]
     if fit_input.totals is None:
         tops = [np.full(width, fit_input.total) for width in fit_input.tree.widths]
+        # The total of the hierarchy is exact, and the projection has no equality for it. A large weight takes its
+        # place, and the remaining difference is reported.
         weights[0] = weights[0].copy()
         weights[0][-1], noisy[0][0, -1] = _ROOT_PULL, float(fit_input.total)
     else:
@@ -184,20 +206,23 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 
 
 def fit_published_chain(fit_input: FitInput) -> Fit:
-    """Fit the chain of section 9.2 as it is printed."""
+    """Fit the chain of section 9.2 of the paper exactly as it is printed."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
     value = float(half_prices.objective(fitted, fit_input.noisy))
     return Fit(counts=chain_counts(fitted), lower_bound=value, solver="PAVA", proved=True)
 
 
 def fit_program(fit_input: FitInput) -> Fit:
-    """Fit M_H or M_c by an integer program in the modelling language, started from a fast method's integers."""
+    """Fit M_H or M_c by an integer program that starts from the integers of a fast method."""
     cumulative = METHODS[fit_input.method].query == "cumulative"
+    # The piecewise-linear costs of the program are exact around this fit, which is also the release if the program
+    # finds nothing in time.
     quick_fit = fit_isotonic(fit_input) if cumulative else _fit_model_1(fit_input, fit_input.noisy)
     start, noisy = quick_fit.counts, fit_input.noisy
     if cumulative:
         start = [np.cumsum(level, axis=1) for level in start]
         if fit_input.totals is not None:
+            # The last cumulative count is the total, which is not measured because it is known.
             noisy = [np.concatenate([n, t[:, None]], axis=1) for n, t in zip(noisy, fit_input.totals, strict=True)]
     try:
         solution = qip.solve_exactly(
@@ -222,7 +247,7 @@ def fit_counts(fit_input: FitInput) -> Fit:
 
 
 def fit_jointly(fit_input: FitInput) -> Fit:
-    """Fit Model 2 to noisy cumulative counts, region totals known."""
+    """Fit Model 2 to noisy cumulative counts, given the totals of all regions."""
     return _fit_with_known_totals(fit_input, fit_input.noisy, cumulative=True)
 
 

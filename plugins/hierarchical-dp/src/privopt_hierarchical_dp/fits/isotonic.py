@@ -1,9 +1,9 @@
-"""Isotonic regression over integers: pool adjacent violators, clip, round (mathematics H4).
+"""Isotonic regression over integers: pool adjacent violators, clip, round.
 
-Rounding the least-squares isotonic fit half up gives an optimum of the integer program, for any
-positive weights: the fit's level sets do not depend on the loss being strictly convex, and each
-block's integer optimum is its mean, rounded. Everything here is integer arithmetic: block means are
-compared as quotient and remainder, never as doubles.
+Rounding the least-squares isotonic fit half up gives an optimum of the integer program for any positive weights. The
+level sets of the fit do not depend on the loss being strictly convex, and the integer optimum of each block is its
+rounded mean. The integer functions use only integer arithmetic: block means are compared as quotient and remainder,
+never as doubles.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ from privopt.execution.compiled import jit
 
 __all__ = ["isotonic_floats", "isotonic_integers", "isotonic_means"]
 
-_SAFE_WEIGHT = 3_000_000_000  # product of two block weights stays below 2**63
+_SAFE_WEIGHT = 3_000_000_000
+"""The largest sum of weights; the product of two block weights is then below 2**63."""
 
 
 @jit()
 def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDArray[Any]) -> None:
-    """Write each block's value, clipped to [0, ``high``], to all positions of the block."""
+    """Write each block's value, clipped to [0, ``high``], to all positions of the block.
+
+    Args:
+        values: The value of each block. Further entries are ignored.
+        block_ends: The last position of each block.
+        high: The upper bound.
+        fitted: Receives the fitted values of the row.
+    """
     begin = 0
     for block in range(len(block_ends)):
+        # Clipping the unconstrained isotonic fit gives the optimum within [0, high].
         value = min(max(values[block], 0), high)
         for s in range(begin, block_ends[block] + 1):
             fitted[s] = value
@@ -34,6 +43,14 @@ def _write_blocks(values: NDArray[Any], block_ends: Ints, high: Any, fitted: NDA
 
 @jit()
 def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> None:
+    """Fit each row by pooling adjacent violators (PAVA), in exact integer arithmetic.
+
+    Args:
+        totals: (R, S) The weighted sum of each position. The value of a position is totals / weights.
+        weights: (S,) Positive integers.
+        high: (R,) The upper bound of each row.
+        fitted: (R, S) Receives the block means, rounded half up and clipped.
+    """
     rows, size = totals.shape
     sums = np.empty(size, np.int64)
     mass = np.empty(size, np.int64)
@@ -46,6 +63,8 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
             mass[last_block] = weights[s]
             block_ends[last_block] = s
             while last_block > 0:
+                # The blocks are merged if the mean of the earlier one is greater. First compare the integer parts of
+                # the means.
                 previous_mean = sums[last_block - 1] // mass[last_block - 1]
                 last_mean = sums[last_block] // mass[last_block]
                 if previous_mean < last_mean:
@@ -69,6 +88,14 @@ def _pool_integers(totals: Ints, weights: Ints, high: Ints, fitted: Ints) -> Non
 def _pool_floats(
     values: NDArray[np.float64], weights: NDArray[np.float64], high: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
+    """Fit each row by pooling adjacent violators (PAVA), in floating point.
+
+    Args:
+        values: (R, S) The values.
+        weights: (S,) Positive weights.
+        high: (R,) The upper bound of each row.
+        fitted: (R, S) Receives the block means, clipped to [0, high].
+    """
     rows, size = values.shape
     means = np.empty(size, np.float64)
     mass = np.empty(size, np.float64)
@@ -80,6 +107,7 @@ def _pool_floats(
             means[last_block] = values[row, s]
             mass[last_block] = weights[s]
             block_ends[last_block] = s
+            # Two blocks whose means fall violate the order, so they are merged to their weighted mean.
             while last_block > 0 and means[last_block - 1] > means[last_block]:
                 total = mass[last_block - 1] + mass[last_block]
                 means[last_block - 1] += (means[last_block] - means[last_block - 1]) * (mass[last_block] / total)
@@ -90,32 +118,42 @@ def _pool_floats(
 
 
 def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
-    """Fit non-decreasing, non-negative integers by least squares, exactly and row by row.
+    """Fit non-decreasing, non-negative integers to each row by least squares, exactly.
 
     Args:
         values: (R, S) The noisy values.
         high: (R,) The upper bound of each row.
 
     Returns:
-        (R, S) integers, each row a minimiser of sum_s (x_s - v_s)^2 over non-decreasing
-        integers in [0, high] (the smallest unrounded one, rounded half up).
+        (R, S) integers. Each row minimises sum_s (x_s - v_s)^2 over non-decreasing integers in [0, high]. The row is
+        the real minimiser, rounded half up.
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
+    # Rounding half up doubles a block's sum, which must still fit into 64 bits.
     if int(np.abs(values).max(initial=0)) * values.shape[1] >= 2**61:
         raise ValueError("sums of isotonic values pass 64 bits")
     return isotonic_means(values, np.ones(values.shape[1], np.int64), high=high)
 
 
 def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
-    """Fit like `isotonic_integers`, for positions that stand for sums of several noisy values.
+    """Fit non-decreasing integers in [0, high] to rows of rational values by weighted least squares, exactly.
+
+    A position may stand for several noisy values. Its value is then their mean, and its weight is their number.
 
     Args:
         totals: (R, S) Weighted sums; the value of position s is the rational totals[:, s] / weights[s].
         weights: (S,) Positive integers.
         high: (R,) The upper bound of each row.
+
+    Returns:
+        (R, S) integers.
+
+    Raises:
+        ValueError: A weight is not positive, or products of weights would not fit into 64 bits.
     """
     if len(weights) and int(weights.min()) <= 0:
         raise ValueError("isotonic weights must be positive")
+    # The comparison of block means multiplies the weights of two blocks.
     if sum(map(int, weights)) > _SAFE_WEIGHT:
         raise ValueError(f"isotonic weights must add up to at most {_SAFE_WEIGHT}")
     fitted = np.empty_like(totals)
@@ -127,12 +165,12 @@ def isotonic_means(totals: Ints, weights: Ints, *, high: Ints) -> Ints:
 def isotonic_floats(
     values: NDArray[np.float64], *, high: NDArray[np.float64], weights: NDArray[np.float64], fitted: NDArray[np.float64]
 ) -> None:
-    """Fit weighted isotonic regressions within [0, high] in doubles, row by row, and write them to ``fitted``.
+    """Fit a weighted isotonic regression within [0, high] to each row in doubles, and write it to ``fitted``.
 
     Args:
         values: (R, S) The values, C-contiguous.
         high: (R,) The upper bound of each row.
         weights: (S,) Positive weights.
-        fitted: (R, S) The result.
+        fitted: (R, S) Receives the result.
     """
     _pool_floats(values, weights, high, fitted)

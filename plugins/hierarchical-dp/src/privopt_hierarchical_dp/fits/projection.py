@@ -1,15 +1,15 @@
-"""Projection on tree consistency and per-region constraints at once, by ADMM with a rigorous gap.
+"""Joint projection onto tree consistency and constraints on each region, by ADMM with a proved gap.
 
-Two convex sets, each cheap on its own:
+The projection is onto the intersection of two convex sets. Projecting onto either one is cheap:
 
 * *tree*: a region equals the sum of its children, size by size: weighted least squares.
 * *rows*: each region is non-decreasing along sizes within [0, G_r] (``"monotone"``, Model 2 with totals). Or it is
   non-negative with sum G_r (``"simplex"``, Model 1 with totals). PAVA, or a projection on a simplex, solves each row.
 
-ADMM alternates them. The multipliers give a lower bound on the objective at any moment, since both
-parts of the Lagrangian have a closed minimum. The tree part is least squares again, and the row
-part is linear over a polytope with known vertices (steps, or one full entry). The leaves of the row
-part added up are feasible, which gives the upper bound.
+ADMM alternates between the two projections. The multipliers give a lower bound on the objective at any time, because
+both parts of the Lagrangian can be minimised in closed form. The tree part is again a least-squares problem. The row
+part is linear over a polytope with known vertices (steps, or one full entry). Leaves that satisfy the row constraints,
+added up over the tree, are feasible and give the upper bound.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Projection:
     """A feasible point of the continuous problem, with a lower bound on the optimum.
 
     Attributes:
-        leaves: (R_L, S) The values of the leaf regions, which satisfy the row constraints.
-        value: The objective of the point, whose other levels are sums of the leaves.
-        lower_bound: A lower bound on the objective of all feasible points, up to the rounding of doubles.
+        leaves: (R_L, S) The values of the leaf regions. They satisfy the row constraints.
+        value: The objective of the point whose other levels are sums of the leaves.
+        lower_bound: A lower bound on the objective of all feasible points, up to rounding errors of doubles.
         iterations: The number of ADMM steps.
     """
 
@@ -47,18 +47,28 @@ class Projection:
 
     @property
     def gap(self) -> float:
-        """The relative distance between value and bound."""
+        """The relative gap between value and lower bound."""
         return (self.value - self.lower_bound) / max(abs(self.value), 1e-12)
 
 
 @jit()
 def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Floats) -> None:
-    """Compute argmin sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total, row by row (sorted break points)."""
+    """Project each row onto a simplex: minimise sum_s w_s (x_s - v_s)^2 with x >= 0 and sum x = total.
+
+    The solution is x_s = max(0, v_s + price / w_s), where sorted break points determine the price, the multiplier of
+    the sum.
+
+    Args:
+        values: (R, S) The values v.
+        weights: (S,) Positive weights w.
+        totals: (R,) The sum of each row.
+        projected: (R, S) Receives the result.
+    """
     rows, size = values.shape
     for row in range(rows):
         keys = np.empty(size, np.float64)
         for s in range(size):
-            keys[s] = values[row, s] * weights[s]  # x_s > 0 while the price stays above -v w
+            keys[s] = values[row, s] * weights[s]  # x_s > 0 if the price is above -v w
         order = np.argsort(-keys)
         free, level = 0.0, 0.0
         price = 0.0
@@ -67,6 +77,7 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
             free += 1.0 / weights[s]
             level += values[row, s]
             price = (totals[row] - level) / free
+            # With this price the next entry, and so all later ones, are 0.
             if rank + 1 == size or keys[order[rank + 1]] + price <= 0.0:
                 break
         for s in range(size):
@@ -74,33 +85,64 @@ def _simplex_rows(values: Floats, weights: Floats, totals: Floats, projected: Fl
 
 
 def _worst_step(multiplier: Floats, totals: Floats) -> float:
-    """Return the max over non-decreasing z in [0, G_r] of <y, z>: a step of height G_r at the best place, or none."""
+    """Return the sum over rows of the largest inner product <y, z> for a non-decreasing z in [0, G_r].
+
+    Args:
+        multiplier: (R, S) y.
+        totals: (R,) G_r.
+    """
+    # The maximum is at a vertex. The vertices of {0 <= z_1 <= ... <= z_S <= G} are steps (0, ..., 0, G, ..., G), so
+    # <y, z> is G times a suffix sum of y, or 0.
     suffix = np.cumsum(multiplier[:, ::-1], axis=1)
     return float(np.sum(np.maximum(suffix.max(axis=1), 0.0) * totals))
 
 
 def _worst_entry(multiplier: Floats, totals: Floats) -> float:
-    """Return the max over non-negative z with sum G_r of <y, z>: all on the largest entry."""
+    """Return the sum over rows of the largest inner product <y, z> for a non-negative z whose sum is G_r.
+
+    At the maximum, z is G_r at the largest entry of y and 0 elsewhere. The arguments are those of :func:`_worst_step`.
+    """
     return float(np.sum(multiplier.max(axis=1) * totals))
 
 
 def _move_multipliers_down(tree: Tree, multipliers: Sequence[Floats], weights: Sequence[Floats]) -> list[Floats]:
-    """Move the multipliers of levels of weight 0 to their children, which keeps their sum over consistent values."""
+    """Add the multipliers of levels of weight 0 to those of their children, without changing the Lagrangian.
+
+    The Lagrangian is unchanged at consistent values, at which every region is the sum of its children.
+
+    Args:
+        tree: The hierarchy.
+        multipliers: The multipliers (R_l, S) of each level.
+        weights: The weight of each level, a number or (S,).
+
+    Returns:
+        The multipliers (R_l, S) of each level. Entries with weight 0 have been passed on, and must not be used.
+    """
     moved = [multipliers[0]]
+    # The leaves have no children, so tree.start has no entry for them.
     for level, (start, weight) in enumerate(zip(tree.start, weights, strict=False)):
+        # Without a weight the tree part is unbounded below in that level's values, unless its multiplier is 0. A
+        # consistent value is the sum of its children's, so they can carry the multiplier instead.
         passed_on = np.where(weight > 0.0, 0.0, moved[level])
         moved.append(multipliers[level + 1] + np.repeat(passed_on, np.diff(start), axis=0))
     return moved
 
 
 def _weighted_square(weights: Sequence[Floats], values: Sequence[Floats], targets: Sequence[Floats]) -> float:
+    """Return the weighted sum of squared distances over all levels, sum_l w_l |values_l - targets_l|^2.
+
+    Args:
+        weights: The weight w_l of each level, a number or (S,).
+        values, targets: Arrays (R_l, S) of each level.
+    """
+    # Weights are (S,) or a scalar: regions are summed first, then sizes are weighed.
     return float(
         sum(np.sum(w * np.sum((v - t) ** 2, axis=0)) for w, v, t in zip(weights, values, targets, strict=True))
     )
 
 
 def simplex_rows(values: Floats, totals: Floats) -> Floats:
-    """Return the nearest rows (R, S) with non-negative entries and the sums ``totals``."""
+    """Return the nearest rows (R, S) that have non-negative entries and the sums ``totals``."""
     projected = np.empty_like(values)
     _simplex_rows(values, np.ones(values.shape[1]), totals, projected)
     return projected
@@ -116,21 +158,23 @@ def project_jointly(
     gap: float = 1e-3,
     iterations: int = 400,
 ) -> Projection:
-    """Find the nearest point to the noisy values that is consistent over the tree and obeys every row.
+    """Find the point nearest to the noisy values that is consistent and satisfies the constraints of all rows.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, S) noisy values.
-        weights: for each level a weight, or (S,), of at least 0; the leaves' above 0.
-        totals: for each level (R_l,) totals G_r.
-        rows: ``"monotone"`` or ``"simplex"``.
-        gap: relative gap to stop at.
-        iterations: the most ADMM steps.
+        tree: The hierarchy.
+        noisy: The noisy values (R_l, S) of each level.
+        weights: The weight of each level, a number or (S,), at least 0. Weights of the leaves must be above 0.
+        totals: The totals G_r (R_l,) of each level.
+        rows: ``"monotone"``: rows are non-decreasing within [0, G_r]; or ``"simplex"``: rows are non-negative with the
+            sum G_r.
+        gap: The relative gap at which to stop.
+        iterations: The largest number of ADMM steps.
     """
     targets = [np.ascontiguousarray(values, dtype=np.float64) for values in noisy]
     weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
-    # a weight far above the others is a constraint, not a scale; rows bind a level of weight 0 all the same
+    # ADMM's penalty follows the weights, up to 1: a weight far above the others stands for a constraint. The row
+    # constraints hold on a level of weight 0 as well, so its penalty is 1.
     penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
     # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
     pulled_projection = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
@@ -155,12 +199,16 @@ def project_jointly(
             else:
                 _simplex_rows(u, p, top, z)
             u -= z
+        # Value and bound cost a projection of their own, so they are computed at every tenth step and at the last.
         if step % 10 and step != iterations:
             continue
+        # Leaves that satisfy their rows are feasible once added up: sums of monotone rows are monotone, and so are
+        # totals sums of totals.
         value = _weighted_square(weight, add_up(tree, row_values[-1]), targets)
         if value < best_point[0]:
             best_point = (value, row_values[-1].copy())
-        # Lagrangian with multipliers y = 2 p u: tree part at t - y / 2 w, row part at its worst vertex
+        # The Lagrangian with multipliers y = 2 p u bounds the optimum. Its tree part is smallest at the projection of
+        # t - y / (2 w), its row part at a vertex.
         multipliers = [2.0 * p * u for p, u in zip(penalty, dual, strict=True)]
         shifted = [
             t - np.divide(y, 2.0 * w, out=np.zeros_like(y), where=w > 0.0)
@@ -174,4 +222,5 @@ def project_jointly(
         lower = max(lower, _weighted_square(weight, tree_minimum, targets) + rows_part)
         if best_point[0] - lower <= gap * max(best_point[0], 1e-12) or not clock().left:
             break
+    # A sum of squares is never negative, which improves the bound of a run that was stopped early.
     return Projection(leaves=best_point[1], value=best_point[0], lower_bound=max(lower, 0.0), iterations=step)

@@ -1,12 +1,13 @@
-"""Exact integer least-squares fits of small hierarchies (Models 1 and 2), squares as piecewise-linear costs.
+"""Exact integer least-squares fits of small hierarchies (Models 1 and 2), with piecewise-linear costs.
 
-The squared distance is a convex piecewise-linear term with a bend at every integer near the
-continuous optimum. Further out its pieces are fewer, twice as far each time, and lie below the parabola,
-so a solution that stays between the close bends is optimal; one that does not becomes their new centre.
-Values are counted from the bends' centres, and costs from the cost there: solvers work to a share of
-what they see, and counts of millions would leave nothing of a difference of 1.
-For small inputs: the size is refused otherwise, since half-prices solve Model 1 exactly at any size
-and the joint projection bounds Model 2.
+The squared distance is replaced by a convex piecewise-linear function. It has a bend at every integer near a centre,
+such as a quick fit, and is exact between these close bends. Farther out it has fewer bends, each twice as far away as
+the previous one, and lies below the parabola. So a solution that stays between the close bends is optimal. Any other
+solution becomes the new centre.
+
+Variables are differences from the centre, and costs are differences from the cost at the centre. Solvers have relative
+tolerances, by which a difference of 1 would be lost next to counts of millions. Large inputs are refused:
+:mod:`.half_prices` solves Model 1 exactly at any size, and the joint projection gives a bound for Model 2.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["MOST_NODES", "Fit", "build", "refuse", "solve_exactly"]
 
 MOST_NODES = 2000
-_FIRST_BENDS = 4  # bends on either side of the centre at first
+"""The largest number of variables (regions times sizes) of an integer program."""
+_FIRST_BENDS = 4
+"""The number of close bends on either side of the centre in the first round."""
 _MAX_ROUNDS = 40
+"""The largest number of rounds in which the bends are moved. The number of bends doubles in each round."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -37,10 +41,10 @@ class Fit:
     """Fitted integers, and a bound on their objective.
 
     Attributes:
-        counts: For each level (R_l, N) the counts, or the cumulative counts of an integer program; for several tables,
-            for each table.
+        counts: The counts (R_l, N) of each level, or the cumulative counts of an integer program. For several tables,
+            the counts of each table and level.
         lower_bound: A lower bound on the objective of every valid release; None if there is none.
-        iterations: The number of iterations of ADMM or of the solver.
+        iterations: The number of iterations, of ADMM or of the solver.
         solver: The name of the solver.
         proved: Whether the integers are proved to be optimal.
         details: Further statements of the method, which are not verified.
@@ -55,10 +59,16 @@ class Fit:
 
 
 def refuse(tree: Tree, sizes: int, method: str, instead: str) -> None:
-    """Refuse a problem that is too large for an integer program.
+    """Raise UsageError if a problem is too large for an integer program.
+
+    Args:
+        tree: The regions.
+        sizes: The number of sizes.
+        method: Name of the method, for the message.
+        instead: The advice that ends the message.
 
     Raises:
-        UsageError: The problem's size, and the greatest possible size.
+        UsageError: The problem is too large. The message states its size and the limit.
     """
     # One integer variable for each region and size.
     nodes = tree.regions * sizes
@@ -83,18 +93,18 @@ def build(
     """Build Model 1 (counts) or Model 2 (cumulative counts) in the modelling language.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N) noisy values.
-        bends: for each level (R_l, N) centres of the bends.
-        reach: bends on either side of a centre.
-        total: G.
-        totals: for each level (R_l,) region totals, where they are published.
-        weights: for each level its weight: a number or (N,).
-        cumulative: Model 2.
+        tree: The hierarchy.
+        noisy: The noisy values (R_l, N) of each level.
+        bends: The centres of the bends (R_l, N) on each level.
+        reach: The number of close bends on either side of a centre.
+        total: G, the number of all groups.
+        totals: The regions' totals (R_l,) of each level, if they are published.
+        weights: The weight of each level, a number or (N,).
+        cumulative: Whether to build Model 2.
 
     Returns:
-        The model, its variable x[region, size] (the count less its centre), and the cost of the centres, which the
-        model's objective omits.
+        The model, its variable x[region, size], which is the value less its centre, and the cost of the centres, which
+        the model's objective omits.
     """
     from privopt.dsl import Eq, Index, IndexSet, Le, Model
     from privopt.dsl import total as summed
@@ -105,6 +115,7 @@ def build(
     r, p, s = Index("r", regions), Index("p", regions), Index("s", steps)
     model = Model("Model 2" if cumulative else "Model 1")
     centre = np.concatenate([np.asarray(level, dtype=np.int64) for level in bends])
+    # No count exceeds its region's total, or else the total of all.
     max_counts = np.full((len(names), 1), total) if totals is None else np.array(_flatten_levels(totals))[:, None]
     x = model.variable(
         "x", regions, steps, lower=_to_doubles(-centre), upper=_to_doubles(max_counts - centre), kind="integer"
@@ -115,16 +126,21 @@ def build(
     )
     points, cost = _cost_bends(offsets, reach)
     cost *= scale[:, :, None]
+    # One variable t for each region and size: the piecewise-linear cost of x.
     t = model.piecewise("cost", x[r, s], points, values=cost, forall=(r, s))
     model.minimize(summed(t[r, s], over=(r, s)))
+    # All regions but the leaves have children to be the sum of.
     inner = [(name,) for name in names[: -tree.widths[-1]]]
     if inner:
         members = _membership(tree)
         child = model.param("child", members, regions, regions)
+        # Variables are differences from the centres, so rows carry what the centres themselves
+        # lack: here, a parent's centre less the sum of its children's.
         lacking = model.param("lacking", _to_doubles(centre - members.astype(np.int64) @ centre), regions, steps)
         consistent = Eq(summed(child[p, r] * x[r, s], over=r), x[p, s] + lacking[p, s])
         model.require("consistent", consistent, forall=(p, s), where=((p,), inner))
     if cumulative and size > 1:
+        # Cumulative counts do not fall: x[s] + centre[s] <= x[s + 1] + centre[s + 1].
         rise = model.param("rise", _to_doubles(np.diff(centre, axis=1, append=0)), regions, steps)
         next_count = x[r, s + 1] + rise[r, s]
         model.require(
@@ -138,16 +154,27 @@ def build(
 
 
 def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return where the costs ``k (2 away + k)`` bend, and their values there, (R, S, B) each.
+    """Return the bends of the piecewise-linear costs, which bound the exact costs from below.
 
-    The line through k = j and j + 1, ``(2 away + 2j + 1) k - j (j + 1)``, is at most the cost at every integer. All
-    lines with -reach <= j < reach are taken, and beyond them every j twice as far as the one before.
+    The exact cost of a difference k from the centre is ``(offset + k)^2 - offset^2 = k (2 offset + k)``. The line
+    through k = j and k = j + 1, ``(2 offset + 2j + 1) k - j (j + 1)``, is at most the cost at every integer k. The
+    bound is the maximum of these lines over -reach <= j < reach and over larger |j|, which double each time.
+
+    Args:
+        offsets: (R, S) The centre less the noisy value.
+        reach: The number of close bends on either side.
+
+    Returns:
+        (R, S, B) the values k of the bends, and (R, S, B) the costs at these bends.
     """
     outer_bends = [2 * reach]
+    # The far lines must cover every move that the fit may make; doubling keeps their number
+    # logarithmic.
     while outer_bends[-1] < max(1024, 4 * int(np.abs(offsets).max(initial=0))):
         outer_bends.append(2 * outer_bends[-1])
     right = np.array(outer_bends)
     j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
+    # The lines of j and j' cross at k = (j + j' + 1) / 2.
     bend_points = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
     line = np.append(j, j[-1])
     values = (2 * offsets[:, :, None] + 2 * line + 1) * bend_points - line * (line + 1)
@@ -155,14 +182,18 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
 
 
 def _to_doubles(values: Any) -> NDArray[np.float64]:
+    """Return integers as an array of doubles, which the modelling language requires."""
     return np.asarray(values, dtype=np.float64)
 
 
 def _flatten_levels(totals: Sequence[Ints]) -> list[int]:
+    """Return a list of the totals of all regions, level by level."""
     return [int(value) for level in totals for value in level]
 
 
 def _membership(tree: Tree) -> NDArray[np.float64]:
+    """Return the 0/1 matrix (regions, regions) whose entry is 1 if the column's region is a child of the row's."""
+    # The row of the first region of each level.
     offsets = np.concatenate([[0], np.cumsum(tree.widths)])
     table = np.zeros((offsets[-1], offsets[-1]))
     for level in range(1, tree.depth):
@@ -185,13 +216,23 @@ def solve_exactly(
     """Solve Model 1 or Model 2 to proven optimality.
 
     Args:
-        tree, noisy, total, totals, weights, cumulative: see `build`.
-        start: for each level (R_l, N) a guess that the bends are laid around.
+        tree: The hierarchy.
+        noisy: The noisy values (R_l, N) of each level.
+        start: A guess of the solution (R_l, N) on each level, at which the bends are first centred.
+        total: G, the number of all groups.
+        totals: The regions' totals (R_l,) of each level, if they are published.
+        weights: The weight of each level, a number or (N,). 1 by default.
+        cumulative: Whether to solve Model 2 (cumulative counts) instead of Model 1 (counts).
         backend: ``"cbc"`` or ``"highs"``.
 
+    Returns:
+        The solution. If time ran out, the best solution so far, which is not proved to be optimal.
+
     Raises:
-        UsageError: more than `MOST_NODES` variables (call `refuse` before, with the method's name).
-        StoppedError: no time is left, or it ran out before anything feasible.
+        UsageError: There are more than `MOST_NODES` variables. Call `refuse` first for a message with the method's
+            name.
+        StoppedError: No time is left, or time ran out before a feasible solution was found.
+        SolverError: The solution is still outside the close bends after `_MAX_ROUNDS` rounds.
     """
     weight = [1.0] * tree.depth if weights is None else list(weights)
     edges = np.cumsum(tree.widths)[:-1]
@@ -202,6 +243,7 @@ def solve_exactly(
         model, x, base = build_around(bends=centre, reach=reach)
         solution = model.solve(backend, gap=0.0)
         iteration_count += int(solution.iterations or 0)
+        # Solvers return integer variables up to a tolerance.
         table = np.round(np.asarray(solution.value(x.name)).reshape(tree.regions, -1))
         moves = [part.astype(np.int64) for part in np.split(table, edges)]
         values = [c + m for c, m in zip(centre, moves, strict=True)]
@@ -211,6 +253,7 @@ def solve_exactly(
         if max_move <= reach or not is_optimal:
             return Fit(
                 counts=values,
+                # The model omits the cost of the centres, which is added again.
                 lower_bound=-math.inf if solution.bound is None else float(solution.bound) + base,
                 iterations=iteration_count,
                 solver=solution.solver,

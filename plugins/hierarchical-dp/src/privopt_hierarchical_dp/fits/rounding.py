@@ -1,9 +1,10 @@
-"""Integers near a continuous table that keep every margin: error diffusion along sizes.
+"""Round a continuous table to integers with the same margins, by error diffusion from size to size.
 
-Error diffusion. A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s each
-child has received C_c so far and should be at x_c (its continuous cumulative value). The n_s units go where C_c - x_c
-is least, decided by one price. So every child stays within about one unit of its continuous course, never decreases,
-never passes its total, and ends at it exactly.
+A parent's integer counts n_1, n_2, ... are dealt to its children size by size. Before size s, each child has received
+C_c units in total; with size s, it should reach x_c, its continuous cumulative value. The n_s units go to the children
+that lag furthest behind, those with the smallest C_c - x_c. One integer threshold, found by bisection, decides how many
+each child receives. So every child stays within about one unit of its continuous values, never decreases, never exceeds
+its total, and reaches it exactly at the end.
 """
 
 from __future__ import annotations
@@ -22,8 +23,16 @@ __all__ = ["deal", "deal_down"]
 
 @jit()
 def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) -> None:
-    """Deal ``counts`` (S,) over children along their courses (K, S); writes cumulative integers (K, S) to ``dealt``."""
+    """Deal a parent's counts to its children, whose cumulative counts should stay close to ``course``.
+
+    Args:
+        course: (K, S) The continuous cumulative counts that the children should follow.
+        counts: (S,) The parent's count of each size.
+        totals: (K,) The children's totals.
+        dealt: (K, S) Receives the cumulative integers.
+    """
     children, size = course.shape
+    # The cumulative integers of the children so far.
     received = np.zeros(children, np.int64)
     goals = np.empty(children, np.int64)
     after = 0
@@ -31,11 +40,12 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
         after += counts[s]
     for s in range(size):
         units = counts[s]
-        # price: smallest integer p with sum clip(floor(x + 1/2) + p, have, total) >= have + units
+        # Find the smallest integer price p with sum clip(floor(x + 1/2) + p, received, total) >= received + units.
         target = 0
         for c in range(children):
             target += received[c]
         target += units
+        # At `lower` every child stays at what it has received, at `upper` every child is at its total.
         lower, upper = -1, 1
         for c in range(children):
             goal = np.int64(np.floor(course[c, s] + 0.5))
@@ -46,6 +56,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
             price = (lower + upper) // 2
             reached = 0
             for c in range(children):
+                # Clipped below, so that no cumulative count falls, and above, so that no child exceeds its total.
                 reached += min(max(goals[c] + price, received[c]), totals[c])
             if reached >= target:
                 upper = price
@@ -56,6 +67,7 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
         for c in range(children):
             base = min(max(goals[c] + lower, received[c]), totals[c])
             full = min(max(goals[c] + upper, received[c]), totals[c])
+            # A child that the next price would not raise is at a limit, and cannot take a spare unit.
             edge[c] = base - course[c, s] if full > base else np.inf
             received[c] = base
             spare -= base
@@ -69,17 +81,25 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
 
 
 def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
-    """Deal a parent's counts over its children: integers (K, N) near their courses with given row and column sums.
+    """Return integers (K, N) near continuous cumulative counts, with given row and column sums.
 
     Args:
-        course: (K, N) The continuous cumulative counts of the children, finite.
-        counts: (N,) The parent's counts, non-negative: the column sums.
-        totals: (K,) The children's totals, non-negative with the same sum: the row sums.
+        course: (K, N) The continuous cumulative counts of the children, which must be finite.
+        counts: (N,) The parent's counts, which are the column sums. They must be non-negative.
+        totals: (K,) The children's totals, which are the row sums. They must be non-negative and have the same sum as
+            ``counts``.
+
+    Returns:
+        (K, N) counts.
+
+    Raises:
+        ValueError: The margins disagree or are negative, or ``course`` is not finite.
     """
     course = np.ascontiguousarray(course, dtype=np.float64)
     counts, totals = (np.ascontiguousarray(margin, dtype=np.int64) for margin in (counts, totals))
     if counts.sum() != totals.sum() or min(counts.min(), totals.min()) < 0:
         raise ValueError(f"margins must be non-negative and agree: {counts.sum()} by sizes, {totals.sum()} by regions")
+    # Written with `not`, so that a course with NaN is refused as well.
     if not np.abs(course).max() < 2.0**53:
         raise ValueError("a course must be a finite number of groups")
     dealt = np.empty(course.shape, np.int64)
@@ -88,17 +108,18 @@ def deal(course: NDArray[np.float64], counts: Ints, totals: Ints) -> Ints:
 
 
 def deal_down(tree: Tree, root: Ints, courses: Sequence[NDArray[np.float64]], totals: Sequence[Ints]) -> list[Ints]:
-    """Deal the root's counts down the tree, along continuous cumulative courses.
+    """Deal the root's counts down the tree, close to continuous cumulative counts.
 
     Args:
         tree: The hierarchy.
         root: (N,) The integer counts of the root, which add up to its total.
-        courses: For each level (R_l, N) the continuous cumulative counts.
-        totals: For each level (R_l,) the integer totals, consistent over the tree.
+        courses: The continuous cumulative counts (R_l, N) of each level.
+        totals: The integer totals (R_l,) of each level, consistent over the tree.
 
     Returns:
-        For each level (R_l, N) non-negative integer counts: consistent, with the row sums ``totals``.
+        Non-negative integer counts (R_l, N) of each level, consistent and with the row sums ``totals``.
     """
+    # From the root down, since each level divides the integers of the one above.
     counts = [np.asarray(root, dtype=np.int64)[None, :]]
     for level, start in enumerate(tree.start):
         children = np.empty((tree.widths[level + 1], counts[0].shape[1]), np.int64)

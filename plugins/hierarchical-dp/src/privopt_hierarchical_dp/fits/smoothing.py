@@ -1,15 +1,16 @@
-"""Cumulative counts with strength borrowed from the parent region, level by level.
+"""Fit cumulative counts level by level, with the parent region's distribution as a prior (borrowing strength).
 
-Model 2 does not use that regions resemble their parent. Let a child have G_c groups (public) in a parent whose counts
-n_s are already released. Then G_c n_s / G_p groups of size s are to be expected, with variance mu_s + h_s^2 mu_s^2. The
-first term is chance; the heterogeneity h_s follows from all regions of the level together, noise subtracted. Each
-child's noisy cumulative counts are then observations of a random walk with those increments, and the best linear
-estimate is a Kalman filter and its smoother along the sizes, O(N). ADMM makes the children of one parent add up to it
-and keeps each non-decreasing; error diffusion makes integers of it.
+Model 2 ignores that regions resemble their parent. Consider a child with a public number G_c of groups, in a parent
+whose counts n_s are already released. Its expected number of groups of size s is mu_s = G_c n_s / G_p, with variance
+mu_s + h_s^2 mu_s^2. The first term is chance. The heterogeneity h_s is estimated from all regions of the level
+together, after the noise is subtracted. Each child's noisy cumulative counts are then observations of a random walk
+with these increments. The best linear estimate is a Kalman filter and its smoother along the sizes, in O(N). ADMM makes
+the children of a parent add up to it and keeps each child non-decreasing. Error diffusion rounds the result to
+integers.
 
-First every region's noisy values are pooled with those of its descendants by inverse variance (the
-upward pass of tree least squares, no constraint, so no bias). All of this is post-processing: it
-reads noisy values, released counts and public totals alone.
+First, every region's noisy values are pooled with those of its descendants by inverse variance. This is the upward pass
+of tree least squares; it has no constraint, so no bias. All of this is post-processing: it reads only noisy values,
+released counts and public totals.
 """
 
 from __future__ import annotations
@@ -29,27 +30,39 @@ from privopt_hierarchical_dp.tree import Tree
 __all__ = ["PRIOR_SQUARE", "heterogeneity", "smooth_down"]
 
 
-PRIOR_SQUARE = 0.02  # h^2 where the data say nothing: counties differ by about 14 %
+PRIOR_SQUARE = 0.02
+"""The value of h^2 if the data carry no information. It is the square of about 14 %, by which counties differ."""
 _MAX_SWEEPS = 40
+"""The largest number of ADMM steps for the children of one parent."""
 _NEAR_SHARE = 0.1
+"""At the root, sizes that differ by at most this share are averaged."""
 _ROOT_SQUARE = 0.03
+"""The value of h^2 at the root, for differences from the averages over nearby sizes."""
 
 
 def heterogeneity(counts: Floats, noise: Floats, expected: Floats) -> Floats:
-    """Estimate h_s^2: by how much children differ from what their parent's shares would give them.
+    """Return estimates of h_s^2, the relative variance of children's counts around those their parent predicts.
 
-    The mean square of (count - mu) less what noise and chance explain, divided by mu^2, weighted
-    by information; half a standard error's worth of the prior keeps sizes with little data calm.
+    The estimate is the information-weighted mean of ((count - mu)^2 less the variances of noise and chance) / mu^2. The
+    prior `PRIOR_SQUARE` has the weight of half a standard error, which keeps the estimates stable for sizes with little
+    data.
 
     Args:
-        counts: (R, N) estimated counts.
-        noise: (R, N) variances of their errors.
-        expected: (R, N) mu.
+        counts: (R, N) Estimated counts.
+        noise: (R, N) Variances of the errors of the counts.
+        expected: (R, N) Expected counts mu.
+
+    Returns:
+        (N,) h^2, at least 0.
     """
     explained = noise + expected
+    # Each region says of h^2: ((count - mu)^2 - explained) / mu^2. The more precise it is, the more it counts: by the
+    # inverse of its variance, which is mu^-4 times twice the square of the count's variance. The weight is that divided
+    # by mu^2, up to a factor of 2.
     weight = expected**2 / np.maximum(explained + PRIOR_SQUARE * expected**2, 1e-30) ** 2
     excess = np.sum(weight * ((counts - expected) ** 2 - explained), axis=0)
     information = np.sum(weight * expected**2, axis=0)
+    # Half a standard error of `excess`: even if h^2 were 0, noise and chance alone would move it by about twice this.
     doubt = 0.5 * np.sqrt(np.sum(2.0 * (weight * explained) ** 2, axis=0))
     square = (excess + PRIOR_SQUARE * doubt) / np.maximum(information + doubt, 1e-30)
     return np.asarray(np.maximum(square, 0.0))
@@ -65,10 +78,16 @@ def _smooth_rows(
     smoothed: Floats,
     spread: Floats,
 ) -> None:
-    """Kalman filter and Rauch-Tung-Striebel smoother of each row's cumulative counts.
+    """Run a Kalman filter and a Rauch-Tung-Striebel smoother along the cumulative counts of each row.
 
-    ``expected`` (K, S): mean of each increment; ``square`` (S,): h^2; ``observed``, ``variance``
-    (K, S - 1): observations of the cumulative values; the last cumulative value is the total.
+    Args:
+        expected: (K, S) The mean mu of each increment.
+        square: (S,) h^2; an increment has the variance mu + h^2 mu^2.
+        observed: (K, S - 1) The noisy cumulative values.
+        variance: (K, S - 1) The variances of the observed values.
+        totals: (K,) The last cumulative value, which is exact.
+        smoothed: (K, S) Receives the estimates.
+        spread: (K, S) Receives the variances of the estimates.
     """
     rows, size = expected.shape
     mean = np.empty(size)
@@ -80,6 +99,7 @@ def _smooth_rows(
         for s in range(size):
             mu = expected[row, s]
             m += mu
+            # The 1e-9 keeps gains defined for sizes that are expected to be empty.
             p += mu + square[s] * mu * mu + 1e-9
             guess[s], guess_mass[s] = m, p
             if s < size - 1:
@@ -87,18 +107,32 @@ def _smooth_rows(
                 m += gain * (observed[row, s] - m)
                 p *= 1.0 - gain
             else:
+                # The last cumulative count is the region's total, which is exact.
                 m, p = totals[row], 0.0
             mean[s], mass[s] = m, p
         smoothed[row, size - 1] = totals[row]
         spread[row, size - 1] = 0.0
+        # Backwards: each estimate is corrected by what the later observations told about the next one.
         for s in range(size - 2, -1, -1):
             gain = mass[s] / guess_mass[s + 1]
             smoothed[row, s] = mean[s] + gain * (smoothed[row, s + 1] - guess[s + 1])
+            # The difference can fall below 0 by rounding.
             spread[row, s] = max(0.0, mass[s] + gain * gain * (spread[row, s + 1] - guess_mass[s + 1]))
 
 
 def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
-    """Smooth the cumulative courses (K, N) of one parent's children, so that they add up to its released ``counts``."""
+    """Smooth the cumulative counts of a parent's children so that they add up to its released counts.
+
+    Args:
+        observed: (K, N - 1) The children's noisy cumulative counts.
+        variance: (K, N - 1) The variances of the cumulative counts.
+        counts: (N,) The parent's released counts.
+        totals: (K,) The children's exact totals.
+        square: (N,) h^2, from :func:`heterogeneity`.
+
+    Returns:
+        (K, N) continuous cumulative counts.
+    """
     # Sizes without groups in the parent have none in its children, so only the support is smoothed.
     support = np.flatnonzero(counts)
     tops = totals.astype(np.float64)
@@ -109,7 +143,8 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     bounds = support[:-1]
     observed_range = slice(int(support[0]), int(support[-1]))
     weight = 1.0 / variance[:, observed_range]
-    precision = np.add.reduceat(weight, bounds - bounds[0], axis=1)  # sizes between are empty: same value
+    # Between two sizes of the support nothing is added, so these observations are of the same value and are pooled.
+    precision = np.add.reduceat(weight, bounds - bounds[0], axis=1)
     pooled = np.add.reduceat(weight * observed[:, observed_range], bounds - bounds[0], axis=1) / precision
     expected = tops[:, None] * (counts[support] / counts.sum())[None, :]
     target = np.cumsum(counts[support])[:-1].astype(np.float64)
@@ -117,6 +152,7 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     spread = np.empty_like(expected)
     h2 = np.ascontiguousarray(square[support])
     _smooth_rows(expected, h2, pooled, 1.0 / precision, tops, course, spread)
+    # The correction that makes children add up to their parent is divided in proportion to their variances.
     loose = np.maximum(spread[:, :-1], 1e-6)
     correction_share = loose / loose.sum(axis=0)
     pull = 1.0 / loose
@@ -129,10 +165,13 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     dual_rise = np.zeros_like(smooth)
     # ADMM with two constraints: children add up to the parent (summed), and each is non-decreasing (rising).
     for _ in range(_MAX_SWEEPS):
+        # Each of the two constraint sets acts as one more observation of precision `pull`, so the quadratic step of
+        # ADMM is the smoother once more.
         pulled = precision + 2.0 * pull
         point = (precision * pooled + pull * (summed - dual_sum + rising - dual_rise)) / pulled
         _smooth_rows(expected, h2, point, 1.0 / pulled, tops, course, spread)
         smooth = course[:, :-1]
+        # Over-relaxation by 1.5, as is usual for ADMM.
         ahead = 1.5 * smooth
         relaxed_sum = ahead - 0.5 * summed + dual_sum
         relaxed_rise = ahead - 0.5 * rising + dual_rise
@@ -140,18 +179,29 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
         isotonic_floats(relaxed_rise, high=tops, weights=equal_weights, fitted=rising)
         dual_sum = relaxed_sum - summed
         dual_rise = relaxed_rise - rising
+        # A tenth of a group is close enough: error diffusion rounds to whole groups next.
         if max(np.abs(smooth - summed).max(), np.abs(smooth - rising).max()) < 0.1 or not clock().left:
             break
+    # The values that add up are used, though they may decrease a little: `deal` never lets a child's cumulative count
+    # decrease.
     steps[:, support] = np.diff(np.concatenate([np.zeros((len(tops), 1)), summed, tops[:, None]], axis=1), axis=1)
     return np.cumsum(steps, axis=1)
 
 
 def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
-    """Estimate cumulative counts (1, N) of a region without a parent to borrow from: it borrows from near sizes.
+    """Estimate the cumulative counts of the root. It has no parent as a prior, so nearby sizes serve instead.
 
-    An isotonic fit puts a thin tail's groups on few sizes, with nothing between. Its counts averaged
-    over sizes within ``_NEAR_SHARE`` (relative) give the means mu of the random walk; sizes too small to
-    have neighbours are left to the observations alone.
+    An isotonic fit puts the groups of a thin tail on a few sizes, with no groups between these sizes. Therefore its
+    counts are averaged over sizes within a relative distance of `_NEAR_SHARE`; the averages are the means mu of the
+    random walk. Sizes too small to have such neighbours are estimated from the observations alone.
+
+    Args:
+        estimates: (1, N - 1) Noisy cumulative counts.
+        spreads: (1, N - 1) The variances of the estimates.
+        totals: (1,) The exact total.
+
+    Returns:
+        (1, N) non-decreasing continuous cumulative counts.
     """
     rows, size = estimates.shape
     tops = totals.astype(np.float64)
@@ -163,12 +213,15 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     size_index = np.arange(size + 1)
     reach = ((size_index + 1) * _NEAR_SHARE).astype(np.int64)
     begin, end = np.maximum(size_index - reach, 0), np.minimum(size_index + reach, size)
+    # The mean count over sizes begin to end, from differences of cumulative counts.
     expected = (sums[:, end + 1] - sums[:, begin]) / (end - begin + 1)
+    # Without neighbours the prior is so wide that the observations alone count.
     square = np.where(reach > 0, _ROOT_SQUARE, 1e6)
     course = np.empty((rows, size + 1))
     spread = np.empty_like(course)
     _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, course, spread)
     rising = np.empty_like(course)
+    # The smoother does not know that counts are not negative.
     isotonic_floats(course, high=tops, weights=np.ones(size + 1), fitted=rising)
     return rising
 
@@ -180,16 +233,16 @@ def smooth_down(
     noise: Sequence[Noise],
     totals: Sequence[Ints],
 ) -> list[Ints]:
-    """Find consistent non-negative integer counts with exact region totals; each level borrows strength from above.
+    """Return consistent non-negative integer counts with exact totals. Each parent is the prior of its children.
 
     Args:
-        tree: the hierarchy.
-        noisy: for each level (R_l, N - 1) noisy cumulative counts of sizes 1 to N - 1.
-        noise: for each level that of its values.
-        totals: for each level (R_l,) exact numbers of groups.
+        tree: The hierarchy.
+        noisy: The noisy cumulative counts (R_l, N - 1) of sizes 1 to N - 1 on each level.
+        noise: The noise on one value of each level.
+        totals: The exact numbers of groups (R_l,) of each level.
 
     Returns:
-        Counts for each level (R_l, N).
+        The counts (R_l, N) of each level.
     """
     pooled = pool_upwards(tree, noisy, noise)
     size = pooled[0].mean.shape[1]
@@ -199,6 +252,7 @@ def smooth_down(
     counts: list[Ints] = [np.diff(root, axis=1, prepend=0.0).astype(np.int64)]
     for level, start in enumerate(tree.start):
         parent = tree.parents(level + 1)
+        # A region without groups has shares of 0, whatever they are divided by.
         shares = counts[level] / np.maximum(1, totals[level])[:, None]
         expected = totals[level + 1][:, None] * shares[parent]
         estimated = increments(pooled[level + 1], exactly(totals[level + 1]))
@@ -207,6 +261,7 @@ def smooth_down(
         for region in range(tree.widths[level]):
             siblings = slice(int(start[region]), int(start[region + 1]))
             parent_counts, tops = counts[level][region], totals[level + 1][siblings]
+            # An only child has the counts of its parent.
             if len(tops) == 1:
                 children[siblings] = parent_counts
             else:

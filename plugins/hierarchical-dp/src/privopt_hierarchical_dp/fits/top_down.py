@@ -1,7 +1,7 @@
-"""The level-by-level baseline (TopDown, Abowd 2018): fit two levels at a time, round, go down.
+"""The level-by-level baseline (TopDown, Abowd 2018): fit two levels at a time, round, and go down.
 
-Each parent's integer counts are given; its children's are the nearest non-negative reals that add
-up to them, size by size, then rounded so that they still do (largest remainders).
+The integer counts of each parent are given. The counts of its children are the nearest non-negative reals that add up
+to the parent's, size by size. Rounding by largest remainders preserves these sums.
 """
 
 from __future__ import annotations
@@ -20,22 +20,31 @@ __all__ = ["top_down"]
 
 
 def _largest_remainders(values: NDArray[np.float64], totals: Ints) -> Ints:
-    """Round (S, K) rows of non-negative reals to integers with the row sums ``totals``."""
+    """Round rows of non-negative reals to integers with given row sums, by largest remainders.
+
+    Args:
+        values: (S, K) Reals.
+        totals: (S,) The required sums of the integers, close to the sums of the reals.
+    """
     # The margin keeps a value that is whole up to rounding of doubles from being cut to the integer below.
     rounded = np.floor(values + 1e-9).astype(np.int64)
     deficits = totals - rounded.sum(axis=1)
+    # argsort of argsort is the rank of each remainder; the stable sort gives ties to the first child.
     order = np.argsort(np.argsort(-(values - rounded), axis=1, kind="stable"), axis=1)
     rounded += order < deficits[:, None]
     return rounded
 
 
 def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
-    """Find consistent non-negative integer counts, level by level from the root.
+    """Return consistent non-negative integer counts, fitted level by level from the root.
 
     Args:
         tree: The hierarchy.
-        noisy: For each level (R_l, N) the noisy counts.
-        total: G.
+        noisy: The noisy counts (R_l, N) of each level.
+        total: G, the number of all groups.
+
+    Returns:
+        The counts (R_l, N) of each level.
     """
     # The root by itself is Model 1 on a tree of one region.
     root_tree = Tree(names=(tree.names[0],), start=())
@@ -45,6 +54,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         for region in range(tree.widths[level]):
             siblings = slice(int(start[region]), int(start[region + 1]))
             parent = counts[level][region]
+            # One row for each size: its children are the entries, and the parent's count of that size is their sum.
             targets = np.ascontiguousarray(noisy[level + 1][siblings].T, dtype=np.float64)
             fitted = simplex_rows(targets, parent.astype(np.float64))
             children[siblings] = _largest_remainders(fitted, parent).T

@@ -1,1 +1,1 @@
-"""Several tables of the same individuals under one budget, which agree wherever they share attributes."""
+"""Several tables of the same individuals under one budget. Tables agree on the attributes that they share."""

@@ -1,4 +1,4 @@
-"""The design of hierarchical-tables: several tables of individuals, with their budgets, fit, intervals and checks."""
+"""The design of hierarchical-tables: budgets, fit, intervals and checks of several tables of individuals."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ BOUNDS: Final = (
     "that are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
 LEAF_PARTS: Final = 128
-"""The leaves have all but one of so many parts of the budget, unless the problem file says otherwise.
+"""The leaves get (LEAF_PARTS - 1) / LEAF_PARTS of the budget, unless the problem file says otherwise.
 
-Errors of the leaves are in proportion to 1 / share, and what is measured above them hardly helps them. What is left
-keeps the errors of hierarchies with very many leaves from growing with their number: no level's are more than 2 % above
-those of the leaves alone, for an epsilon of a table up to 2.
+Errors of the leaves are in proportion to 1 / share, and measurements of the levels above hardly improve them. The small
+part of the upper levels keeps errors from growing with the number of leaves: no level's errors are more than 2 % above
+those of measuring the leaves alone, for an epsilon of a table up to 2.
 """
 MOST_CELLS: Final = 1 << 27
-"""Cells of all tables and regions that are held at once: a gigabyte for each copy."""
+"""The largest total number of cells of all tables and regions. Each copy in int64 takes one gigabyte."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -49,7 +49,8 @@ class TablesDesign(Design):
     """The design of a release of several tables.
 
     Attributes:
-        regions: The hierarchy, and the position of each leaf.
+        problem: The problem file's keys.
+        regions: The hierarchy, and the position of each leaf's path among the leaves.
     """
 
     problem: TablesProblem
@@ -57,11 +58,18 @@ class TablesDesign(Design):
 
     @classmethod
     def of(cls, problem: TablesProblem, file: str, method: str = "margins") -> TablesDesign:
-        """Read the public files of a problem and make its design.
+        """Return the design of a problem, with budget shares, sensitivity, exact levels and bounds.
+
+        This reads the problem's public files.
+
+        Args:
+            problem: The problem file's keys.
+            file: Name of the problem file, for faults.
+            method: The chosen method of the mechanism.
 
         Raises:
-            InputError: Names do not fit together, the regions form no tree, the shares are not one for each level, or
-                there are more cells than memory is meant for.
+            InputError: Names do not match, the regions do not form a tree, there is not one share for each level, or
+                there are too many cells for the memory.
             InfeasibleError: The bounds contradict one another.
         """
         problem.check_keys(file)
@@ -82,11 +90,12 @@ class TablesDesign(Design):
         Faults(faults).check()
         cells_of = list(map(domain.cells, domain.tables))
         relation, by, upper_level_count = problem.relation, hierarchy.tables.items(), tree.depth - 1
+        # The number of levels, from the root, whose numbers of individuals are published without noise.
         exact = tree.depth if relation.exact is None else relation.exact
-        hides_moves = (
-            relation.exact is not None and tree.widths[-1] > exact
-        )  # between regions whose numbers are not exact
+        # A move between regions is hidden only if there are regions whose numbers are not exact.
+        hides_moves = relation.exact is not None and tree.widths[-1] > exact
         table_descriptions = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
+        # By default 1 / LEAF_PARTS of the budget is spread evenly over the levels above the leaves.
         shares = hierarchy.budget or (
             *(Fraction(1),) * upper_level_count,
             Fraction(max(1, (LEAF_PARTS - 1) * upper_level_count)),
@@ -116,7 +125,15 @@ class TablesDesign(Design):
         )
 
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
-        """Return the weights of values for shares of the budget, in proportion to about 1 / variance, at most 1."""
+        """Return the weights of values in least squares, computed from their shares of the budget.
+
+        Weights are proportional to 1 / variance of the noise. The largest weight is 1.
+
+        Args:
+            shares: A share of the budget for each table, or for each level. A share of 0 means that nothing is
+                measured, and has weight 0.
+        """
+        # Only proportions count: the sensitivity is 1, and scales are ideal ones, not yet rounded to what can be drawn.
         precision = [
             self.law.precision(self.law.ideal_scale(budget_share, 1) if budget_share else None)
             for budget_share in shares
@@ -125,20 +142,32 @@ class TablesDesign(Design):
 
     @cached_property
     def domain(self) -> Domain:
-        """The attributes and tables, weighed by their shares of the budget."""
+        """The attributes and tables, with weights computed from the tables' shares of the budget."""
         return evolve(self.problem.domain, weights=self.weights_of(self.split[1]))
 
     @cached_property
     def level_weights(self) -> tuple[float, ...]:
-        """The weights of the levels by their shares of the budget; the largest is 1."""
+        """The weights of the levels in least squares, by their budget shares, from the root. The largest is 1."""
         return self.weights_of(self.split[0])
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return for each level the scale of one table that was measured there; None if there is none."""
+        """Return a noise scale for each level: that of the first table measured there, or None if there is none.
+
+        Only the proportions between levels matter, which are about the same in every table.
+
+        Args:
+            scales: The scale of the noise by table and level. None if the level was not measured.
+        """
         return [next((scale for scale in level if scale is not None), None) for level in zip(*scales, strict=True)]
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
-        """Fit real numbers by least squares over all margins, then whole numbers, one margin after another."""
+        """Fit consistent integers to noisy values: first least squares, then integers margin by margin.
+
+        Args:
+            noisy: The noisy values (R_l, ...) by table and level.
+            totals: Exact public numbers of individuals (R_l,) of the first levels. Empty if none are public.
+            how: The relative gap, and the function that receives progress.
+        """
         levels = self.level_weights
         counts = fit_tables(
             self.tree,
@@ -152,29 +181,47 @@ class TablesDesign(Design):
             limits=self.limits,
             progress=how.report,
         )
+        # The bound is that of real numbers, which whole ones cannot beat.
         bound, solver = self._least_objective(noisy, counts), "least squares, ADMM and error diffusion"
         return Fit(counts=counts, solver=solver, iterations=len(self.domain.steps), lower_bound=bound)
 
     def _least_objective(self, noisy: Tables, counts: Tables) -> Fraction:
-        """Return a lower bound on the loss of all tables that add up and agree; ``counts`` are any such tables."""
+        """Return a lower bound on the loss of all consistent tables.
+
+        Args:
+            noisy: The noisy values.
+            counts: Any consistent tables, which add up over regions and agree on shared attributes. They only serve to
+                keep numbers small; see :func:`.fit.least_objective`.
+        """
         differences = [
             [a - b for a, b in zip(*paired_levels, strict=True)] for paired_levels in zip(noisy, counts, strict=True)
         ]
         return Fraction(least_objective(self.tree, self.domain, self.level_weights, differences))
 
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
-        """Return the least-squares bound on the loss, computed again; None if the release is inconsistent."""
+        """Return the least-squares lower bound on the loss, recomputed from the files of a release.
+
+        Returns:
+            The bound, or None if the released counts are not consistent, and False, because a release need not attain
+            the bound.
+        """
         return (None if release.complaints() else self._least_objective(release.noisy, release.counts)), False
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a table on a level in the loss: its precision; the largest is 1."""
+        """Return the weight of a table on a level in the loss: its precision, scaled so that the largest is 1."""
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
-        """Compute intervals by least squares over all tables and levels."""
+        """Return confidence intervals computed by least squares over all tables and levels.
+
+        Returns:
+            The intervals of all cells, by table and level.
+        """
         domain, ends_by_table, effects = self.domain, [], effects_of(self.domain, release.noisy)
+        # For each level the noise of all tables.
         by_level = list(zip(*self.noise_of(release.scales), strict=True))
         for table, counts in zip(domain.tables, release.counts, strict=True):
+            # One row for each region and one column for each cell of the table, as :func:`least_squares` takes them.
             released = [counts_of_level.reshape(len(counts_of_level), -1) for counts_of_level in counts]
             means = [
                 domain.margin(level, table).reshape(counts_of_level.shape)
@@ -185,12 +232,12 @@ class TablesDesign(Design):
         return ends_by_table
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
-        """Return the margins in the order in which they are fitted."""
+        """Return the margins, as names of attributes, in the order in which they were fitted, for result.json."""
         attributes = list(self.problem.hierarchy.attributes)
         return {"fitted": [[attributes[attribute] for attribute in step.margin] for step in self.domain.steps]}
 
     def faults(self) -> list[tuple[str, str, str]]:
-        """Return a fault if the relation hides nothing."""
+        """Return a fault if the noise would hide nothing under the neighbouring relation."""
         if self.hides:
             return []
         actual = f'"{self.problem.privacy.relation}" where no table has two cells to tell apart: every number would be '
@@ -198,11 +245,15 @@ class TablesDesign(Design):
         return [("privacy.relation", f"{actual}exact", expectation)]
 
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:
-        """Return a line if the estimated number of individuals differs from the one that the noisy values give."""
+        """Return a line if the released number of individuals differs from the estimate from the noisy values.
+
+        If the total is public, nothing is estimated, and the total is checked elsewhere.
+        """
         if release.totals:
             return []
         return total_complaint(
             release.tree,
+            # One value for each region, so it may count as a cumulative count ("less").
             noisy_numbers(self.domain, release.noisy),
             law=release.law,
             scales=self._level_scales(release.scales),
@@ -212,10 +263,18 @@ class TablesDesign(Design):
         )
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return for each table whether it needs a share: no other table with a share has all of its attributes."""
+        """Return whether each table needs a budget share above 0.
+
+        A table needs no share if another table with a share counts by all of its attributes and more, because it is
+        then a sum over cells of the other table.
+
+        Args:
+            tables: The budget share of each table.
+        """
         margins = self.domain.tables
         return [
             not any(
+                # A proper subset: two equal tables would each wait for the other.
                 set(margin) < set(other_margin) and bool(other_share)
                 for number, (other_margin, other_share) in enumerate(zip(margins, tables, strict=True))
                 if number != table
@@ -224,15 +283,26 @@ class TablesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of least squares over all tables and levels."""
+        """Return the expected sums of absolute errors of least squares over all tables and levels, for given shares.
+
+        Args:
+            noise: The moments of the noise by table and level.
+            tables: The budget share of each table.
+
+        Returns:
+            Expected sums over all regions and cells, level by level: all tables of level 1, then of level 2, ......
+        """
         # A search over shares calls this with shares that differ from those of the design.
         weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
         shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
         leaves, by_table = by_level[-1], []
+        # Variance of a leaf's estimated number of individuals, which all cells of a table share.
         number = noise_of_margin(domain, TOTAL, leaves).variance
         for table in domain.tables:
             level_noise = [noise_of_margin(domain, table, level) for level in by_level]
+            # The error of a region's number is spread evenly over its cells: this is its part of
+            # one cell's variance.
             part = number / (level_noise[-1].variance * domain.cells(table) ** 2)
             by_table.append(
                 domain.cells(table) * errors_of_counts(shape, level_noise, part=part, known_levels=self.exact)
@@ -240,9 +310,10 @@ class TablesDesign(Design):
         return np.ravel(by_table, order="F")
 
     def leaves_only(self) -> Floats:
-        """Return the expected errors if only the leaves' tables are measured.
+        """Return the expected sums of absolute errors if only the leaves' tables are measured.
 
-        A table without a share is added up from the smallest table that has all of its attributes.
+        This is the baseline for a plan. The order is that of :meth:`forecast`. A table without a share is summed from
+        the smallest measured table that has all of its attributes.
         """
         domain = self.domain
         scales = [
@@ -254,6 +325,7 @@ class TablesDesign(Design):
                 n for n, margin in enumerate(domain.tables) if scales[n] is not None and set(table) <= set(margin)
             ]
             source = min(sources, key=lambda number: domain.cells(domain.tables[number]))
+            # A value of the smaller table is the sum of so many independent cells of its source.
             times = domain.cells(domain.tables[source]) // domain.cells(table)
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)

@@ -1,4 +1,4 @@
-"""``privopt init hierarchical-tables``: a commented problem file from a table of individuals, or of counts."""
+"""``privopt init hierarchical-tables``: writes a commented problem file for a table of individuals or counts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from privopt.declare.frames import plain_texts
 from privopt.declare.name_forms import normal_form, warn_of_look_alikes
 from privopt.declare.tables import Column, table_of
 from privopt.errors import Fault, Faults, InputError, UsageError, number_of
-from privopt.files.new_folder import new_file
-from privopt.files.targets import check_file
+from privopt.files.new_folder import check_file, new_file
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, match_columns
 from privopt_hierarchical_dp.region_names import KEEP, find_total_regions, path_starts_with, warn_of_alike_regions
 from privopt_hierarchical_dp.tables.arithmetic_totals import find_arithmetic_totals
 from privopt_hierarchical_dp.tables.count_columns import (
     MAX_ATTRIBUTE_VALUES,
+    NO_NAME,
     counts_rows,
     find_count_suspects,
     find_redundant_columns,
@@ -57,13 +57,13 @@ epsilon = 1.0             # of one individual, over all tables and levels: wheth
 
 @frozen(kw_only=True)
 class _Choices:
-    """What the owner said of a table.
+    """The options of ``init`` on the given table.
 
     Attributes:
-        count: The column that says how many individuals a row counts.
+        count: The column that states how many individuals a row counts. None if no option names one.
         persons: Whether every row is one individual.
-        totals: Values that are totals, by column.
-        keeps_totals: Whether values that are called like totals are categories.
+        totals: The values that the user declares to be totals of other values, by column.
+        keeps_totals: Whether values whose names look like totals (``All``) are ordinary categories.
     """
 
     count: str | None = None
@@ -74,15 +74,15 @@ class _Choices:
 
 @frozen(kw_only=True, eq=False)
 class _Recognised:
-    """What a table holds.
+    """What ``init`` recognised in a table, from which the problem file is written.
 
     Attributes:
-        levels: Its columns of regions.
-        paths: Its leaf regions.
-        attributes: Values by attribute, those that are no totals.
-        totals: Values that are totals, by column.
-        count: The column that says how many individuals a row counts; None if each row is one.
-        notes: What was guessed, a sentence each.
+        levels: The columns of regions, as the table writes them, from the largest region to the smallest.
+        paths: The leaf regions, each as the names of its regions from the root down.
+        attributes: The values of each attribute, without totals.
+        totals: The values that are totals of other values, by column.
+        count: The column that states how many individuals a row counts. None if each row is one individual.
+        notes: Sentences for the user on what was guessed.
     """
 
     levels: tuple[str, ...]
@@ -103,26 +103,28 @@ def init(
     totals: Sequence[str] = (),
     keep_totals: bool = False,
 ) -> list[str]:
-    """Write a problem file for a table of individuals, and the regions that it has next to it.
+    """Write a problem file for a table of individuals, and a file of the table's regions next to it.
 
     Args:
-        table: ``level_1, ..., level_L``, columns of attributes, and a column of counts if a row is of several alike.
-        problem_path: The problem file.
-        force: Whether existing files are replaced.
-        count: The column that says how many individuals a row counts. By default it is recognised.
+        table: The table, with columns ``level_1, ..., level_L``, columns of attributes, and a column of counts if a row
+            stands for several individuals with the same values.
+        problem_path: The problem file. The regions go into ``NAME-regions.csv`` in the same folder.
+        force: Whether to replace existing files.
+        count: The column that states how many individuals a row counts. By default it is recognised.
         persons: Whether every row is one individual, although a column looks like counts.
-        totals: Values that are totals, each as ``COLUMN=VALUE``: their rows are not read.
-        keep_totals: Whether values that look like totals are categories like others.
+        totals: Values that are totals, each as ``COLUMN=VALUE``. Their rows are not read.
+        keep_totals: Whether values that look like totals are ordinary categories.
 
     Returns:
-        What was guessed, a sentence each.
+        Sentences for the user on what becomes public and what was guessed.
 
     Raises:
-        InputError: The table has no levels, or cannot be read; it may be a table of counts, but it is not clear of
-            which; a value is a total by its counts.
-        UsageError: A file is there already, or options contradict one another.
+        InputError: The table has no levels or cannot be read; it may be a table of counts, but the column of counts is
+            unclear; or a value is a total according to its counts.
+        UsageError: A file exists already, or options contradict one another.
     """
     regions = problem_path.with_name(f"{problem_path.stem}-regions.csv")
+    # Both files are checked before the table is read, which may take long.
     for target in (problem_path, regions):
         check_file(target.absolute(), force=force)
     if count is not None and persons:
@@ -133,7 +135,8 @@ def init(
         totals=_parse_totals(totals),
         keeps_totals=keep_totals,
     )
-    recognised = _recognise(File.read(table, wanted="a table of individuals"), choices)
+    recognised = _recognise_columns(File.read(table, expectation="a table of individuals"), choices)
+    # The problem file names the table by a path relative to its own folder, as every path in it is resolved.
     named = Path(os.path.relpath(table.resolve(), problem_path.resolve().parent)).as_posix()
     text = _problem_text(recognised, choices, named, regions.name)
     with new_file(problem_path, force=force) as path, new_file(regions, force=force) as regions_path:
@@ -150,7 +153,11 @@ def init(
 
 
 def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return values by column of options ``COLUMN=VALUE``."""
+    """Parse the ``COLUMN=VALUE`` options of ``--total``, and return the values of each column.
+
+    Raises:
+        UsageError: An option has another form.
+    """
     values: dict[str, tuple[str, ...]] = {}
     for option in totals:
         column, is_given, value = map(str.strip, normal_form(option).partition("="))
@@ -161,33 +168,55 @@ def _parse_totals(totals: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
 
 def _problem_text(recognised: _Recognised, choices: _Choices, table: str, regions: str) -> str:
-    """Write the problem file."""
+    """Return the text of the problem file, which is :data:`PROBLEM` with its placeholders filled in.
+
+    Args:
+        recognised: What was recognised in the table.
+        choices: The options. Those that are not the default become settings in the file.
+        table: Path of the table, relative to the problem file.
+        regions: Name of the file of regions.
+    """
     attributes = recognised.attributes
+    # One table of plain numbers of individuals, and one for each attribute by itself. The owner adds combinations.
     tables = ["[hierarchy.tables.people]\nby = []                   # numbers of individuals"]
-    tables += [f"[hierarchy.tables.by_{number}]\nby = [{_text(name)}]" for number, name in enumerate(attributes, 1)]
+    tables += [
+        f"[hierarchy.tables.by_{number}]\nby = [{_to_toml_string(name)}]" for number, name in enumerate(attributes, 1)
+    ]
     settings = ""
     if recognised.count is not None:
-        settings += f"count = {_text(recognised.count)}           # how many individuals a row counts\n"
+        settings += f"count = {_to_toml_string(recognised.count)}           # how many individuals a row counts\n"
     elif choices.persons:
         settings += "persons = true            # every row is one individual, whatever its columns look like\n"
     if choices.keeps_totals:
         settings += f'totals = "{KEEP}"           # values that are called like totals are categories\n'
-    totals = "".join(f"{_text(name)} = {_list(values)}\n" for name, values in recognised.totals.items())
+    totals = "".join(
+        f"{_to_toml_string(name)} = {_to_toml_array(values)}\n" for name, values in recognised.totals.items()
+    )
     return PROBLEM.format(
-        table=_text(table),
-        regions=_text(regions),
+        table=_to_toml_string(table),
+        regions=_to_toml_string(regions),
         rows="one row an individual" if recognised.count is None else "one row a region and combination of attributes",
         settings=settings,
         totals=f"[hierarchy.totals]        # rows of these values are not read: they are sums of others\n{totals}\n"
         if totals
         else "",
-        attributes="".join(f"{_text(name)} = {_list(values)}\n" for name, values in attributes.items()),
+        attributes="".join(
+            f"{_to_toml_string(name)} = {_to_toml_array(values)}\n" for name, values in attributes.items()
+        ),
         tables="\n".join(tables) + "\n",
     )
 
 
-def _recognise(source: File, choices: _Choices) -> _Recognised:
-    """Say what the columns of a table are."""
+def _recognise_columns(source: File, choices: _Choices) -> _Recognised:
+    """Recognise the columns of a table: regions, attributes, totals, and counts.
+
+    Args:
+        source: The table, as CSV or Parquet.
+        choices: The options, which override guesses.
+
+    Raises:
+        InputError: There is no column ``level_1``, there are no rows, or it is unclear what a row or a value counts.
+    """
     header = table_of(source).columns
     if not match_columns(header, ["level_1"], source.name)[0]:
         expectation = (
@@ -195,19 +224,25 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
             f"rename yours, or add one. Others are attributes, and {COUNT} is how many individuals a row counts"
         )
         raise InputError([Fault(source.name, "header", number_of(len(header), "other column"), expectation)])
+    # A named column must exist. Without a name, a column "count" is read if there is one, unless rows are persons.
     named_columns = [] if choices.count is None else [choices.count]
     table = LevelTable.read(
-        source, *named_columns, optional="" if named_columns or choices.persons else COUNT, quoted=False
+        source, *named_columns, optional="" if named_columns or choices.persons else COUNT, shows_cells=False
     )
+    if table.frame.is_empty():
+        raise InputError([Fault(source.name, "", "a header alone", "at least one row")])
     names = [name for name in table.frame.columns if name not in table.levels]
     count, notes = _recognise_count(table, names, choices)
     texts = {name: plain_texts(table.frame[name]).fill_null("").str.strip_chars() for name in names if name != count}
+    # A second column of counts must not become an attribute: values of attributes are published.
     redundant = find_redundant_columns(table, names, count) if count is not None else []
     if redundant:
+        listed = ", ".join(name or NO_NAME for name in redundant)
         notes.append(
-            f"not taken for attributes, whose values are published: {', '.join(redundant)}. They tell no rows apart, "
-            f"so they may be numbers that were counted, as {count} is"
+            f"not taken for attributes, whose values are published: {listed}. They tell no rows apart, so they may be "
+            f"numbers that were counted, as {count} is"
         )
+    # Columns that cannot be attributes are named to the owner, who may have expected them to be.
     attributes, unfit, numbering = _read_attributes(
         {name: column_values for name, column_values in texts.items() if name not in redundant}
     )
@@ -227,7 +262,9 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
         name: [column_values for column_values in values if column_values not in totals.get(name, ())]
         for name, values in attributes.items()
     }
+    # Building the tree checks that the regions form one; the tree also serves the warnings below.
     tree = Regions.of(paths, file=source.name).tree
+    # Totals without a telling name are found by their counts, unless the owner said that there are none.
     if count is not None and not choices.keeps_totals:
         _check_arithmetic(table, texts, attributes, totals, count)
     notes += warn_of_alike_regions(tree)
@@ -244,10 +281,20 @@ def _recognise(source: File, choices: _Choices) -> _Recognised:
 
 
 def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices) -> tuple[str | None, list[str]]:
-    """Return the column of counts, None if each row is an individual, and what is said of it.
+    """Find the column that states how many individuals a row counts.
+
+    Options have priority, followed by a column named ``count``, and then by the values of the columns.
+
+    Args:
+        table: The table.
+        names: The columns of the table other than regions.
+        choices: The options.
+
+    Returns:
+        The column, or None if each row is one individual, and notes for the user on what was assumed.
 
     Raises:
-        InputError: A cell of the column of counts is none. It is not clear whether a row is one individual.
+        InputError: A cell of the column is not a count, or it is unclear whether a row is one individual.
     """
     rows = f"each of the {table.frame.height:,} rows is taken for one individual"
     notes = []
@@ -272,21 +319,32 @@ def _recognise_count(table: LevelTable, names: Sequence[str], choices: _Choices)
             f"column {count} is taken for how many individuals a row counts: rows differ without it. If every row is "
             "one individual, use --persons"
         )
+    # The values are read only to refuse cells that are no counts; nothing is done with them.
     table.read_columns(Column(name=count, kind="count", least=0, most=GROUPS_LIMIT - 1, unit="individuals"))
     return count, notes
 
 
 def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str]], list[str], list[str]]:
-    """Return the values of attributes, the columns that cannot be any, and those that number the rows."""
+    """Sort columns of text into attributes and columns that cannot be attributes.
+
+    Args:
+        texts: The stripped cells of each candidate column. An empty cell is ``""``.
+
+    Returns:
+        The sorted values of each attribute; the columns that cannot be attributes because of their name, too many
+        values or empty cells; and the columns that only number the rows (1, 2, 3, ...).
+    """
     attributes: dict[str, list[str]] = {}
     unfit, numbering = [], []
     for name, column_values in texts.items():
+        # Sorted, so that the file does not reveal the order of the rows.
         values = column_values.unique().sort().to_list()
-        is_fit_name = not is_reserved(name) and name.isprintable() and '"' not in name
+        # Names become headers of CSV files without quotes.
+        is_fit_name = bool(name) and not is_reserved(name) and name.isprintable() and '"' not in name
         if counts_rows(column_values):
-            numbering.append(name)
+            numbering.append(name or NO_NAME)
         elif not is_fit_name or len(values) > MAX_ATTRIBUTE_VALUES or not all(values):
-            unfit.append(name)
+            unfit.append(name or NO_NAME)
         else:
             attributes[name] = values
     return attributes, unfit, numbering
@@ -295,13 +353,23 @@ def _read_attributes(texts: Mapping[str, pl.Series]) -> tuple[dict[str, list[str
 def _find_totals(
     table: LevelTable, attributes: Mapping[str, list[str]], choices: _Choices
 ) -> tuple[dict[str, list[str]], list[tuple[str, ...]]]:
-    """Return the totals of a table by column, and the paths of the regions that are none.
+    """Find the values that are totals of others, and the leaf regions that are not totals.
+
+    Args:
+        table: The table.
+        attributes: The values of each attribute.
+        choices: The options.
+
+    Returns:
+        The totals by column, including levels, and the paths of the regions that are not totals.
 
     Raises:
-        InputError: A total that the owner named does not occur, or nothing remains beside totals.
+        InputError: A total that the owner named does not occur, or nothing remains without totals.
     """
+    # The owner's `--keep-totals` overrides names; `--total` below adds values that no name shows.
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
     paths: list[tuple[str, ...]] = list(table.paths().unique().sort(table.levels).iter_rows())
+    # Each total region is a path, whose last name is the total. All paths that start with it are left out below.
     total_regions = [] if choices.keeps_totals else find_total_regions(paths)
     for region in total_regions:
         totals.setdefault(table.levels[len(region) - 1], []).append(region[-1])
@@ -309,11 +377,12 @@ def _find_totals(
     for name, values in choices.totals.items():
         column = written.get(name)
         level = table.levels.index(column) if column in table.levels else None
-        known_values = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
+        # A total may be a region of a level, or a value of an attribute.
+        all_values = {path[level] for path in paths} if level is not None else set(attributes.get(column or "", ()))
         faults += [
             Fault(table.source.name, f"--total {name}={value}", "no such value", "a value of an attribute or region")
             for value in values
-            if value not in known_values
+            if value not in all_values
         ]
         if column is not None:
             totals[column] = list(dict.fromkeys([*totals.get(column, ()), *values]))
@@ -325,6 +394,7 @@ def _find_totals(
         for path in paths
         if not path_starts_with(path, total_regions) and not any(path[number] in values for number, values in by_level)
     ]
+    # Every attribute must keep a value, and at least one region must be left.
     if not parts or any(set(values) <= set(totals.get(name, ())) for name, values in attributes.items()):
         raise InputError([Fault(table.source.name, "", "totals alone", "rows of what they are totals of")])
     return totals, parts
@@ -337,13 +407,22 @@ def _check_arithmetic(
     totals: Mapping[str, list[str]],
     count: str,
 ) -> None:
-    """Refuse a value whose count is the sum of its siblings' everywhere, until its owner says what it is.
+    """Raise InputError if a value's count always equals the sum of siblings' counts, until its owner explains it.
 
-    The counts are secret, so what they tell is for the owner's screen alone, and nothing is written here.
+    Such a value is probably a total or subtotal, whose individuals would count twice. The counts are secret, so the
+    finding is only shown on the owner's screen, and nothing is written.
+
+    Args:
+        table: The table.
+        texts: The cells of the columns other than regions, by column.
+        attributes: The attributes. Only their names are used.
+        totals: The totals already known, by column. Their rows are omitted.
+        count: The column of counts.
 
     Raises:
-        InputError: A fault for each such value.
+        InputError: There are such values. Each has a fault.
     """
+    # The count of each row.
     (number,) = table.read_columns(Column(name=count, kind="count", least=0))
     columns = dict(zip(table.levels, table.paths(), strict=True)) | {name: texts[name] for name in attributes}
     frame = pl.DataFrame([column_values.alias(name) for name, column_values in columns.items()]).with_columns(
@@ -351,23 +430,26 @@ def _check_arithmetic(
     )
     for name, values in totals.items():
         frame = frame.filter(~pl.col(name).is_in(values))
-    found = find_arithmetic_totals(frame, list(table.levels), list(attributes), "counted")
+    suspects = find_arithmetic_totals(frame, list(table.levels), list(attributes), "counted")
     Faults(
         Fault(
             table.source.name,
             f"column {name}, value {value!r}",
-            "a value whose count is the sum of the others' everywhere",
-            f'--total "{name}={value}" if it is their total, or --keep-totals if no value is a total',
+            "a value whose count is the sum of other values' everywhere",
+            f'--total "{name}={value}" if it is a total or subtotal, or --keep-totals if no value is a total',
         )
-        for name, value in found
+        for name, value in suspects
     ).check()
 
 
-def _list(values: Sequence[str]) -> str:
-    """Return a list of TOML."""
-    return f"[{', '.join(map(_text, values))}]"
+def _to_toml_array(values: Sequence[str]) -> str:
+    """Return values as a TOML array of strings."""
+    return f"[{', '.join(map(_to_toml_string, values))}]"
 
 
-def _text(value: str) -> str:
-    """Return a basic string of TOML."""
+def _to_toml_string(value: str) -> str:
+    """Return a value as a TOML basic string.
+
+    TOML's basic strings use the quotes and escapes of JSON.
+    """
     return json.dumps(value, ensure_ascii=False)

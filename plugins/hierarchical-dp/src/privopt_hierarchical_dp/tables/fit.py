@@ -1,7 +1,8 @@
-"""Fit consistent whole numbers to noisy tables: least squares over all margins, then one margin after another.
+"""Fit consistent integers to noisy tables: least squares over all margins, then one margin after another.
 
-A step fits the counts of the cells that share one given cell of a smaller margin, whose sum is known in every region.
-This is the same problem as one table with public numbers of its regions, so :func:`.chain.fit_with_totals` solves it.
+Each step fits the counts of cells that share one given cell of a smaller margin, so their sum is known in every region.
+This is the same problem as for one table with public numbers of its regions, so :func:`.chain.fit_with_totals` solves
+it.
 """
 
 from __future__ import annotations
@@ -24,12 +25,25 @@ __all__ = ["effects_of", "fit_tables", "least_objective", "noise_of_margin", "no
 
 
 def noisy_numbers(domain: Domain, noisy: Tables) -> list[Ints]:
-    """Return for each level (R_l, 1) whole numbers of individuals, estimated from all its tables."""
+    """Return estimates of the number of individuals in every region from all tables, rounded to integers.
+
+    Args:
+        domain: The attributes and tables.
+        noisy: The noisy values (R_l, ...) by table and level.
+
+    Returns:
+        The numbers (R_l, 1) of each level, which are not consistent between levels.
+    """
     return [np.rint(domain.margin(level, TOTAL)).astype(np.int64)[:, None] for level in effects_of(domain, noisy)]
 
 
 def effects_of(domain: Domain, tables: Tables) -> list[Effects]:
-    """Return for each level the effects that are pooled from its tables (R_l, ...)."""
+    """Return the effects of each level, estimated from all of its tables. :mod:`.margins` explains effects.
+
+    Args:
+        domain: The attributes and tables.
+        tables: The values (R_l, ...) by table and level.
+    """
     return [domain.effects(level) for level in zip(*tables, strict=True)]
 
 
@@ -46,24 +60,28 @@ def fit_tables(
     limits: Limits | None = None,
     progress: Callable[[str, int], None] = lambda phase, number: None,
 ) -> Tables:
-    """Fit non-negative whole numbers that add up over regions and agree between tables.
+    """Fit non-negative integers that add up over regions and agree between tables.
 
     Args:
         tree: The regions.
         domain: The attributes and tables.
-        noisy: For each table, for each level (R_l, ...) the noisy values.
-        levels: The weight of each level in least squares over the tree, in proportion to 1 / variance of its noise.
-        totals: Public numbers of individuals: for each level (R_l,), the root's alone, or none.
+        noisy: The noisy values (R_l, ...) by table and level.
+        levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
+        totals: Public numbers of individuals: (R_l,) for each level, for the root alone, or none.
         law: The distribution of the noise.
-        scales: The scales of the noise of some table by level; they weigh the levels if numbers of individuals are
-            estimated.
+        scales: The scales of the noise of some table by level. They determine the weights of levels if numbers of
+            individuals are estimated.
         gap: The relative gap of each continuous projection.
         limits: Public bounds on numbers of individuals, into which estimated numbers are moved.
-        progress: Called with the name and the number of each step.
+        progress: Called with the name and number of each step.
+
+    Returns:
+        The counts (R_l, ...) by table and level.
     """
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
     if len(totals_by_level) < tree.depth:
+        # Only the root's number is public, or none: the others are estimated.
         root = int(totals_by_level[0][0]) if totals_by_level else None
         numbers = noisy_numbers(domain, noisy)
         totals_by_level = estimated_totals(
@@ -73,10 +91,12 @@ def fit_tables(
     counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
     for number, step in enumerate(domain.steps, start=1):
         progress(f"margin {number} of {len(domain.steps)}", number)
+        # Some margin that was fitted before includes the given one.
         margin_of_sums = next(margin for margin in counts_by_margin if set(step.given) <= set(margin))
         tops = [sum_axes(level, margin_of_sums, step.given) for level in counts_by_margin[margin_of_sums]]
         means = _fit_over_tree(tree, [domain.margin(level, step.margin) for level in effects], levels)
         counts_by_margin[step.margin] = _fit_step(tree, domain, step, means, tops, gap)
+    # Every table is part of some fitted margin, from which it is summed.
     margins_of_tables = [
         next(margin for margin in counts_by_margin if set(table) <= set(margin)) for table in domain.tables
     ]
@@ -87,9 +107,14 @@ def fit_tables(
 
 
 def _fit_over_tree(tree: Tree, means: Sequence[Floats], levels: Sequence[float]) -> list[Floats]:
-    """Return estimates (R_l, cells) by weighted least squares over the tree.
+    """Return estimates (R_l, cells) that add up over the tree, by weighted least squares.
 
-    Weights by precision are right here, because nothing is cut off below zero yet (README, level weights).
+    Weights by precision are right here, because no value has yet been cut off at zero (README, level weights).
+
+    Args:
+        tree: The regions.
+        means: The estimates (R_l, ...) of each level before levels are combined.
+        levels: The weight of each level, proportional to 1 / variance.
     """
     return NearestSums.of(tree, levels)([level.reshape(len(level), -1) for level in means])
 
@@ -102,7 +127,23 @@ def _fit_step(
     tops: Sequence[Ints],
     gap: float,
 ) -> list[Ints]:
-    """Fit one margin (R_l, ...) of all levels whose sums are ``tops``, with one fit for each given cell."""
+    """Fit integers to the real estimates of one margin.
+
+    Cells that share a cell of the given smaller margin are fitted together over the tree.
+
+    Args:
+        tree: The regions.
+        domain: The attributes and tables.
+        step: The margin to fit, and the given margin, whose counts are known.
+        means: The real estimates (R_l, cells) of the margin on each level.
+        tops: The counts (R_l, ...) of the given margin on each level, to which the fitted counts add up.
+        gap: The relative gap of the continuous projection.
+
+    Returns:
+        The counts (R_l, ...) of the margin on each level.
+    """
+    # Axis 0 is the region. The free axes, of attributes that are not given, are moved to the end, so that the
+    # cells of one fit are contiguous: targets are (R_l, given cells, free cells).
     free = [axis for axis, attribute in enumerate(step.margin, start=1) if attribute not in step.given]
     last = list(range(-len(free), 0))
     shape = domain.shape(step.given)
@@ -115,33 +156,40 @@ def _fit_step(
     fitted_levels = [np.zeros(level.shape, np.int64) for level in targets]
     for cell in range(given_counts[0].shape[1]):
         attribute = [level[:, cell] for level in given_counts]
+        # The root has nobody in this cell, so no region has, and zeros are the fit.
         if not attribute[0][0]:
             continue
         fitted = fit_with_totals(
             tree,
             [np.ascontiguousarray(level[:, cell]) for level in targets],
             totals=attribute,
+            # Equal weights, unlike in `_fit_over_tree`: here values are cut off at 0, and
+            # precisions would carry the bias upwards.
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
         )
         for level, values in zip(fitted_levels, fitted.counts, strict=True):
             level[:, cell] = values
+    # Undo the move of the axes.
     split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
     return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in fitted_levels]
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:
-    """Return the least weighted squared distance of noisy values from real tables that add up and agree, in doubles.
+    """Return the least weighted squared distance of noisy values from consistent real tables, in doubles.
 
-    Least squares are solved by effects in every region, and then over the tree.
+    Consistent tables add up over regions and agree on shared attributes. Least squares are solved by effects in every
+    region, and then over the tree.
+
+    The result is a lower bound on the objective of non-negative integer tables, which are a subset.
 
     Args:
         tree: The regions.
         domain: The attributes and tables.
         levels: The weights of the levels.
-        differences: The noisy values minus any tables that add up and agree. Subtracting these changes no distance, and
-            keeps the numbers small enough for doubles.
+        differences: The noisy values minus any consistent tables. This subtraction changes no distance and keeps the
+            numbers small enough for doubles.
     """
     effects, total = effects_of(domain, differences), 0.0
     for number, (weight, table) in enumerate(zip(domain.weights, domain.tables, strict=True)):
@@ -155,7 +203,16 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
 
 
 def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> Noise:
-    """Return the moments of the error of one pooled value of a margin, from the noise on each table's cells."""
+    """Return the variance and the fourth cumulant of the error of one estimated cell of a margin.
+
+    The estimate is a weighted sum of independent noise. Variances add up with the squares of the weights, and fourth
+    cumulants with their fourth powers.
+
+    Args:
+        domain: The attributes and tables.
+        margin: The margin of the estimated cell.
+        noise: The noise of one cell of each table.
+    """
     influence = domain.influence(margin)
     return Noise(
         variance=sum(

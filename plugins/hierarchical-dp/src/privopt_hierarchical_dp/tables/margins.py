@@ -1,11 +1,12 @@
 """Tables by attributes, their margins, and least squares over all of them in closed form.
 
-A margin is a tuple of attributes, by number and ascending; its values are an array of a row for each region and an axis
-for each attribute. A table splits into effects: for each set e of its attributes the part of its margin on e that no
-smaller margin determines (means subtracted along every axis of e). Noise of a table that is independent from cell to
-cell stays uncorrelated between effects. So tables that share an effect are pooled effect by effect, by inverse
-variance. That is least squares under all constraints between them (as in Barak et al., PODS 2007; Xiao et al., NeurIPS
-2023). A margin's values are the sums of its effects, each spread evenly over what it does not speak of.
+A margin is a tuple of attribute numbers in ascending order. Its values are an array with a row for each region and an
+axis for each attribute. A table splits into effects. The effect of a set e of attributes is the part of the margin on e
+that no smaller margin determines: the margin after means are subtracted along every axis of e. If the noise of a table
+is independent between cells, its effects are uncorrelated. So tables that share an effect are pooled effect by effect,
+by inverse variance. This is least squares under all constraints between the tables (as in Barak et al., PODS 2007; Xiao
+et al., NeurIPS 2023). The values of a margin are the sums of its effects, each spread evenly over the attributes that
+the effect lacks.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""Effects (R, ...) of all regions of a level, from which any margin follows."""
+"""Effects (R, ...) of all regions of a level, from which any margin can be computed."""
 TOTAL: Final[Margin] = ()
-"""The margin on no attribute: numbers of individuals."""
+"""The margin on no attribute, which is the number of individuals."""
 
 
 def _list_subsets(margin: Margin) -> list[Margin]:
+    """Return all subsets of a margin, from the empty one to the margin itself."""
     return [part for size in range(len(margin) + 1) for part in combinations(margin, size)]
 
 
@@ -42,7 +44,7 @@ class Domain:
     Attributes:
         sizes: The number of values of each attribute.
         tables: The measured margins.
-        weights: The weight of each table in least squares, in proportion to 1 / variance of its cells.
+        weights: The weight of each table in least squares, proportional to 1 / variance of its cells.
     """
 
     sizes: tuple[int, ...]
@@ -50,33 +52,42 @@ class Domain:
     weights: tuple[float, ...]
 
     def shape(self, margin: Margin) -> tuple[int, ...]:
-        """Return the lengths of the axes of one region's values."""
+        """Return the shape of one region's values in a margin: the number of values of each attribute."""
         return tuple(self.sizes[attribute] for attribute in margin)
 
     def cells(self, margin: Margin) -> int:
-        """Return the number of values of one region."""
+        """Return the number of cells of one region in a margin."""
         return prod(self.shape(margin))
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The order in which margins are fitted."""
+        """The steps in which margins are fitted, in the order of :func:`steps_of`."""
         return steps_of(self.tables)
 
     def _count_remaining_cells(self, outer: Margin, inner: Margin) -> int:
+        """Return how many cells of the margin ``outer`` add up to one cell of the smaller margin ``inner``."""
         return prod(self.sizes[attribute] for attribute in outer if attribute not in inner)
 
     def precision(self, table: int, effect: Margin) -> float:
-        """Return the weight of a table's estimate of an effect, which is lower if the effect sums over more cells."""
+        """Return the precision (1 / variance, up to a factor) with which a table estimates an effect.
+
+        An effect that sums over more cells of the table has more noise, and therefore less precision.
+
+        Args:
+            table: Number of the table.
+            effect: The attributes of the effect, which are a subset of the table's attributes.
+        """
         return self.weights[table] / self._count_remaining_cells(self.tables[table], effect)
 
     def effects(self, noisy: Sequence[Ints]) -> Effects:
-        """Estimate all effects that some table determines, pooled over the tables by precision.
+        """Return estimates of all effects that at least one table determines, pooled over tables by precision.
 
         Args:
-            noisy: For each table (R, ...) its noisy values.
+            noisy: The noisy values (R, ...) of each table.
         """
         effects: Effects = {}
         for effect in sorted({part for table in self.tables for part in _list_subsets(table)}):
+            # Broadcasts to the shape of the effect with the first table that has it.
             total, weight = np.zeros(1), 0.0
             for number, (table, values) in enumerate(zip(self.tables, noisy, strict=True)):
                 if set(effect) <= set(table):
@@ -92,19 +103,28 @@ class Domain:
         return effects
 
     def margin(self, effects: Effects, target: Margin) -> Floats:
-        """Estimate a margin (R, ...) from effects; effects that no table determines are taken to be 0."""
+        """Return an estimate of a margin (R, ...) from effects. Effects that no table determines are taken as 0.
+
+        Args:
+            effects: The effects of all regions of a level.
+            target: The margin.
+        """
         rows = len(effects[TOTAL])
         values = np.zeros((rows, *self.shape(target)))
         for effect in _list_subsets(target):
             if effect in effects:
+                # An effect is spread evenly over the cells of the attributes that it does not have.
                 spread_effect = effects[effect] / self._count_remaining_cells(target, effect)
                 values += spread_effect.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in target))
         return values
 
     def influence(self, margin: Margin) -> list[Floats]:
-        """Return by how much each measured value moves the first estimated value of a margin, for each table.
+        """Return the weights by which every measured value enters the estimate of the first cell of a margin.
 
-        The other values of the margin have the same numbers in another order.
+        The estimate is linear in the measured values. Other cells of the margin have the same weights in another order.
+
+        Returns:
+            An array for each table, with the shape of one region's values.
         """
         influences = [np.zeros(self.shape(table)) for table in self.tables]
         for effect in _list_subsets(margin):
@@ -114,6 +134,8 @@ class Domain:
                 factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
+                        # A unit in the first cell, less the mean along this axis: what `effects`
+                        # makes of it.
                         course = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         course[0] += 1.0
                         factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
@@ -123,11 +145,11 @@ class Domain:
 
 @frozen(kw_only=True)
 class Step:
-    """A margin that is fitted after a smaller one.
+    """A step that fits a margin after a smaller margin.
 
     Attributes:
         margin: The fitted margin.
-        given: The smaller margin to which it must add up; a part of ``margin``.
+        given: The smaller margin, a subset of ``margin``, to which the fitted counts must add up.
     """
 
     margin: Margin
@@ -135,10 +157,16 @@ class Step:
 
 
 def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
-    """Return sets of attributes that cover all tables; each comes with the attributes that it shares with its parent.
+    """Return sets of attributes that cover all tables, in the order of a junction tree.
 
-    They are the maximal cliques of a chordal completion of the graph that joins the attributes of each table, in the
-    order of a junction tree.
+    These are the maximal cliques of a chordal completion of the graph that connects the attributes of each table. If
+    neighbouring cliques agree on the attributes that they share, they can be fitted one after another.
+
+    Args:
+        tables: The margins of the tables.
+
+    Returns:
+        The attributes of each clique, and the attributes that it shares with its parent in the junction tree.
     """
     import networkx as nx
 
@@ -157,27 +185,33 @@ def _find_cliques(tables: Iterable[Margin]) -> list[tuple[Margin, Margin]]:
     # A spanning tree of greatest overlaps is a junction tree: what a clique shares with all before is in its parent.
     tree = nx.maximum_spanning_tree(joined)
     order = [(cliques[0], TOTAL)]
+    # Parents come before their children.
     for parent, child in nx.bfs_edges(tree, 0):
         order.append((cliques[child], tuple(a for a in cliques[child] if a in cliques[parent])))
     return order
 
 
 def steps_of(tables: Sequence[Margin]) -> list[Step]:
-    """Return the order in which margins are made whole numbers, so that each can be, and all tables agree.
+    """Return the order of fitting margins to integers that ensures that integers exist and all tables agree.
 
-    In a clique, margins that were measured, or that later cliques share, come before it, each part of the next. A
-    step's margin and what is given of it make, for every parent and every cell given, a transportation problem: rows
-    are the parent's cells, columns the children's given numbers. Both add up to the parent's given number, so whole
-    numbers exist, whatever was chosen before. Cliques meet in what is given, so tables agree.
+    Before a clique's own margin comes a chain of smaller margins, each of which is a subset of the next. They are taken
+    from the measured margins and those that cliques share. For every parent region and every cell of the given margin,
+    a step is a transportation problem. Its rows are the parent's cells, and its columns are the children's given
+    numbers. Both add up to the parent's given number, so integers exist, whatever was chosen before. Cliques share only
+    given margins, so tables agree.
+
+    Args:
+        tables: The margins of the tables.
     """
     cliques = _find_cliques(tables)
     margins = {*tables, *(shared for _, shared in cliques)}
     steps: list[Step] = []
     for clique, shared in cliques:
-        at = shared
+        fitted_margin = shared
         inner_margins = sorted((m for m in margins if set(m) <= set(clique)), key=lambda margin: (len(margin), margin))
         for margin in [*inner_margins, clique]:
-            if set(at) < set(margin):
-                steps.append(Step(margin=margin, given=at))
-                at = margin
+            # A margin that is not an extension of the last one follows from the clique's, which comes at the end.
+            if set(fitted_margin) < set(margin):
+                steps.append(Step(margin=margin, given=fitted_margin))
+                fitted_margin = margin
     return steps

@@ -1,4 +1,4 @@
-"""The problem file of hierarchical-tables: regions, attributes and tables, all public, and the secret individuals."""
+"""The problem file of hierarchical-tables: public regions, attributes and tables, and the secret individuals."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attrs import frozen
 
 from privopt.declare import File, between, key, non_negative, one_of
 from privopt.errors import Fault, InputError
-from privopt_hierarchical_dp.problem import Privacy, by_level
+from privopt_hierarchical_dp.problem import Privacy, PublishRules, by_level
 from privopt_hierarchical_dp.region_names import KEEP
 from privopt_hierarchical_dp.region_tables import Cells, Form, Layout
 from privopt_hierarchical_dp.relations import TABLE_RELATIONS, TableRelation
@@ -23,12 +23,19 @@ __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 MOST_UNEVEN: Final = 10**6
-"""The largest ratio of two shares."""
+"""The largest ratio of two shares. Beyond it, doubles cannot combine values of such different precision reliably."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})
-"""Columns of ``tables/NAME.csv`` beside the attributes."""
+"""Columns of ``tables/NAME.csv`` other than the attributes."""
 
 
 def _check_attributes(value: Any) -> str | None:
+    """Return the requirement on names and values of attributes if ``value`` violates it; None if valid.
+
+    Names become headers of CSV files, so they must not clash with other columns or need quotes.
+
+    Args:
+        value: The values of each attribute, by name.
+    """
     if len({name.casefold() for name in value}) < len(value):
         return "names that differ in more than case"
     for name, values in value.items():
@@ -36,6 +43,7 @@ def _check_attributes(value: Any) -> str | None:
             return f"other names than {', '.join(sorted(RESERVED))} and level_...; {name!r} is taken"
         if not name.isprintable() or '"' in name:
             return f"names without quotes and line ends, as they head columns; {name!r} has some"
+        # Cells are compared without spaces around them, so values must have none.
         cleaned = [value_text.strip() for value_text in values]
         if not values or len(set(values)) < len(values) or cleaned != list(values) or not all(values):
             return f"for {name!r} a list of different values, none empty, without spaces around them"
@@ -43,16 +51,25 @@ def _check_attributes(value: Any) -> str | None:
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether a name is reserved for another column, in any case, and cannot be that of an attribute."""
+    """Return whether a name, ignoring case, is reserved for another column and cannot name an attribute."""
     return name.casefold() in RESERVED or name.casefold().startswith("level_")
 
 
 def _check_total_words(value: str | Mapping[str, Sequence[str]] | None) -> str | None:
+    """Return the requirement on the key ``totals`` if ``value`` violates it; None if valid.
+
+    Mappings are checked in ``check_keys``.
+    """
     is_known = value is None or value == KEEP or not isinstance(value, str)
     return None if is_known else f'"{KEEP}", or a table of values by column'
 
 
 def _check_error_weights(value: Mapping[str, Mapping[str, Fraction]]) -> str | None:
+    """Return the requirement on weights of errors if ``value`` violates it; None if valid.
+
+    Args:
+        value: The weight of errors by table and level.
+    """
     weights = [weight for table_weights in value.values() for weight in table_weights.values()]
     is_valid = weights and min(weights) >= 0 and max(weights) > 0
     return None if is_valid else "numbers of at least 0 by table and level, one of them above 0"
@@ -73,7 +90,7 @@ class CountTable:
 
 @frozen(kw_only=True)
 class TablesHierarchy:
-    """The regions, the attributes, the tables, and the file of individuals."""
+    """The table ``[hierarchy]`` of a problem file: regions, attributes, tables, and the file of individuals."""
 
     regions: File = key(
         help="public: level_1,...,level_L, one row a leaf region, empty ones too (CSV or Parquet); the last levels of "
@@ -118,7 +135,7 @@ class TablesHierarchy:
 
 @frozen(kw_only=True)
 class TablesPrivacy(Privacy):
-    """The privacy guarantee: its notion, budget and relation."""
+    """The privacy guarantee: its notion, budget and neighbouring relation."""
 
     relation: str = key(
         default="individuals",
@@ -131,7 +148,7 @@ class TablesPrivacy(Privacy):
 
 @frozen(kw_only=True)
 class TablesPlan:
-    """The weights of errors in a plan."""
+    """The table ``[plan]`` of a problem file: the weights of errors in a plan."""
 
     errors: Mapping[str, Mapping[str, Fraction]] | None = key(
         default=None,
@@ -142,15 +159,16 @@ class TablesPlan:
 
 @frozen(kw_only=True)
 class TablesProblem:
-    """Tables of the same individuals for every region of a hierarchy, and how much may leak of them."""
+    """The problem file of hierarchical-tables: tables of the same individuals in a hierarchy, and their privacy."""
 
     hierarchy: TablesHierarchy = key(help="the regions and what is counted in them")
     privacy: TablesPrivacy = key(help="what is promised")
     plan: TablesPlan = key(factory=TablesPlan, help="what matters, for privopt plan")
+    publish: PublishRules = key(factory=PublishRules, help="which cells readers are told not to use")
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation."""
+        """The neighbouring relation, with sensitivities for whole households if ``max_household`` is given."""
         relation, max_household = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
         return relation if max_household is None else relation.of_households(max_household, self.privacy.kind)
 
@@ -161,15 +179,20 @@ class TablesProblem:
 
     @property
     def skipped_totals(self) -> Mapping[str, Sequence[str]]:
-        """The values of totals whose rows are not read, by column."""
+        """The values that are totals, by column. Their rows are not read."""
         totals = self.hierarchy.totals
         return {} if totals is None or isinstance(totals, str) else totals
 
     def check_totals(self, file: str) -> None:
-        """Refuse values of attributes that are called like the total of the others: all would count twice.
+        """Raise InputError if a value of an attribute is named like a total of the other values.
+
+        With such a value, every individual would count twice.
+
+        Args:
+            file: Name of the problem file, for the faults.
 
         Raises:
-            InputError: A fault for each attribute.
+            InputError: There are such values. Each attribute with one has a fault.
         """
         if self.hierarchy.totals == KEEP:
             return
@@ -184,7 +207,7 @@ class TablesProblem:
 
     @property
     def layout(self) -> Layout:
-        """The files of a release: one for each table, with its intervals."""
+        """The files of a release: one CSV file for each table, with the counts and their intervals."""
         domain = self.domain
         forms = [
             Form(
@@ -203,43 +226,57 @@ class TablesProblem:
         return Layout(forms=tuple(forms), noun="individuals")
 
     def margin(self, name: str) -> Margin:
-        """Return the attributes by which a table counts, by number and ascending."""
+        """Return the margin of a table: the numbers of its attributes in ascending order.
+
+        Args:
+            name: Name of the table.
+        """
         table_attributes = self.hierarchy.tables[name].by
         return tuple(
             number for number, attribute in enumerate(self.hierarchy.attributes) if attribute in table_attributes
         )
 
     def cells(self, name: str) -> Cells:
-        """Return the columns that identify the cells of a table, in published order."""
+        """Return the cells of a table in published order, as the value of each cell for each attribute.
+
+        Args:
+            name: Name of the table.
+        """
         margin, domain = self.margin(name), self.domain
-        at = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
+        # (attributes of the table, cells): the number of each cell's value, in the order of a flattened array.
+        cell_values = np.indices(domain.shape(margin)).reshape(len(margin), domain.cells(margin))
         attributes = list(self.hierarchy.attributes.items())
         return {
-            attributes[attribute][0]: [attributes[attribute][1][k] for k in at[axis]]
+            attributes[attribute][0]: [attributes[attribute][1][k] for k in cell_values[axis]]
             for axis, attribute in enumerate(margin)
         }
 
     @property
     def domain(self) -> Domain:
-        """The attributes and tables, with equal weights."""
+        """The attributes and tables with equal weights. The design replaces these by weights from budget shares."""
         tables = self.hierarchy.tables
         return Domain(
+            # Attributes are known by their number from here on.
             sizes=tuple(map(len, self.hierarchy.attributes.values())),
             tables=tuple(map(self.margin, tables)),
             weights=(1.0,) * len(tables),
         )
 
     def check_keys(self, file: str) -> None:
-        """Check that the names and shares of attributes and tables fit together.
+        """Check that the names and shares of attributes and tables are consistent.
+
+        Args:
+            file: Name of the problem file, for the faults.
 
         Raises:
-            InputError: A fault for each key that does not fit.
+            InputError: Keys are inconsistent. Each such key has a fault.
         """
         self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
         if hierarchy.persons and hierarchy.count is not None:
             expectation = "persons = true, or the column of counts, but not both"
             faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), expectation))
+        # Values of attributes are published, and the counts are secret.
         if hierarchy.count in hierarchy.attributes:
             actual, expectation = repr(hierarchy.count), "a column of counts that is no attribute"
             faults.append(Fault(file, "hierarchy.count", actual, expectation))
@@ -257,20 +294,25 @@ class TablesProblem:
             faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {attribute_names}") for own in unknown]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
+            # A table without a share is not measured, so another one that is must count by all of its attributes.
             others = [own for other, own in hierarchy.tables.items() if other != name and own.share]
             if not table.share and not any(set(table.by) < set(own.by) for own in others):
                 expectation = "a share above 0 (no other table that is measured has all of its attributes)"
                 faults.append(Fault(file, f"{where}.share", "0", expectation))
         faults += self._find_uneven_shares(file)
-        low = [name.lower() for name in hierarchy.tables]
-        if not low or len(set(low)) < len(low):
-            actual = "names that differ in case alone" if low else "no table"
+        # Some file systems do not distinguish case, and each name is the name of a file.
+        lowercase_names = [name.lower() for name in hierarchy.tables]
+        if not lowercase_names or len(set(lowercase_names)) < len(lowercase_names):
+            actual = "names that differ in case alone" if lowercase_names else "no table"
             faults.append(Fault(file, "hierarchy.tables", actual, "at least one, with names of files that differ"))
         if faults:
             raise InputError(faults)
 
     def _find_uneven_shares(self, file: str) -> list[Fault]:
-        """Return faults of shares that differ too much for doubles to weigh them together."""
+        """Return a fault if the shares of levels, or of tables, differ by more than a factor of :data:`MOST_UNEVEN`.
+
+        Doubles cannot represent such weights together. Shares of 0 measure nothing and are ignored.
+        """
         budget = self.hierarchy.budget or ()
         levels = {f"hierarchy.budget, level {n}": share for n, share in enumerate(budget, start=1) if share}
         named = self.hierarchy.tables.items()

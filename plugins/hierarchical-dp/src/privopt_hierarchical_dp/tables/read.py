@@ -1,4 +1,7 @@
-"""Reading individuals: CSV or Parquet, checked against what is declared, never held as Python objects."""
+"""Reads individuals from CSV or Parquet, and checks them against the declarations.
+
+Individuals are never held as Python objects.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from privopt.declare.tables import Column
 from privopt.errors import Fault, InputError, number_of
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable
 from privopt_hierarchical_dp.tables.count_columns import (
+    NO_NAME,
     CountSuspects,
     find_count_suspects,
     find_undeclared_counts,
@@ -28,33 +32,45 @@ from privopt_hierarchical_dp.tree import Regions
 __all__ = ["COUNT", "read_individuals"]
 
 MOST: Final = GROUPS_LIMIT - 1
+"""The largest count of a row."""
 COUNT: Final = "count"
-"""The column that says how many individuals a row counts, unless the problem file names another."""
+"""The column that states how many individuals a row counts, unless the problem file names another one."""
 
 
 def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tuple[tuple[Ints, ...], tuple[str, ...]]:
-    """Read true counts (R_L, ...) of every table from the records; and what is not read.
+    """Read the records, and count them for every table and leaf region.
+
+    Args:
+        problem: The problem, which declares attributes, tables and the file of records.
+        regions: The hierarchy.
+        file: Name of the problem file, for faults.
+
+    Returns:
+        The true counts of each table (leaf regions, one axis for each attribute), and lines that tell the owner which
+        columns and rows were not read.
 
     Raises:
-        InputError: records, a column, a region, a value or a count that will not do; records that may be counts though
-            nothing says so. No cell is quoted.
+        InputError: Records are missing; a column, region, value or count is invalid; or records may be counts, although
+            the problem file does not say so. No cell is quoted, because cells are secret.
     """
     source, attributes, domain = problem.hierarchy.records, problem.hierarchy.attributes, problem.domain
     if source is None:
         raise InputError([Fault(file, "hierarchy.records", "nothing", "the table of individuals")])
     table, count = _read_table(problem, source)
     _check_counts_are_named(problem, table, count)
-    skipped = _find_totals(table, problem.skipped_totals)
+    skipped = _mark_total_rows(table, problem.skipped_totals)
     if skipped.any():
         if skipped.all():
             expectation = "rows that are no total of any column: the others are not read"
             raise InputError([Fault(source.name, "", "totals in every row", expectation)])
+        # Rows of totals stay in the table, so that faults name the right row numbers, but count nobody.
         table = _blank_rows(table, skipped, next(iter(regions.leaves)), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
     counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
     cells = table.read_columns(*columns, *counted)
     _, leaf = table.place_rows(regions)
     number = np.where(skipped, 0, 1) if count is None else cells.pop().to_numpy()
+    # Summed in doubles, because a sum of int64 could overflow before it is compared.
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
     codes = [
@@ -64,13 +80,15 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     counts = []
     for margin in domain.tables:
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
+        # `add.at` counts every row: plain indexed addition would count one of several rows of the
+        # same cell.
         np.add.at(leaves, (leaf.to_numpy(), *(codes[column_cells] for column_cells in margin)), number)
         counts.append(leaves)
     # Columns that are not read are named to the owner, who may have expected them to count.
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
     table.note(*read)
     unread = [column for column in table.frame.columns if column not in read]
-    lines = [f"{source.name}: not read: {', '.join(unread)}"] if unread else []
+    lines = [f"{source.name}: not read: {', '.join(name or NO_NAME for name in unread)}"] if unread else []
     if lines and count is None:
         lines[0] += f"; it has no column {COUNT}, so each of its rows is one individual"
     if skipped.any():
@@ -80,13 +98,19 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Return the records, and the column that says how many individuals a row counts; None if each row is one."""
+    """Read the records as a table of text.
+
+    Returns:
+        The table, and the column that states how many individuals a row counts, or None if each row is one individual.
+    """
     attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
     if named is not None:
-        return LevelTable.read(source, *attributes, named, quoted=False), named
+        # Cells are of individuals, so no fault may show them.
+        return LevelTable.read(source, *attributes, named, shows_cells=False), named
     if problem.hierarchy.persons:
-        return LevelTable.read(source, *attributes, quoted=False), None
-    table = LevelTable.read(source, *attributes, optional=COUNT, quoted=False)
+        return LevelTable.read(source, *attributes, shows_cells=False), None
+    table = LevelTable.read(source, *attributes, optional=COUNT, shows_cells=False)
+    # A column "Count" or "COUNT" is refused: it is unclear whether it is meant to be the count.
     if (written := table.written.get(COUNT, COUNT)) != COUNT:
         actual = f"""a column {written!r}; if it is the count, say count = "{written}" in [hierarchy]"""
         raise InputError([Fault(source.name, "header", actual, f"{COUNT!r}, or a name that is not so alike")])
@@ -94,15 +118,22 @@ def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str |
 
 
 def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: str | None) -> None:
-    """Refuse records that may be counts though the problem file says neither which column counts nor that none does.
+    """Raise InputError if records may be counts, but the problem file does not say which column, or that none, counts.
 
-    Values of attributes are public, and they are the secret counts if a column of counts is taken for an attribute.
+    Values of attributes are public. If a column of counts were taken for an attribute, the secret counts would be
+    published.
+
+    Args:
+        problem: The problem.
+        table: The records.
+        count: The column recognised as the count by its name. None if each row is taken as one individual.
     """
     hierarchy = problem.hierarchy
     if hierarchy.persons or hierarchy.count is not None:
         return
     names = [name for name in table.frame.columns if name not in table.levels]
     if count is not None:
+        # The count is known, but one of the attributes may be a second column of counts.
         suspects = find_undeclared_counts(table, list(hierarchy.attributes), count)
         if suspects:
             cure = f'attributes without it, or count = "{count}" in [hierarchy] if it is an attribute all the same'
@@ -110,17 +141,25 @@ def _check_counts_are_named(problem: TablesProblem, table: LevelTable, count: st
         return
     suspects_of_all = find_count_suspects(table, names)
     declared = [name for name in suspects_of_all.columns if name in hierarchy.attributes]
+    # A column that is not read cannot be published, so it matters only if it is probably the count.
     unread = [name for name in suspects_of_all.columns if name == suspects_of_all.certain or is_count_name(name)]
     if columns := tuple(dict.fromkeys([*declared, *unread])):
         cure = 'count = "COLUMN" in [hierarchy], or persons = true if every row is one individual'
         refuse_unclear(CountSuspects(certain=None, columns=columns), table.source.name, cure)
 
 
-def _find_totals(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
-    """Mark (rows,) the rows of totals, which are not read.
+def _mark_total_rows(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bools:
+    """Return a mask of the rows of totals, which are not read.
+
+    Args:
+        table: The records.
+        totals: The values that are totals, by column.
+
+    Returns:
+        (rows,) Whether each row has a total in at least one column.
 
     Raises:
-        InputError: A column of totals that is missing.
+        InputError: A column of totals is missing.
     """
     missing = [name for name in totals if name not in table.frame.columns]
     if missing:
@@ -129,6 +168,7 @@ def _find_totals(table: LevelTable, totals: Mapping[str, Sequence[str]]) -> Bool
     is_total = np.zeros(table.frame.height, np.bool_)
     for name, values in totals.items():
         texts = plain_texts(table.frame[name]).fill_null("").str.strip_chars()
+        # A row is left out if any of its columns has a total.
         is_total |= texts.is_in(list(values)).to_numpy()
     return is_total
 
@@ -140,10 +180,22 @@ def _blank_rows(
     attributes: Mapping[str, Sequence[str]],
     count: str | None,
 ) -> LevelTable:
-    """Return a table whose marked rows are of a leaf region and of nobody, so that the others keep their numbers."""
+    """Return a table in which the marked rows are replaced by valid rows that count nobody.
+
+    Removing these rows would change the numbers of other rows, which faults state.
+
+    Args:
+        table: The table.
+        rows: (rows,) Which rows to replace.
+        leaf: The path of any leaf region, to which the rows are assigned.
+        attributes: The values of each attribute. The rows get the first value.
+        count: The column of counts, which becomes 0. None if there is none; the caller must then count these rows as 0.
+    """
+    # A short branch has empty names on the last levels.
     path = (*leaf, *("",) * (len(table.levels) - len(leaf)))
     blank = dict(zip(table.levels, path, strict=True)) | {name: values[0] for name, values in attributes.items()}
     blank |= {} if count is None else {count: "0"}
+    # Only columns that are read are replaced.
     mask = pl.Series(rows)
     columns = [
         plain_texts(table.frame[name]).fill_null("").zip_with(~mask, pl.Series([text]).new_from_index(0, len(rows)))

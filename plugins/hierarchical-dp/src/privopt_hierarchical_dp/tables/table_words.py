@@ -1,4 +1,4 @@
-"""Names of totals and of counts in the tables of statistical offices: is a value, region or column called so?"""
+"""Recognise names of totals, counts and ids in tables of statistical offices, in many languages."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["find_total_names", "is_count_name", "is_total_name"]
+__all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name"]
 
 _SPECIAL_LETTERS: Final = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
-"""Letters with a stroke, which Unicode does not take apart."""
+"""Letters with a stroke, which Unicode normalisation does not decompose."""
 
 _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def is_total_name(name: str) -> bool:
-    """Return whether a value or region is a total by its name, whichever of the known languages it is in.
+    """Return whether the name of a value or region is that of a total in any of the known languages.
 
     >>> [is_total_name(name) for name in ("Total", "_T", "Both sexes", "Iš viso", "Ogółem", "North", "18-64")]
     [True, True, True, True, True, False, False]
@@ -32,44 +32,65 @@ def is_total_name(name: str) -> bool:
 
 
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:
-    """Return those of several values, or of regions with one parent, that are totals of the others by their names.
+    """Return the values whose names are those of totals of the other values.
 
-    A total is one beside others: of a value without siblings, or of values that all are such names, nothing is said.
+    A total exists only together with other values. If there is only one value, or all have such names, none is
+    returned.
 
     Args:
         siblings: All values of an attribute, or all regions below one.
-        allow_letters: Whether a single letter (``T``) may be a total. It is none among S and U: then letters are codes.
+        allow_letters: Whether a single letter (``T``) may be a total. Together with S and U it is not, because letters
+            are then codes.
     """
     letters = {name.casefold() for name in siblings if len(name) == 1}
     is_alphabet = {"s", "u"} <= letters
     totals = [
         name for name in siblings if is_total_name(name) and (len(name) > 1 or (allow_letters and not is_alphabet))
     ]
+    # If all were totals, there would be nothing that they are totals of.
     return totals if len(totals) < len(siblings) else []
 
 
 def is_count_name(name: str) -> bool:
-    """Return whether a column is called as columns are that say how many a row counts.
+    """Return whether the name of a column suggests that it states how many individuals a row counts.
 
     >>> [is_count_name(name) for name in ("OBS_VALUE", "n", "TotalPop2021", "Einwohner", "age", "number of rooms")]
     [True, True, True, True, False, False]
     """
     words = [word for word in _split_words(_CAMEL_CASE.sub(" ", name)) if not word.isdecimal()]
     counts = _words_of("counts")
+    # "number of rooms" has a word of counts, but rooms is not a noun for what is counted.
     nouns = _words_of("nouns")
     return any(word in counts for word in words) and all(word in counts or word in nouns for word in words)
 
 
+def is_id_name(name: str) -> bool:
+    """Return whether the name of a column suggests that it identifies individuals.
+
+    >>> [is_id_name(name) for name in ("id", "personID", "resp_nr", "uuid", "patient", "code", "municipality", "name")]
+    [True, True, True, True, True, False, False, False]
+    """
+    words = [word for word in _split_words(_CAMEL_CASE.sub(" ", name)) if not word.isdecimal()]
+    return any(word in _words_of("ids") for word in words)
+
+
 @cache
 def _words_of(table: str) -> frozenset[str]:
-    """Return the words of one table, of all languages, as :func:`_split_words` writes them."""
+    """Return the words in one table of ``table_words.toml``, in all languages, as normalised by :func:`_split_words`.
+
+    Args:
+        table: ``totals``, ``counts``, ``nouns`` or ``ids``.
+    """
     text = files("privopt_hierarchical_dp.tables").joinpath("table_words.toml").read_text("utf-8")
     lists = tomllib.loads(text)[table].values()
     return frozenset(" ".join(_split_words(word)) for words in lists for word in words)
 
 
 def _split_words(name: str) -> list[str]:
-    """Return the words of a name without case, accents, digits that end a word, and punctuation."""
+    """Split a name into words and numbers, ignoring case, accents and punctuation.
+
+    Digits are separate words, so ``pop2021`` gives ``pop`` and ``2021``.
+    """
     folded = unicodedata.normalize("NFKC", name).casefold().translate(_SPECIAL_LETTERS)
     unaccented = "".join(c for c in unicodedata.normalize("NFD", folded) if not unicodedata.combining(c))
     return re.findall(r"[^\W\d_]+|\d+", unaccented)

@@ -1,1 +1,1 @@
-"""Serve folders of pictures: open, place, score and copy them; part of the bare install but for ONNX and HEIC."""
+"""Handle folders of photos: open, locate, score and copy them. Only ONNX and HEIC need extra packages."""

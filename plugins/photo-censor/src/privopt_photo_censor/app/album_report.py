@@ -1,4 +1,4 @@
-"""Report sections on what photos' metadata and names reveal: a table, a map and guessed positions."""
+"""Report sections on what the metadata and names of photos reveal: a table, a map and guessed positions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from privopt.interfaces.reporting import Feature, Layer, Section
-from privopt.report import figure_section, table_section, themed
-from privopt.report.theme import BAD, MARK, axes_of
+from privopt.report import figure_section, table_section, use_theme
+from privopt.report.theme import BAD, MARK, add_legend, axes_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
-from privopt_photo_censor.app.naming import revealed
+from privopt_photo_censor.app.naming import describe_revelation
 from privopt_photo_censor.app.tiles import render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
@@ -29,14 +29,17 @@ SHOWN_CHARACTERS: Final = 160
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
-    """Return the position of each photo, by its name, and whether it is guessed."""
+    """Return (position, whether it is guessed) by name, for each photo whose position is known or guessed."""
     points_by_name = {photo.photo: (photo.point, False) for photo in problem.folder.metadata if photo.point is not None}
     return points_by_name | {name: (guess.point, True) for name, guess in guesses(problem.folder.metadata).items()}
 
 
-@themed
+@use_theme
 def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
-    """Draw the revealed and the guessed positions, with both axes to the same scale."""
+    """Draw a map of known and guessed positions of photos, with both axes to the same scale.
+
+    ``points`` maps names of photos to (latitude, longitude) in degrees, and to whether the position is guessed.
+    """
     figure, axes = axes_of(7.6, 4.6)
     for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
         coordinates = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
@@ -45,24 +48,25 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
                 coordinates[:, 1], coordinates[:, 0], c=colour, marker=marker, label=f"{label} ({len(coordinates)})"
             )
     middle = np.mean([latitude for (latitude, _), _ in points.values()])
+    # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
     axes.set_aspect(1.0 / max(0.01, float(np.cos(np.radians(middle)))), adjustable="datalim")
     axes.margins(0.15)
     axes.set_xlabel("longitude (degrees)")
     axes.set_ylabel("latitude (degrees)")
     axes.ticklabel_format(useOffset=False)
     axes.tick_params(axis="x", rotation=30)
-    axes.legend()
+    add_legend(figure)
     return figure
 
 
 def folder_figures(problem: PhotoInstance) -> dict[str, Figure]:
-    """Return the map, or nothing if no position is known or guessed."""
+    """Return the figures for an unscored folder: a map, or no figure if no position is known or guessed."""
     points = _locate_photos(problem)
     return {"map": _draw_map(points)} if points else {}
 
 
 def folder_layer(problem: PhotoInstance) -> Layer | None:
-    """Return the photos as points. None if no position is known or guessed."""
+    """Return the photos with a known or guessed position as points (longitude, latitude), or None without any."""
     features = [
         Feature(path=((lon, lat),), properties={"photo": name, "guessed": guessed})
         for name, ((lat, lon), guessed) in _locate_photos(problem).items()
@@ -71,13 +75,17 @@ def folder_layer(problem: PhotoInstance) -> Layer | None:
 
 
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
-    """Return the sections: album, map, what each photo reveals, guessed places, and what was left out."""
+    """Return the sections of the report on a folder without a classifier.
+
+    The sections are the album, a map, what each photo reveals, guessed places, and what was left out.
+    """
     album = problem.folder.metadata
     placed_count = sum(photo.place for photo in album)
     guessed = guesses(album)
-    captioned_count = len(problem.folder.captioned)
+    captioned_count = len(problem.folder.photos_with_texts)
     lead = f"{placed_count} of {len(album)} photos reveal a position or a place apart from their pictures"
-    if captioned_count:  # whether these name a place is for their owner to judge
+    # No program can tell whether a text names a place, so their number is stated apart.
+    if captioned_count:
         lead = (
             f"Of {len(album)} photos {placed_count} carry a position or a place's name; "
             f"{captioned_count} carry texts, which may name one"
@@ -86,6 +94,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} carry data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
+    # The HTML next to each photo's picture, and nothing below it.
     notes = [
         (f'{_describe_photo(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
         for photo in album
@@ -108,17 +117,21 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a table of the files that were left out. Empty if there are none."""
+    """Return a section with a table of the files that were left out, or no section if there are none."""
     rows = [(name,) for name in contents.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
 
 def _format_degrees(point: Point) -> str:
+    """Format a position to a precision of about a metre."""
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
 def _describe_photo(photo: Metadata, is_guessed: bool) -> str:
-    """Describe in HTML what a photo reveals, with the beginning of its texts."""
+    """Return HTML that describes what a photo's file reveals, with the beginning of its texts.
+
+    ``is_guessed`` tells whether the place of the photo can be guessed from other photos.
+    """
     words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
     if photo.texts:
         excerpt = photo.texts[:SHOWN_CHARACTERS] + "..." * (len(photo.texts) > SHOWN_CHARACTERS)
@@ -129,18 +142,21 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> str:
 
 
 def _describe_copies(release: Deletions) -> str:
+    """Return a sentence on which files may be posted."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
 
 
 def _revealed_table(problem: PhotoInstance) -> Section:
+    """Return the section with a table of everything that the file and name of each photo reveal."""
     rows = []
     for photo in problem.folder.metadata:
         where = "" if photo.point is None else _format_degrees(photo.point)
+        # The file has a place without usable coordinates.
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
-        has_thumbnail, name = "yes" if photo.thumbnail else "", revealed(photo.photo) or ""
+        has_thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""
         rows.append(
             (
                 photo.photo,

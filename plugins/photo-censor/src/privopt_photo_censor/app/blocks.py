@@ -1,7 +1,7 @@
-"""Walk through the files of photos block by block: what stands beside the pixels, and what follows the end.
+"""Iterate over the blocks of a photo's file that are not pixels, and over the bytes after its end.
 
-Each format is a list of blocks with their lengths. A walk stops at the first block that does not fit. What comes from
-there on is yielded as what follows the end.
+Each format is a list of blocks with their lengths. The iteration stops at the first malformed block, and yields all
+bytes from there on as data after the end.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 
 from attrs import field, frozen
 
-__all__ = ["AFTER_END", "Block", "blocks_of", "photoshop_resources"]
+__all__ = ["AFTER_END", "Block", "iter_blocks", "photoshop_resources"]
 
 AFTER_END: Final = "after the end of the file"
-"""Kind of the block of bytes that follow the picture's own."""
+"""Kind of the block that has the bytes after the end of the picture."""
 IMAGE_START: Final = b"\xff\xd8"
 NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 """What ends the pixels of a JPEG: a marker that neither escapes a byte nor restarts the decoder."""
 WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
-"""Markers of a JPEG that no length follows."""
+"""JPEG markers that are not followed by a length."""
 COMMENT: Final = 0xFE
 END_OF_IMAGE: Final = 0xD9
 START_OF_SCAN: Final = 0xDA
@@ -32,39 +32,44 @@ class Block:
     """A part of a photo's file.
 
     Attributes:
-        kind: Its name in the format (``APP1``, ``tEXt``, ``XMP``), or :data:`AFTER_END`.
-        contents: Without name and length.
+        kind: Name of the block in the format (``APP1``, ``tEXt``, ``XMP``), or :data:`AFTER_END`.
+        contents: Bytes of the block without name and length.
     """
 
     kind: str
     contents: bytes = field(repr=False)
 
 
-def blocks_of(contents: bytes) -> Iterator[Block]:
-    """Yield the blocks of a JPEG, PNG, WebP or HEIF file apart from its pixels, further pictures of a JPEG included."""
+def iter_blocks(contents: bytes) -> Iterator[Block]:
+    """Yield the blocks of a JPEG, PNG, WebP or HEIF file except pixels, including those of further JPEG pictures."""
     if contents.startswith(IMAGE_START):
         yield from _jpeg_blocks(contents)
     elif contents.startswith(b"\x89PNG\r\n\x1a\n"):
         yield from _png_blocks(contents)
     elif contents.startswith(b"RIFF"):
-        yield from _riff_blocks(contents)
+        yield from _webp_blocks(contents)
     else:
-        yield from _box_blocks(contents)
+        yield from _heif_blocks(contents)
 
 
 def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield comments and application segments, of all pictures that follow one another."""
+    """Yield the comments and application segments of all pictures in a JPEG file."""
     offset = 0
     while contents.startswith(IMAGE_START, offset):
         end = yield from _picture_blocks(contents, offset + 2)
+        # Zeros may separate the pictures of a file, as cameras write a preview after the photo.
         offset = end + len(contents[end:]) - len(contents[end:].lstrip(b"\0"))
         if not contents.startswith(IMAGE_START, offset):
             offset = end
-    yield from _rest(contents[offset:])
+    yield from _trailing_block(contents[offset:])
 
 
 def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]:
-    """Yield the segments of one picture of a JPEG, and return where it ends."""
+    """Yield the comments and application segments of one picture in a JPEG file, and return the offset of its end.
+
+    A segment consists of 0xFF, a kind, a length of two bytes (which counts itself), and the contents. ``offset`` is the
+    offset of the first segment.
+    """
     while offset + 1 < len(contents):
         kind = contents[offset + 1]
         if contents[offset] != 0xFF or kind == 0xFF:  # fill, or bytes that decoders pass over
@@ -79,6 +84,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
                 name = "COM" if kind == COMMENT else f"APP{kind - 0xE0}"
                 yield Block(kind=name, contents=contents[offset + 4 : end])
             offset = max(end, offset + 2)
+            # The pixels have no length; they end at the next marker.
             if kind == START_OF_SCAN:
                 marker = NEXT_MARKER.search(contents, offset)
                 offset = len(contents) if marker is None else marker.start()
@@ -86,34 +92,37 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
 
 
 def _png_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the chunks of a PNG."""
+    """Yield the chunks of a PNG file: a size (4 bytes), a name (4 bytes), the contents and a checksum (4 bytes)."""
     offset = 8
     while offset + 12 <= len(contents):
         size, kind = int.from_bytes(contents[offset : offset + 4], "big"), contents[offset + 4 : offset + 8]
         yield Block(kind=kind.decode("latin-1"), contents=contents[offset + 8 : offset + 8 + size])
+        # Size, name and checksum take 12 bytes.
         offset += 12 + size
         if kind == b"IEND":
             break
-    yield from _rest(contents[offset:])
+    yield from _trailing_block(contents[offset:])
 
 
-def _riff_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the chunks of a WebP."""
+def _webp_blocks(contents: bytes) -> Iterator[Block]:
+    """Yield the chunks (name, size, contents) of a WebP file, after ``RIFF``, the size of the file and ``WEBP``."""
     end = min(len(contents), 8 + int.from_bytes(contents[4:8], "little"))
     offset = 12
     while offset + 8 <= end:
         size = int.from_bytes(contents[offset + 4 : offset + 8], "little")
         kind = contents[offset : offset + 4].decode("latin-1")
         yield Block(kind=kind, contents=contents[offset + 8 : min(end, offset + 8 + size)])
+        # Chunks of RIFF are padded to an even length.
         offset += 8 + size + size % 2
-    yield from _rest(contents[end:])
+    yield from _trailing_block(contents[end:])
 
 
-def _box_blocks(contents: bytes) -> Iterator[Block]:
-    """Yield the outermost boxes of a HEIF file."""
+def _heif_blocks(contents: bytes) -> Iterator[Block]:
+    """Yield the top-level boxes of a HEIF file: the size of the box (4 bytes), a name (4 bytes) and the contents."""
     offset = 0
     while offset + 8 <= len(contents):
         size, kind, header = int.from_bytes(contents[offset : offset + 4], "big"), contents[offset + 4 : offset + 8], 8
+        # Size 1 announces a size of 64 bits after the name; size 0 means up to the end of the file (ISO 14496-12).
         if size == 1:
             size, header = int.from_bytes(contents[offset + 8 : offset + 16], "big"), 16
         size = size or len(contents) - offset
@@ -121,19 +130,21 @@ def _box_blocks(contents: bytes) -> Iterator[Block]:
             break
         yield Block(kind=kind.decode("latin-1"), contents=contents[offset + header : offset + size])
         offset += size
-    yield from _rest(contents[offset:])
+    yield from _trailing_block(contents[offset:])
 
 
-def _rest(contents: bytes) -> Iterator[Block]:
-    """Yield what follows the end of a file, unless it is padding."""
+def _trailing_block(contents: bytes) -> Iterator[Block]:
+    """Yield the bytes after the end of a picture as a block, unless they are padding."""
     if contents.strip(b"\0\xff\r\n \t"):
         yield Block(kind=AFTER_END, contents=contents)
 
 
 def photoshop_resources(contents: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and contents of the resources in a block of Photoshop's."""
+    """Yield the number and contents of each resource in a Photoshop block."""
     offset = contents.find(RESOURCE)
     while offset >= 0 and contents.startswith(RESOURCE, offset):
+        # A resource: 8BIM, a number, a name with its length in front, a size, the data. Name and data are padded to an
+        # even length.
         name_size = 1 + contents[offset + 6] if offset + 6 < len(contents) else 1
         begin = offset + 6 + name_size + name_size % 2
         size = int.from_bytes(contents[begin : begin + 4], "big")

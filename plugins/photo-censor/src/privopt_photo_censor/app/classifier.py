@@ -2,7 +2,9 @@
 
 model = "places.onnx"
 cells = "cells.csv"            # lat,lon of each place's centre, and its name; a row for each output, in order
-output = "logits"              # logits | log-probabilities | probabilities
+output = "logits"              # what it returns: logits | log-probabilities | probabilities
+# output_name = "probabilities"  # which output, if the model has several
+
 [input]
 width = 224
 height = 224
@@ -17,6 +19,7 @@ std = [0.229, 0.224, 0.225]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -29,26 +32,29 @@ from privopt.arrays import Floats
 from privopt.declare import File, key, load_problem
 from privopt.declare.schema import positive
 from privopt.declare.tables import Column, read_table
-from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt.errors import Fault, InputError, UsageError, cut, reason_of
 from privopt.numbers.distances import directions
 from privopt_photo_censor.app.picture import flatten_photo
 
 __all__ = ["Classifier", "Input", "Settings", "load_classifier"]
 
 BATCH_PHOTOS: Final = 16
+"""Number of photos that the model scores at once."""
 
 
 def _check_three(value: tuple[float, ...]) -> str | None:
+    """Check that there is a value for each colour."""
     return None if len(value) == 3 else "three numbers: red, green, blue"
 
 
 def _check_three_positive(value: tuple[float, ...]) -> str | None:
+    """Check that there is a positive value for each colour."""
     return None if len(value) == 3 and min(value) > 0 else "three numbers above 0: red, green, blue"
 
 
 @frozen(kw_only=True)
 class Input:
-    """The table ``[input]``: how a photo becomes the model's input."""
+    """The table ``[input]``: how a photo is converted to the model's input."""
 
     width: int = key(help="columns", unit="pixels", check=positive)
     height: int = key(help="rows", unit="pixels", check=positive)
@@ -63,11 +69,12 @@ class Input:
 
 @frozen(kw_only=True)
 class Settings:
-    """The TOML file next to a model."""
+    """The contents of the TOML file that describes a model."""
 
     model: File = key(help="ONNX file")
     cells: File = key(help="CSV of the places (lat, lon, name), in the order of the model's outputs")
     output: Literal["logits", "log-probabilities", "probabilities"] = key("logits", help="what the model returns")
+    output_name: str | None = key(None, help="the output to read, by its name in the model")
     input: Input = key(help="what the model takes")
 
 
@@ -76,9 +83,9 @@ class Classifier:
     """A model that is ready to score photos.
 
     Attributes:
-        settings: The TOML file.
-        session: The model's session of onnxruntime.
-        centres: (M, 2) latitude and longitude of the places in degrees, in the order of the model's outputs.
+        settings: The contents of the TOML file.
+        session: The onnxruntime session of the model.
+        centres: (M, 2) latitudes and longitudes of the places in degrees, in the order of the model's outputs.
         names: Names of the places. Empty if they have none.
     """
 
@@ -88,11 +95,16 @@ class Classifier:
     names: tuple[str, ...] = ()
 
     def locate(self, latitude: float, longitude: float) -> int:
-        """Find the column of the place whose centre is nearest to a point (degrees), on the sphere."""
+        """Return the column of the place whose centre is nearest to a point (in degrees) on the sphere."""
+        # On a sphere the nearest point has the largest cosine.
         return int(np.argmax(directions(self.centres) @ directions(np.array([[latitude, longitude]]))[0]))
 
     def tensor(self, photo: Image.Image) -> NDArray[np.float32]:
-        """Prepare one photo as the model's input, float32, without the batch axis."""
+        """Convert a photo to the model's input, without the batch axis.
+
+        The shape is (3, height, width) for the layout NCHW and (height, width, 3) for NHWC. Pixels are scaled to 0 to
+        1, then ``mean`` is subtracted and the result divided by ``std``.
+        """
         options = self.settings.input
         size = (options.width, options.height)
         upright = flatten_photo(photo)
@@ -102,6 +114,7 @@ class Classifier:
         elif options.shorter_side is None:
             resized = ImageOps.fit(upright, size, resampling)
         else:
+            # Scale the shorter side to `shorter_side`, then cut out the centre.
             factor = options.shorter_side / min(upright.size)
             enlarged = upright.resize((round(upright.width * factor), round(upright.height * factor)), resampling)
             min_x, min_y = (enlarged.width - options.width) // 2, (enlarged.height - options.height) // 2
@@ -115,43 +128,118 @@ class Classifier:
         return values.transpose(2, 0, 1) if options.layout == "NCHW" else values
 
     def scores(self, tensors: list[Any]) -> Floats:
-        """Compute (N, M) log-probabilities of photos.
+        """Return (N, M) log-probabilities of M places for N photos that were prepared by :meth:`tensor`.
 
         Raises:
-            InputError: The model does not take the photos, or does not return a number for each place.
+            InputError: The model does not accept the photos, or does not return a number for each place.
         """
-        name = self.settings.model.name
+        name, output_name = self.settings.model.name, self._find_output()
         batches = [np.stack(tensors[start : start + BATCH_PHOTOS]) for start in range(0, len(tensors), BATCH_PHOTOS)]
-        raw = np.concatenate([np.asarray(self._run_batch(batch, name), dtype=np.float64) for batch in batches])
+        raw = np.concatenate([self._run_batch(batch, output_name) for batch in batches])
         if raw.shape != (len(tensors), len(self.centres)):
-            actual = f"an output of shape {raw.shape}"
+            actual = f"output {cut(output_name)} of shape {raw.shape}{self._describe_outputs()}"
             raise InputError([Fault(name, "", actual, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
+        if self.settings.output == "logits" and _are_probabilities(raw):
+            # Read as logits they would all be nearly alike, and every place would seem hidden.
+            actual = f"output {cut(output_name)}, in which each photo's numbers sum to 1"
+            raise InputError([Fault(name, "", actual, 'logits (or output = "probabilities" in its TOML)')])
         if self.settings.output == "logits":
             # The largest logit is taken off first, so that exp does not overflow.
             shifted = raw - raw.max(axis=1, keepdims=True)
             raw = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
         elif self.settings.output == "probabilities":
             with np.errstate(divide="ignore", invalid="ignore"):
+                # The logarithm of 0 is -inf, and that of a negative number NaN, which is refused below.
                 raw = np.log(raw)
         if np.isnan(raw).any() or (raw == np.inf).any():
             raise InputError([Fault(name, "", "outputs that are not " + self.settings.output, "numbers")])
         return raw
 
-    def _run_batch(self, batch: Any, name: str) -> Any:
-        """Run the model, photo by photo if its batch axis has length 1."""
+    def _find_output(self) -> str:
+        """Return the name of the output to read.
+
+        This is ``output_name``, or else the first output that can be scores, because scikit-learn classifiers return
+        each photo's label before the scores.
+
+        Raises:
+            InputError: The model has no output of that name.
+        """
+        outputs: dict[str, Any] = {output.name: output for output in self.session.get_outputs()}
+        wanted_name = self.settings.output_name
+        if wanted_name is not None:
+            if wanted_name not in outputs:
+                actual = f"no output {cut(wanted_name)}"
+                raise InputError(
+                    [Fault(self.settings.model.name, "", actual, f"one of {', '.join(map(cut, outputs))}")]
+                )
+            return wanted_name
+        # Texts and whole numbers are labels. A sequence of maps has a probability for each label.
+        score_names = [name for name, output in outputs.items() if "float" in output.type or "double" in output.type]
+        return score_names[0] if score_names else next(iter(outputs))
+
+    def _describe_outputs(self) -> str:
+        """Return a phrase for faults that lists the model's outputs, or an empty text if there is only one."""
+        names = [output.name for output in self.session.get_outputs()]
+        return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
+
+    def _run_batch(self, batch: Any, output_name: str) -> Floats:
+        """Return the model's raw output for a batch of photos.
+
+        A model whose batch axis has length 1 gets one photo at a time. A model whose input has two axes gets each photo
+        as a row of numbers in the order of the layout, as scikit-learn models expect.
+
+        Args:
+            batch: The prepared photos.
+            output_name: Name of the output to read.
+
+        Raises:
+            InputError: The model fails or expects another input.
+        """
         model_input = self.session.get_inputs()[0]
-        takes_batches = not (isinstance(model_input.shape[0], int) and model_input.shape[0] == 1)
-        blocks = [batch] if takes_batches else [batch[row : row + 1] for row in range(len(batch))]
+        shape = model_input.shape
+        photos = batch.reshape(len(batch), -1) if len(shape) == 2 else batch
+        photos = photos.astype(_INPUT_TYPES.get(model_input.type, np.float32))
+        takes_batches = not (isinstance(shape[0], int) and shape[0] == 1) if shape else True
+        blocks = [photos] if takes_batches else [photos[row : row + 1] for row in range(len(photos))]
         try:
-            return np.concatenate([self.session.run(None, {model_input.name: block})[0] for block in blocks])
+            results = [self.session.run([output_name], {model_input.name: block})[0] for block in blocks]
+            return np.concatenate([_to_array(result, self.names) for result in results])
         except Exception as error:  # onnxruntime raises classes of its own that share no base
-            shape = tuple(batch.shape[1:])
-            actual = f"a model that fails ({reason_of(error)})"
-            raise InputError([Fault(name, "", actual, f"one that takes {shape}")]) from None
+            actual = f"a model that fails ({reason_of(error)}); its input {cut(model_input.name)} has shape {shape}"
+            expectation = f"one that takes {tuple(photos.shape[1:])} for each photo, and returns numbers"
+            raise InputError([Fault(self.settings.model.name, "", actual, expectation)]) from None
+
+
+_INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+"""Types of numbers by the names that onnxruntime has for a model's input."""
+
+
+def _to_array(result: Any, names: Sequence[str]) -> Floats:
+    """Convert a model's output to an array. The output is an array or, for each photo, a map from label to probability.
+
+    scikit-learn's converters produce maps unless ``zipmap`` is off.
+
+    Args:
+        result: The output.
+        names: Names of the places. If the labels are these names, they determine the order. Other labels are sorted,
+            like the classifier's classes.
+    """
+    if isinstance(result, list) and result and isinstance(result[0], dict):
+        labels = sorted(result[0])
+        # Compared as lists, because two places of one name cannot both be the label.
+        if sorted(names) == labels:
+            labels = list(names)
+        return np.array([[row[label] for label in labels] for row in result], dtype=np.float64)
+    return np.asarray(result, dtype=np.float64)
+
+
+def _are_probabilities(raw: Floats) -> bool:
+    """Return whether each row is a probability distribution over several places, up to single precision."""
+    return bool(raw.shape[1] > 1 and (raw >= 0).all() and (np.abs(raw.sum(axis=1) - 1) < 1e-4).all())
 
 
 def load_classifier(path: Path) -> Classifier:
-    """Load the classifier that a TOML file describes.
+    """Load the classifier described by a TOML file.
 
     Raises:
         UsageError: onnxruntime is not installed.
@@ -159,6 +247,7 @@ def load_classifier(path: Path) -> Classifier:
     """
     settings = load_problem(Settings, path)
     options = settings.input
+    # The centre that is cut out must lie within the scaled photo.
     if options.shorter_side is not None and (
         options.resize != "crop" or options.shorter_side < max(options.width, options.height)
     ):
@@ -169,7 +258,7 @@ def load_classifier(path: Path) -> Classifier:
 
 
 def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
-    """Read latitude and longitude of the places, and their names, if any."""
+    """Read the places in a CSV file: (M, 2) latitudes and longitudes in degrees, and names if there are any."""
     degrees = [
         Column(name=axis, least=-limit, most=limit, unit="degrees") for axis, limit in (("lat", 90.0), ("lon", 180.0))
     ]
@@ -179,11 +268,11 @@ def _read_cells(file: File) -> tuple[Floats, tuple[str, ...]]:
 
 
 def _open_session(model: File) -> Any:
-    """Open a model that has one input.
+    """Open an ONNX model, which must have a single input, in an onnxruntime session on the CPU.
 
     Raises:
         UsageError: onnxruntime is not installed.
-        InputError: The file is no ONNX model, or has several inputs.
+        InputError: The file is not an ONNX model, or the model has several inputs.
     """
     try:
         import onnxruntime
@@ -192,10 +281,11 @@ def _open_session(model: File) -> Any:
             "a model needs onnxruntime, which is not installed; install privopt-photo-censor[onnx]"
         ) from None
     options = onnxruntime.SessionOptions()
+    # Only fatal messages are logged, because errors are raised anyway.
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(model.contents, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # as above
+    except Exception as error:  # onnxruntime raises classes of its own that share no base
         actual = f"no model ({reason_of(error)})"
         raise InputError([Fault(model.name, "", actual, "an ONNX model")]) from None
     if len(session.get_inputs()) != 1:

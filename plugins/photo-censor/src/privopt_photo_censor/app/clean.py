@@ -1,8 +1,8 @@
-"""Clean copies of photos: the scored picture, encoded again, and nothing else of its file.
+"""Make clean copies of photos, which contain the re-encoded picture that was scored and nothing else of the file.
 
-Nothing that a file carries apart from its pixels (position, time, thumbnail, comments, further pictures, films after
-its end) can pass, since none of its bytes are taken: the picture that was scored, flattened, is encoded again. What
-encoding changes of it is seen by scoring the copies.
+A copy is encoded from the flattened picture that was scored, and no byte of the file is copied. So nothing else in the
+file (position, time, thumbnail, comments, further pictures, films after the end) can pass into the copy. Encoding
+changes pixels a little, so the copies are scored too.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from privopt.errors import CertificationError, Fault, InputError, UsageError
 from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.folder import score_files
-from privopt_photo_censor.app.open_photo import HEIF, opened, readable
+from privopt_photo_censor.app.open_photo import HEIF, open_photo, readable
 from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import protected_k
@@ -35,28 +35,30 @@ FORMATS: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     ".png": ("PNG", {}),
     ".webp": ("WEBP", {"quality": 95}),
 }
+"""Pillow's format and options of a copy, by its suffix. Quality is high, to change the scores little."""
 
 
 def clean(contents: bytes, suffix: str) -> bytes:
-    """Return a photo's first picture encoded again, without any metadata.
+    """Return the file of a photo's first picture, encoded again without any metadata.
 
-    The photo has been read before, under the limit of ``photos.max_megapixels``.
+    The size is not checked, because the photo was already read within the limit ``photos.max_megapixels``.
 
     Args:
-        contents: the photo's file.
-        suffix: of the copy, one of :data:`FORMATS`.
+        contents: The bytes of the photo's file.
+        suffix: Suffix of the copy, one of :data:`FORMATS`.
 
     Raises:
-        CertificationError: what came out carries more than the picture.
-        Exception: of any class, as :func:`privopt_photo_censor.app.open_photo.opened` raises them: it is not a photo.
+        CertificationError: The copy contains more than the picture.
+        Exception: The file is not a photo. Any class of exception is possible: see
+            :func:`privopt_photo_censor.app.open_photo.open_photo`.
     """
     image_format, options = FORMATS[suffix]
-    with opened(contents, math.inf) as photo:
+    with open_photo(contents, math.inf) as photo:
         picture = flatten_photo(photo)
     buffer = io.BytesIO()
     picture.save(buffer, image_format, **options)
     # The copy is read back, so that metadata that an encoder adds by itself is noticed.
-    with opened(buffer.getvalue(), math.inf) as copy:
+    with open_photo(buffer.getvalue(), math.inf) as copy:
         extra_fields = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
     if extra_fields:
         raise CertificationError(f"a copy in {image_format} still carries {', '.join(extra_fields)}; nothing written")
@@ -64,30 +66,32 @@ def clean(contents: bytes, suffix: str) -> bytes:
 
 
 def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> tuple[Copy, ...]:
-    """Write clean copies of photos into a folder, by names that reveal nothing.
+    """Write clean copies of photos to a folder, under names that reveal nothing (``photo-0001.jpg``).
 
-    Copies of HEIC, .jpe and .jfif files end in .jpg.
+    Copies of HEIC, .jpe and .jfif files get names that end in .jpg.
 
     Args:
-        root: folder of the photos.
-        photos: their names, and the SHA-256 that their files had when they were scored.
-        into: an empty folder.
+        root: Folder of the photos.
+        photos: Name of each photo, and SHA-256 of its file when it was scored.
+        into: An empty folder.
 
     Raises:
-        InputError: a photo changed since it was scored.
-        UsageError: the copies would lie among the photos.
+        InputError: A photo has changed since it was scored.
+        UsageError: The copies would be written among the photos.
     """
     if root.resolve() in into.resolve().parents:
         raise UsageError(f"--copy-to: lies in the folder of the photos, {root}; name a folder elsewhere")
     copies = []
     for number, (name, digest) in enumerate(photos, start=1):
         contents = (root / name).read_bytes()
+        # The deletions were decided for the picture that was scored; another one may reveal more.
         if hashlib.sha256(contents).hexdigest() != digest:
             raise InputError([Fault(name, "", "a photo that changed while its album was solved", "the photo scored")])
         suffix = PurePosixPath(name).suffix.lower()
         suffix = ".jpg" if suffix in (*HEIF, ".jpe", ".jfif") else suffix
         with readable(name, "copied"):
             copy = clean(contents, suffix)
+        # Created only once there is a first copy.
         into.mkdir(parents=True, exist_ok=True)
         copy_name = f"photo-{number:04d}{suffix}"
         (into / copy_name).write_bytes(copy)
@@ -96,7 +100,10 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Make clean copies of the photos kept (N,), in the folder that the context names; None if it names none."""
+    """Make clean copies of the retained photos (mask, (N,)) in the folder given by the option --copy-to.
+
+    Returns None if the option is not given, or the problem has no folder of photos.
+    """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:
         return None
@@ -107,10 +114,20 @@ def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext
 
 
 def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path]) -> Floats:
-    """Score (kept photos, locations) clean copies of the photos kept, by the classifier that scored these.
+    """Score the clean copies with the classifier that scored the photos, and check that they meet the guarantee.
+
+    Encoding changes pixels a little, so a copy has other scores than its photo.
+
+    Args:
+        problem: Scores, task and classifier.
+        retained: (N,) mask of the photos that stay.
+        files: Files of the copies, in the order of the photos.
+
+    Returns:
+        Scores of shape (retained photos, locations).
 
     Raises:
-        CertificationError: they leave fewer locations at or above the true one than what is promised of the photos.
+        CertificationError: The copies leave fewer locations at or above the true one than the guarantee requires.
     """
     assert problem.model is not None  # a folder that is scored has been scored by one
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
@@ -123,21 +140,30 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
 
 
 def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) -> int:
-    """Count the locations at or above the true one, when the copies with these scores are posted."""
+    """Count the locations that rank at or above the true one if the clean copies are posted instead of the photos.
+
+    Args:
+        problem: The problem, with its margin and true location.
+        retained: (N,) mask of the photos that stay.
+        scores: (retained photos, locations) scores of the copies.
+    """
+    # Without any photo all locations are equally likely.
     if not len(scores):
         return problem.album.locations - 1
     return protected_k(evolve(problem.album, scores=scores, keep=problem.album.keep[retained], keep_at_least=0))
 
 
 def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
-    """Return why the guarantee fails for copies as encoded, whose pixels and so scores differ; None if it does not.
+    """Return the reason why the copies do not meet the guarantee, or None if they do.
 
     Args:
-        problem: what is promised.
-        retained: (N,) the photos that stay.
-        scores: (kept photos, locations) of their copies.
+        problem: The problem, which states what must be protected. The photos themselves meet the guarantee, but the
+            pixels and scores of their copies differ.
+        retained: (N,) mask of the photos that stay.
+        scores: (retained photos, locations) scores of the copies.
     """
     top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)
+    # Under a budget the photos themselves set the number that the copies must reach.
     promised_count = protected_k(problem.album, retained) if top_k is None else top_k
     if protected_count >= promised_count:
         return None

@@ -1,4 +1,4 @@
-"""From a folder of photos to scores: log-probabilities out of a classifier, positions out of metadata, thumbnails."""
+"""Read a folder of photos: log-probabilities from a classifier, metadata and thumbnails."""
 
 from __future__ import annotations
 
@@ -24,34 +24,35 @@ from privopt_photo_censor.app.open_photo import (
     MAX_MEGAPIXELS,
     SUFFIXES,
     BrokenMetadataError,
+    can_read_heif,
     describe_failure,
-    heif,
-    opened,
+    open_photo,
     readable,
     unreadable_fault,
 )
 from privopt_photo_censor.app.picture import flatten_photo
 from privopt_photo_censor.app.positions import texts_of
 
-__all__ = ["look_at_folder", "place_of", "score_files"]
+__all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
 """Words in the files of photos that have a film appended: in XMP, or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
 """Reasons of :func:`describe_failure` that a list of photos gives in one word."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
-"""How a film of the MP4 family begins."""
+"""The bytes with which a film of the MP4 family begins."""
 
 
 class _UnreadableError(Exception):
-    """A photo that is left out.
+    """A photo cannot be read and is left out.
 
     Args:
-        name: Of the photo.
-        cause: Why; its own text is not repeated, because it may quote bytes of the file.
+        name: Name of the photo.
+        cause: The error that was raised. Its text is not repeated, because it may quote bytes of the file.
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
+        """Create the error, with an entry for the list of files that were left out, and a fault."""
         super().__init__(name)
         reason = describe_failure(cause)
         self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
@@ -60,12 +61,12 @@ class _UnreadableError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class _Photo:
-    """All that is taken from one photo, in one reading of its file.
+    """Everything that a single reading of a photo's file yields.
 
     Attributes:
-        tensor: The picture as the classifier takes it; None without a classifier.
-        metadata: What the file reveals apart from the picture.
-        unscored_parts: Further pictures and films of the file, in words; empty if there are none.
+        tensor: The picture as input of the classifier; None without a classifier.
+        metadata: Everything that the file reveals apart from the picture.
+        unscored_parts: Description of further pictures and films in the file. Empty if there are none.
         thumbnail: A small JPEG.
         digest: SHA-256 of the file.
     """
@@ -78,13 +79,14 @@ class _Photo:
 
 
 def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
-    """Return the photos of a folder in the order of their names, whatever the case; and the names of all else in it.
+    """Return the photos in a folder, sorted by name regardless of case, and the names of all other entries.
 
     Raises:
-        InputError: The folder has no photos, or the name of one is not UTF-8.
+        InputError: The folder has no photos, or a photo's name is not UTF-8.
     """
+    # The second key orders names that differ only in case.
     entries = sorted(folder.iterdir(), key=lambda path: (path.name.lower(), path.name))
-    suffixes = (*SUFFIXES, *HEIF) if heif() else SUFFIXES
+    suffixes = (*SUFFIXES, *HEIF) if can_read_heif() else SUFFIXES
     photos = [path for path in entries if path.suffix.lower() in suffixes and path.is_file()]
     if not photos:
         raise InputError([Fault(folder.name, "", "no photos", "files ending in " + ", ".join(suffixes))])
@@ -97,35 +99,46 @@ def _list_entries(folder: Path) -> tuple[list[Path], list[str]]:
 
 
 def _escape_name(name: str) -> str:
-    """Return a file's name as text, with escapes for bytes that are not UTF-8."""
+    """Return the name of a file, with backslash escapes for bytes that are not UTF-8."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
-    """Return what a photo's file shows besides the one picture that is scored; empty if nothing."""
+    """Describe what a photo's file shows in addition to the picture that is scored. Empty if there is nothing.
+
+    This can be further pictures, or a film that a phone appended ("motion photo").
+    """
     parts = []
     picture_count = int(getattr(photo, "n_frames", 1))
     if picture_count > 1:
         parts.append(f"picture 2 of {picture_count}" if picture_count == 2 else f"pictures 2 to {picture_count}")
     has_mark = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
-    if has_mark or FILM.search(contents, 12):  # a HEIC itself begins so
+    # From byte 12 on, because a HEIC file itself begins like a film.
+    if has_mark or FILM.search(contents, 12):
         parts.append("the film inside")
     return " and ".join(parts)
 
 
 def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float) -> _Photo:
-    """Read one photo.
+    """Read everything that is needed from a photo's file: picture, metadata, thumbnail and digest.
+
+    Args:
+        path: The file.
+        model: The classifier that scores the picture, or None.
+        edge: Maximum length of the thumbnail's longer side, in pixels.
+        max_megapixels: Photos with more megapixels are not read.
 
     Raises:
-        _UnreadableError: The picture or what stands beside it cannot be read.
+        _UnreadableError: The picture or its metadata cannot be read.
     """
     name = path.name
     try:
         contents = path.read_bytes()
-        with opened(contents, max_megapixels) as photo:
+        with open_photo(contents, max_megapixels) as photo:
             photo.load()
             try:
-                Image.Exif().load(photo.info.get("exif", b""))  # of a JPEG, Pillow itself passes over a broken one
+                # Raises if the Exif is broken, which Pillow ignores when it opens a JPEG.
+                Image.Exif().load(photo.info.get("exif", b""))
                 metadata = read_metadata(name, photo, contents)
                 unscored_parts = _describe_unscored_parts(photo, contents)
             except Exception:  # Pillow's parsers raise whatever they like at a wrong byte
@@ -143,7 +156,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
 
 
 def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
-    """Return a small JPEG of a picture, whose longer side has at most ``edge`` pixels."""
+    """Return a small JPEG of a picture with at most ``edge`` pixels on the longer side."""
     thumbnail = upright.copy()
     thumbnail.thumbnail((edge, edge))
     buffer = io.BytesIO()
@@ -154,20 +167,22 @@ def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
 def look_at_folder(
     folder: Path, model: Classifier | None = None, max_megapixels: float = MAX_MEGAPIXELS
 ) -> tuple[FolderContents, list[Any]]:
-    """Look at the photos of a folder. Those that cannot be read are listed and left out.
+    """Read all photos in a folder: pictures for the classifier, metadata and thumbnails, leaving out unreadable photos.
 
     Args:
-        folder: Photos of one album.
-        model: The classifier that scores them. None: only what their files reveal is read.
-        max_megapixels: Photos of more millions of pixels are left out.
+        folder: Folder with the photos of one album.
+        model: The classifier that scores the photos. If None, only what the files reveal is read.
+        max_megapixels: Photos with more megapixels are left out.
 
     Returns:
-        What is seen, and the photos as the classifier takes them.
+        The contents of the folder, and the photos as inputs of the classifier (None for each photo without a
+        classifier).
 
     Raises:
-        InputError: The folder has no photos, or none of them can be read.
+        InputError: The folder has no photos, or no photo can be read.
     """
     files, left_out = _list_entries(folder)
+    # The more photos, the smaller their thumbnails: all of them together are to take about 2 MB.
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: list[_Photo] = []
     faults = Faults()
@@ -179,6 +194,7 @@ def look_at_folder(
             faults.extend([error.fault])
     if not photos:
         faults.check()
+    # Photos that cannot be read were appended; they belong in the order of the folder too.
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.unscored_parts}" for photo in photos if photo.unscored_parts]
     contents = FolderContents(
@@ -191,34 +207,35 @@ def look_at_folder(
 
 
 def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
-    """Score (N, M) clean copies of photos by the model that scored a folder.
+    """Return the (N, M) scores of clean copies, computed with the model that scored the folder.
 
     Raises:
-        InputError: One cannot be read, or the model does not take them.
+        InputError: A copy cannot be read, or the model does not accept the copies.
     """
     tensors = []
     for path in paths:
-        with readable(path.name), opened(path.read_bytes(), math.inf) as photo:
+        # No limit of pixels: the photos that were copied kept it.
+        with readable(path.name), open_photo(path.read_bytes(), math.inf) as photo:
             tensors.append(model.tensor(photo))
     return model.scores(tensors)
 
 
-def place_of(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
-    """Return the place that more than half of the photos with GPS are nearest to; None if no photo has GPS.
+def find_album_place(points: Sequence[Point | None], model: Classifier, folder: str) -> int | None:
+    """Return the column of the place nearest to most photos with GPS, or None if no photo has GPS.
 
     Args:
-        points: Latitude and longitude of each photo.
-        model: It has the places.
-        folder: Its name, for faults.
+        points: Latitude and longitude of each photo; None without GPS.
+        model: The classifier, which knows the places.
+        folder: Name of the folder, for faults.
 
     Raises:
-        InputError: No place has more than half of them.
+        InputError: No place is nearest to more than half of these photos.
     """
-    place_counts = Counter(model.locate(*point) for point in points if point is not None)
-    if not place_counts:
+    counts_by_column = Counter(model.locate(*point) for point in points if point is not None)
+    if not counts_by_column:
         return None
-    place, count = place_counts.most_common(1)[0]
-    if 2 * count <= place_counts.total():
-        actual = f"photos in {len(place_counts)} cells, none with more than half of them"
+    column, count = counts_by_column.most_common(1)[0]
+    if 2 * count <= counts_by_column.total():
+        actual = f"photos in {len(counts_by_column)} cells, none with more than half of them"
         raise InputError([Fault(folder, "GPS", actual, "photos of one place, or photos.true_location")])
-    return place
+    return column

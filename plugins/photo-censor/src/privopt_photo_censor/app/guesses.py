@@ -1,4 +1,4 @@
-"""Guess where photos without a position were taken, offline: from the other photos of the day."""
+"""Guess offline where photos without a position were taken, from other photos of the same day."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["Guess", "guesses"]
 
 @frozen(kw_only=True)
 class Guess:
-    """Where a photo may have been taken.
+    """A guess of where a photo was taken.
 
     Attributes:
-        point: Latitude and longitude, degrees.
-        km: Largest distance from there to the other photos that the guess rests on.
-        source: What the guess rests on, in words.
+        point: Latitude and longitude in degrees.
+        km: Largest distance in km from this point to the photos on which the guess is based.
+        source: What the guess is based on, in words.
     """
 
     point: Point
@@ -30,10 +30,10 @@ class Guess:
 
 
 def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
-    """Guess the places of photos without a position: that of the photo nearest in time, of the same day and camera.
+    """Guess the position of each photo without one, as that of the photo nearest in time of the same day and camera.
 
     Returns:
-        Guesses by photo. Photos with a position, and photos without any hint, are absent.
+        Guesses by name of the photo. Photos with a position, and photos without any hint, are absent.
     """
     positioned = [photo for photo in album if photo.point is not None]
     candidates = ((photo.photo, _guess_place(photo, positioned)) for photo in album if photo.point is None)
@@ -41,7 +41,11 @@ def guesses(album: Sequence[Metadata]) -> dict[str, Guess]:
 
 
 def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | None:
-    """Return the position of the photo nearest in time, of the same day and camera; None if there is none."""
+    """Guess the position of a photo, as that of the photo nearest in time of the same day and camera.
+
+    ``positioned`` are the photos with a position. Returns None if none of them is of the same day and camera.
+    """
+    # Photos without a date have no day, and resemble no photo.
     similar = [
         candidate
         for candidate in positioned
@@ -52,6 +56,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
     moment = _parse_time(photo.taken)
     nearest = min(similar, key=lambda candidate: abs((_parse_time(candidate.taken) - moment).total_seconds()))
     assert nearest.point is not None  # all candidates have a position
+    # The spread of the similar photos says how far off the guess may be.
     distances = haversine(np.array(nearest.point), np.array([candidate.point for candidate in similar]))
     camera = f"and camera ({photo.camera})" if photo.camera else "(no camera named)"
     count = f"{len(similar)} photo{'s' * (len(similar) > 1)} with a position"
@@ -60,7 +65,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
 
 def _parse_time(taken: str) -> datetime:
-    """Return when a photo was taken. An invalid time (hour 24, month 0) counts as the earliest one."""
+    """Parse a time in Exif format. An invalid time (hour 24, month 0) counts as the earliest possible time."""
     try:
         return datetime.strptime(taken, "%Y:%m:%d %H:%M:%S")
     except ValueError:

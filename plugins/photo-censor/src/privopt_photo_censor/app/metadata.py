@@ -1,4 +1,7 @@
-"""Read what photos reveal apart from their pictures: position, time, camera, serial number, thumbnail, name."""
+"""Read what photos reveal apart from their pictures: position, time, camera, serial number, thumbnail and texts.
+
+:class:`Metadata` is a photo's row in metadata.csv. :class:`FolderContents` is what a folder of photos contains.
+"""
 
 from __future__ import annotations
 
@@ -19,38 +22,40 @@ Point = tuple[float, float]
 """Latitude and longitude, degrees."""
 
 LONGEST_TEXT: Final = 80
-"""Characters that are taken of a text in a photo's file."""
+"""Maximum number of characters that are read of a short field."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
-"""A time as EXIF writes it; whatever else is in such a field is not a time."""
+"""A time as Exif writes it. Anything else in such a field is not a time."""
+# The first one that holds a time counts: the moment of exposure before that of a scan or of the last change.
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
 """Fields that name one camera, or its owner."""
 
 
-def _known(degrees: float | None) -> float | None:
-    """Return degrees; None for NaN, which an empty cell of a table is."""
+def _nan_to_none(degrees: float | None) -> float | None:
+    """Return degrees, or None for NaN, which stands for an empty cell of a table."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
 @frozen(kw_only=True)
 class Metadata:
-    """What a photo's file reveals apart from its picture.
+    """Everything that a photo's file reveals apart from its picture.
 
     Attributes:
-        photo: its name.
-        latitude, longitude: the position in its Exif, degrees; None without a usable one.
-        place: whether it reveals a position or a place in any form (:func:`positions.carries_position`).
-        taken: when, as Exif writes it (``2008:10:22 16:28:39``); empty where it says nothing.
-        camera: maker and model.
-        serial: serial numbers of body and lens, and the owner's name.
-        thumbnail: whether it holds a small picture, which may show what was cut off.
-        texts: the texts that it carries (captions, comments, keywords, names), each behind the name of its field.
-        unread: what else it carries and no one reads (a maker note, a film), each with its size.
+        photo: Name of the photo.
+        latitude, longitude: The position in the Exif data, in degrees; None without a usable position.
+        place: Whether the file reveals a position or a place in any form (:func:`positions.carries_position`).
+        taken: When the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if the file does not state a
+            time.
+        camera: Maker and model of the camera.
+        serial: Serial numbers of camera and lens, and the owner's name.
+        thumbnail: Whether the file contains a thumbnail, which may show what was cropped from the picture.
+        texts: The texts in the file (captions, comments, keywords, names), each after the name of its field.
+        unread: Other data in the file that are not read (a maker note, a film), each with its size.
     """
 
     photo: str
-    latitude: float | None = field(default=None, converter=_known)
-    longitude: float | None = field(default=None, converter=_known)
+    latitude: float | None = field(default=None, converter=_nan_to_none)
+    longitude: float | None = field(default=None, converter=_nan_to_none)
     place: bool = field(default=False, converter=bool)
     taken: str = ""
     camera: str = ""
@@ -61,25 +66,25 @@ class Metadata:
 
     @property
     def point(self) -> Point | None:
-        """Latitude and longitude, if known."""
+        """Latitude and longitude, or None if they are not known."""
         return None if self.latitude is None or self.longitude is None else (self.latitude, self.longitude)
 
     @property
     def day(self) -> str:
-        """The date alone; empty where it is not known."""
+        """The date without the time. Empty if it is not known."""
         return self.taken[:10]
 
 
 @frozen(kw_only=True, eq=False)
 class FolderContents:
-    """What is seen in a folder of photos.
+    """The contents of a folder of photos, apart from the scored pictures.
 
     Attributes:
-        metadata: what each photo reveals apart from its picture, by name.
-        left_out: what was not looked at, so that nothing is promised of it: files of other formats, subfolders (their
+        metadata: What each photo reveals apart from its picture.
+        left_out: What was not examined, so that nothing is guaranteed for it: files of other formats, subfolders (whose
             names end in ``/``), and further pictures or films inside a photo's file.
-        thumbnails: small upright JPEGs of the photos without any of their metadata, about 2 MB in all at most.
-        digests: SHA-256 of the files, as they were read; none of a release that was read back.
+        thumbnails: Small upright JPEGs of the photos without metadata, at most about 2 MB in total.
+        digests: SHA-256 of the files when they were read. Empty for a release that was read from files.
     """
 
     metadata: tuple[Metadata, ...]
@@ -93,30 +98,32 @@ class FolderContents:
         return tuple(photo.photo for photo in self.metadata)
 
     @property
-    def positioned(self) -> tuple[str, ...]:
-        """Photos whose files reveal a position or a place in any way."""
+    def photos_with_position(self) -> tuple[str, ...]:
+        """Names of the photos whose files reveal a position or a place in any form."""
         return tuple(photo.photo for photo in self.metadata if photo.place)
 
     @property
-    def captioned(self) -> tuple[str, ...]:
-        """Photos whose files carry texts, which may name a place."""
+    def photos_with_texts(self) -> tuple[str, ...]:
+        """Names of the photos whose files contain texts, which may name a place."""
         return tuple(photo.photo for photo in self.metadata if photo.texts)
 
 
 def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
-    """Read what a photo's file reveals.
+    """Read what a photo's file reveals apart from its picture, as a row of metadata.csv.
 
     Args:
-        name: of the photo.
-        photo: opened.
-        contents: its file.
+        name: Name of the photo.
+        photo: The opened photo.
+        contents: The bytes of the photo's file.
     """
     exif = photo.getexif()
     detail = exif.get_ifd(ExifTags.IFD.Exif)
-    moments = (_text(detail.get(tag, exif.get(tag))) for tag in TAKEN)
-    camera = " ".join(filter(None, (_text(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
+    # These fields belong into the Exif directory, but some programs write them into the main one.
+    moments = (_to_line(detail.get(tag, exif.get(tag))) for tag in TAKEN)
+    camera = " ".join(filter(None, (_to_line(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
     latitude, longitude = gps(photo) or (None, None)
     texts = list_texts(photo, contents)
+    # A caption may state coordinates that no parser of positions looks for.
     has_coordinates = any(COORDINATES.search(text.value) for text in texts)
     return Metadata(
         photo=name,
@@ -125,13 +132,13 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
         place=carries_position(photo, contents) or has_coordinates,
         taken=next((moment for moment in moments if MOMENT.fullmatch(moment)), ""),
         camera=camera,
-        serial=", ".join(filter(None, (_text(detail.get(tag)) for tag in SERIALS))),
+        serial=", ".join(filter(None, (_to_line(detail.get(tag)) for tag in SERIALS))),
         thumbnail=bool(exif.get_ifd(ExifTags.IFD.IFD1)),
         texts=" | ".join(str(text) for text in texts if text.is_read),
         unread=" | ".join(str(text) for text in texts if not text.is_read),
     )
 
 
-def _text(value: Any) -> str:
-    """Return a field as one short line."""
+def _to_line(value: Any) -> str:
+    """Return the value of an Exif field as a line of at most :data:`LONGEST_TEXT` characters, empty without a value."""
     return " ".join(str(value or "").replace("\0", " ").split())[:LONGEST_TEXT]

@@ -1,4 +1,4 @@
-"""Find what the names of photos reveal: a date, coordinates, a place."""
+"""Find out what the names of photos reveal: a date, coordinates or a place."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-__all__ = ["COORDINATES", "revealed", "revealing_names"]
+__all__ = ["COORDINATES", "describe_revelation", "find_revealing_names"]
 
 DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
@@ -21,26 +21,28 @@ COORDINATES: Final = re.compile(
 """Latitude and longitude: two decimals, numbers with their hemispheres, or the words."""
 
 
-def revealed(name: str, places: Collection[str] = ()) -> str | None:
-    """Return what a photo's name reveals: "a date", "coordinates", "a place" (one of those given), or None.
+def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:
+    """Return what a photo's name reveals: "a date", "coordinates", "a place" (one of ``places``), or None.
 
-    >>> [revealed(name, ["Rome"]) for name in ("IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg")]
+    >>> names = ["IMG_20190801.jpg", "43.4674,11.8851.jpg", "rome_2.jpg", "pool.jpg"]
+    >>> [describe_revelation(name, ["Rome"]) for name in names]
     ['a date', 'coordinates', 'a place', None]
     """
     if DATE.search(name):
         return "a date"
     if COORDINATES.search(name):
         return "coordinates"
+    # Blanks at both ends, so that Rome is found in rome_2.jpg but not in Jerome.jpg.
     words = f" {_normalize_words(name)} "
     normalized_places = filter(None, map(_normalize_words, places))
     return "a place" if any(f" {place} " in words for place in normalized_places) else None
 
 
-def revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
-    """Return what names of photos reveal ("a date", "coordinates", "a place"), by name; other names are absent."""
-    return {name: reason for name in names if (reason := revealed(name, places)) is not None}
+def find_revealing_names(names: Sequence[str], places: Collection[str] = ()) -> dict[str, str]:
+    """Return what each revealing name of a photo reveals ("a date", "coordinates", "a place"), by name."""
+    return {name: reason for name in names if (reason := describe_revelation(name, places)) is not None}
 
 
 def _normalize_words(text: str) -> str:
-    """Return the words of a text in one case, with single blanks between."""
+    """Return the words of a text in lower case, separated by single blanks, without digits and punctuation."""
     return " ".join(re.findall(r"[^\W\d_]+", text.casefold()))

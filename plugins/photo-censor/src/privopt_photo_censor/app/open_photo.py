@@ -1,4 +1,4 @@
-"""Open a photo with an allowed image decoder only, silently, and turn any decoding failure into InputError."""
+"""Open photos silently, with allowed image decoders only, and convert any decoding failure to InputError."""
 
 from __future__ import annotations
 
@@ -23,31 +23,32 @@ __all__ = [
     "BrokenMetadataError",
     "TooManyPixelsError",
     "UnsupportedPixelsError",
+    "can_read_heif",
     "describe_failure",
-    "heif",
-    "opened",
+    "open_photo",
     "readable",
     "unreadable_fault",
 ]
 
 JPEG: Final = (".jpg", ".jpeg", ".jpe", ".jfif")
 SUFFIXES: Final = (*JPEG, ".png", ".webp")
+"""Suffixes of photos that can always be read."""
 HEIF: Final = (".heic", ".heif", ".hif")
-"""Read where pillow-heif is installed; where it is not, or cannot, such a file is omitted and listed."""
+"""Suffixes of photos that can be read if pillow-heif is installed. Otherwise they are left out and listed."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
 """Pillow's names of these formats. It knows others, one of which (PostScript) it hands to another program."""
 
 
 class BrokenMetadataError(Exception):
-    """A picture that opens, beside metadata that no parser reads: nothing can be promised of such a file."""
+    """A photo's picture can be read but not its metadata, so nothing can be guaranteed for the file."""
 
 
 class UnsupportedPixelsError(ValueError):
-    """Pixels that are not turned into 8 bits a channel."""
+    """The pixels of a picture cannot be converted to 8 bits per channel."""
 
 
 class TooManyPixelsError(ValueError):
-    """A picture of more pixels than ``photos.max_megapixels`` allows."""
+    """A picture has more pixels than ``photos.max_megapixels`` allows."""
 
 
 MAX_MEGAPIXELS: Final = 89.0
@@ -60,8 +61,8 @@ logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler 
 
 
 @cache
-def heif() -> bool:
-    """Check whether HEIC files can be read: with pillow-heif (extra ``heif``), which Pillow uses from now on."""
+def can_read_heif() -> bool:
+    """Register pillow-heif (extra ``heif``) with Pillow if installed, and return whether HEIC files can be read."""
     try:
         from pillow_heif import register_heif_opener
     except ImportError:
@@ -72,22 +73,23 @@ def heif() -> bool:
 
 @cache
 def _decoders() -> tuple[str, ...]:
-    """Return those of :data:`DECODERS` that are installed: Pillow raises KeyError for others."""
-    heif()
+    """Return the installed decoders among :data:`DECODERS`, because Pillow raises KeyError for others."""
+    can_read_heif()
     Image.init()
     return tuple(name for name in DECODERS if name in Image.OPEN)
 
 
 @contextmanager
-def opened(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
-    """Open a picture from its file's bytes, without Pillow's warnings.
+def open_photo(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[Image.Image]:
+    """Open a picture from the bytes of its file, without Pillow's warnings.
 
     Args:
-        contents: The file.
-        max_megapixels: A picture with more millions of pixels is refused before any of them is decoded.
+        contents: The bytes of the file.
+        max_megapixels: A picture with more megapixels is refused before any pixel is decoded.
 
     Raises:
-        Exception: Of any class, since Pillow's decoders share none. :func:`readable` turns it into one of ours.
+        Exception: The picture cannot be opened. The error can be of any class, because Pillow's decoders share none.
+            :func:`readable` converts it to InputError.
     """
     pillow_limit = Image.MAX_IMAGE_PIXELS
     with warnings.catch_warnings():
@@ -99,6 +101,7 @@ def opened(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[
                 if megapixels > max_megapixels:
                     limit = f"photos.max_megapixels = {max_megapixels:g}"
                     raise TooManyPixelsError(f"{megapixels:.4g} megapixels, more than {limit}")
+                # Pillow reads the chunks before the pixels when it opens a file, so Exif can only come after them.
                 if photo.format == "PNG" and not photo.info.keys() & {"exif", "Raw profile type exif"}:
                     photo.info[LATE_EXIF] = True
                 yield photo
@@ -108,7 +111,7 @@ def opened(contents: bytes, max_megapixels: float = MAX_MEGAPIXELS) -> Iterator[
 
 @contextmanager
 def readable(name: str, what: str = "read") -> Iterator[None]:
-    """Raise InputError with the photo's name if it cannot be decoded; nothing but decoding belongs inside.
+    """Convert errors raised in the ``with`` block, which should only decode a photo, to InputError.
 
     The error does not repeat the decoder's message, because decoders quote bytes of the file.
     """
@@ -121,7 +124,10 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
 
 
 def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
-    """Return the fault of a photo that cannot be read, or copied."""
+    """Return the fault of a photo that cannot be read, or cannot be ``what``, for example "copied".
+
+    ``error`` is the decoder's error. Its text is not repeated.
+    """
     expectation = "a photo of 8 bits a channel"
     if isinstance(error, TooManyPixelsError):
         expectation = "a smaller photo, or a greater photos.max_megapixels"
@@ -129,7 +135,8 @@ def unreadable_fault(name: str, error: Exception, what: str = "read") -> Fault:
 
 
 def describe_failure(error: Exception) -> str:
-    """Say why a photo cannot be decoded, in words that hold nothing of its file."""
+    """Return why a photo cannot be decoded, without quoting its file, which is secret."""
+    # The texts of these two classes are our own.
     if isinstance(error, UnsupportedPixelsError | TooManyPixelsError):
         return str(error)
     if isinstance(error, BrokenMetadataError):

@@ -1,4 +1,4 @@
-"""The one picture for scores, thumbnails and clean copies: upright, in sRGB, opaque, 8 bits a channel."""
+"""Convert a photo to the picture used for scores, thumbnails and clean copies: upright, sRGB, opaque, 8 bits."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ TURNS: Final = {
 """Transposition for each orientation in Exif. Pillow's own function also rewrites the Exif, which can fail."""
 
 GREY: Final = ("1", "L", "LA")
+"""Pillow's modes of grey pictures."""
 
 
 def flatten_photo(photo: Image.Image) -> Image.Image:
-    """Return a photo's first picture as a viewer shows it: upright, over white if it is transparent, in sRGB.
+    """Return a photo's first picture as a viewer shows it: upright, on white where it is transparent, in sRGB.
 
-    Pixels that transparency hides become white, whatever colour the file has for them. Flattening is idempotent.
+    Transparent pixels become white, whatever colour the file stores for them. Flattening is idempotent.
 
     Returns:
-        An image of mode RGB with 8 bits a channel, without any of the photo's metadata.
+        An image of mode RGB with 8 bits per channel, without the photo's metadata.
 
     Raises:
-        UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, for which Pillow has no scale.
+        UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, which Pillow cannot scale to 8 bits.
     """
     photo.load()
     orientation = 1 if LATE_EXIF in photo.info else photo.getexif().get(ExifTags.Base.Orientation, 1)
@@ -55,7 +56,14 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
 
 
 def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.Image:
-    """Convert a picture from a colour profile to sRGB. If the profile does not fit the picture, ignore it."""
+    """Convert a picture from a colour profile to sRGB, ignoring a profile that does not fit the picture.
+
+    Args:
+        picture: The picture.
+        profile: The bytes of the picture's ICC profile.
+        grey: Whether the file has grey pixels, to which a grey profile applies. The picture itself may already be RGB,
+            because transparency was removed.
+    """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))
         space = source.profile.xcolor_space.strip()

@@ -1,4 +1,4 @@
-"""Find the positions that a photo's file carries in Exif, XMP and IPTC, each by a parser, and in a film inside."""
+"""Find positions in a photo's file: in Exif, XMP and IPTC, each with a parser, and in an embedded film."""
 
 from __future__ import annotations
 
@@ -37,10 +37,17 @@ PLACE: Final = re.compile(
 """Local names, in lower case, of properties that say a place: in Exif's own words (drones' are ``GpsLatitude`` and
 ``GpsLongtitude``), of W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
 WORD: Final = re.compile(r"[\w-]+")
+"""A word of a packet that is not well-formed."""
 
 
 def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], re.Pattern[bytes]]:
-    """Return an element's name in an encoding, and the patterns of its opening and closing tags, with any prefix."""
+    """Return the name of an XML element in an encoding, and patterns of its opening and closing tags with any prefix.
+
+    Args:
+        encoding: Name of the encoding, such as ``utf-16-le``.
+        root: Name of the element without prefix.
+    """
+    # A letter of a prefix: the pattern in place of "a", and the zeros that the encoding has beside it.
     letter = "a".encode(encoding).replace(b"a", rb"[\w.-]").replace(b"\0", rb"\0")
     name, opening, closing, colon = (re.escape(text.encode(encoding)) for text in (root, "<", "</", ":"))
     prefixed_name = b"(?:(?:" + letter + b"){1,60}" + colon + b")?" + name
@@ -55,7 +62,7 @@ TAGS: Final = {
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
-    """Return latitude and longitude in degrees from a photo's EXIF; None without a usable position."""
+    """Return latitude and longitude in degrees from a photo's Exif data, or None without a usable position."""
     tags = photo.getexif().get_ifd(ExifTags.IFD.GPSInfo)
     latitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLatitude), tags.get(ExifTags.GPS.GPSLatitudeRef), "NS", 90.0)
     longitude = _parse_degrees(tags.get(ExifTags.GPS.GPSLongitude), tags.get(ExifTags.GPS.GPSLongitudeRef), "EW", 180.0)
@@ -63,17 +70,18 @@ def gps(photo: Image.Image) -> tuple[float, float] | None:
 
 
 def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) -> float | None:
-    """Return degrees, minutes and seconds (rationals) as signed degrees; None if they are no position.
+    """Convert degrees, minutes and seconds (rationals) to signed degrees, or return None if they are invalid.
 
     Args:
-        parts: As Exif has them.
-        hemisphere: The letter in the file. Without one the first hemisphere is meant. If the letter is another one,
-            the result is None: half a world away would be as likely.
-        hemispheres: The two letters; the second one makes degrees negative.
-        limit: Largest number of degrees.
+        parts: Degrees, minutes and seconds as in Exif.
+        hemisphere: The letter in the file. Without a letter, the first hemisphere is assumed. For an unknown letter the
+            result is None, because the opposite hemisphere would be just as likely.
+        hemispheres: The two valid letters. The second one makes degrees negative.
+        limit: Maximum number of degrees.
     """
     letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
+        # A fourth part makes the position invalid below.
         values = [float(part) for part in parts[:4]]
         degrees = sum(value / 60.0**power for power, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
@@ -84,10 +92,10 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
 
 
 def carries_position(photo: Image.Image, contents: bytes) -> bool:
-    """Return whether a photo's file reveals a position or a place apart from its pixels, usable or not.
+    """Return whether a photo's file reveals a position or a place outside its pixels, in usable form or not.
 
-    It looks at the GPS of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of a film
-    inside. A block that its parser refuses is judged by the words in it.
+    The GPS data of every Exif block, XMP in any encoding, IPTC, the texts of a PNG and the position of an embedded film
+    are examined. A block that its parser refuses is judged by the words in it.
     """
     if _has_position(photo.getexif()) or any(
         _block_has_position(contents[block.start() : block.start() + LONGEST]) for block in EXIF.finditer(contents)
@@ -96,6 +104,7 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
     if any(field in IPTC_PLACES for records in _iptc_records(photo) for field in _filled_fields(records)):
         return True
     texts = (contents, *texts_of(photo))
+    # The keywords of a PNG's texts are names of properties too.
     if any(_names_place(str(name)) for name in photo.info) or any(FILM_PLACE.search(text) for text in texts):
         return True
     return any(
@@ -104,20 +113,29 @@ def carries_position(photo: Image.Image, contents: bytes) -> bool:
 
 
 def texts_of(photo: Image.Image) -> list[bytes]:
-    """Return the texts that a photo's file carries apart from its pixels, unpacked, XMP among them."""
+    """Return the texts in a photo's file outside its pixels, unpacked, as bytes.
+
+    These are Pillow's values (``Image.info``), the profiles that a PNG stores as hexadecimal digits, and XMP packets
+    joined from several segments of a JPEG.
+    """
     values = [value for value in photo.info.values() if isinstance(value, (bytes, str))]
     texts = [value.encode() if isinstance(value, str) else value for value in values]
     parts_by_packet: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
         if name == "APP1" and segment.startswith(EXTENDED):
+            # A name of 32 bytes (a digest of the packet), its length (4 bytes), the part's offset (4 bytes), the part.
             part = segment[len(EXTENDED) :]
-            parts_by_packet[part[:32]].append(part[36:])  # each begins with its offset, by which they are sorted
+            parts_by_packet[part[:32]].append(part[36:])
+    # Each part still begins with its offset, by which they are sorted.
     packets = [b"".join(part[4:] for part in sorted(parts)) for parts in parts_by_packet.values()]
     return [*texts, *_unpack_profiles(photo), *packets]
 
 
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the profiles that a PNG has as texts: a name, a length, hexadecimal digits."""
+    """Yield the profiles (Exif, IPTC, XMP) that a PNG stores as texts of a name, a length and hexadecimal digits.
+
+    The bytes are empty if the digits are invalid.
+    """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
             digits = "".join(str(text).split()[2:])
@@ -125,13 +143,13 @@ def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _has_position(exif: Image.Exif) -> bool:
-    """Return whether Exif has GPS apart from its version; GPS that cannot be read may be a position."""
+    """Return whether Exif has GPS data other than a version. Unreadable GPS data count as a position."""
     tags = exif.get_ifd(ExifTags.IFD.GPSInfo)
     return any(tag != ExifTags.GPS.GPSVersionID for tag in tags) or (not tags and ExifTags.IFD.GPSInfo in exif)
 
 
 def _block_has_position(block: bytes) -> bool:
-    """Return whether an Exif block, which may be broken, has a position."""
+    """Return whether an Exif block, which may be broken, has a position. In case of doubt the answer is True."""
     exif = Image.Exif()
     try:
         exif.load(block)
@@ -141,7 +159,7 @@ def _block_has_position(block: bytes) -> bool:
 
 
 def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the IPTC records of a photo, from wherever its format has them."""
+    """Yield the IPTC records of a photo, from the Photoshop block of a JPEG or from the profiles of a PNG."""
     resources = photo.info.get("photoshop")
     if isinstance(resources, dict):
         yield resources.get(IPTC_RESOURCE, b"")
@@ -149,8 +167,9 @@ def _iptc_records(photo: Image.Image) -> Iterator[bytes]:
 
 
 def _filled_fields(records: bytes) -> Iterator[int]:
-    """Yield the numbers of the fields of IPTC's record 2 that are not empty."""
+    """Yield the numbers of the non-empty fields of IPTC record 2."""
     while len(records) > 5 and records[0] == 0x1C:
+        # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
         size = int.from_bytes(records[3:5], "big")
         if records[1] == 2 and records[5 : 5 + size].strip(b"\0 "):
             yield records[2]
@@ -158,12 +177,16 @@ def _filled_fields(records: bytes) -> Iterator[int]:
 
 
 def packets_of(contents: bytes) -> Iterator[str]:
-    """Yield the XMP packets of a file, in whichever encoding they are."""
+    """Yield the XMP packets of a file, found by the tags of their root elements in any Unicode encoding.
+
+    Every packet is found at least once. A root element inside another one is yielded too.
+    """
     for (encoding, _), (name, opening, closing) in TAGS.items():
         if name not in contents:
             continue
         for opening_tag in opening.finditer(contents):
             start, closing_tag = opening_tag.start(), closing.search(contents, opening_tag.end())
+            # A packet that does not end is broken; its first bytes are judged by their words.
             if closing_tag is None:
                 yield contents[start : start + LONGEST].decode(encoding, "replace")
             else:
@@ -173,21 +196,27 @@ def packets_of(contents: bytes) -> Iterator[str]:
 def _filled_properties(packet: str) -> list[str]:
     """Return the names of the attributes and elements of an XMP packet that have a value.
 
-    The packet begins with its root, so that it cannot declare an entity. If it is not well-formed, return its words.
+    The packet begins with its root element, so it cannot declare an entity. If it is not well-formed, all its words are
+    returned.
     """
     names: list[str] = []
     has_value = [False]
 
+    # has_value is a stack: for each open element whether it, or an element within it, has a value.
     def begin(_: str, attributes: dict[str, str]) -> None:
+        """Handle the start of an element: record its attributes, which are properties too."""
         names.extend(name for name, value in attributes.items() if value.strip())
         has_value.append(any(value.strip() for value in attributes.values()))
 
     def end(name: str) -> None:
-        if has_value.pop():  # a list or a structure has a value if one of its parts has
+        """Handle the end of an element: record its name if it has a value."""
+        # A list or a structure has a value if one of its parts has.
+        if has_value.pop():
             names.append(name)
             has_value[-1] = True
 
     def write(text: str) -> None:
+        """Handle a part of the text of the innermost open element."""
         has_value[-1] |= bool(text.strip())
 
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
@@ -200,5 +229,5 @@ def _filled_properties(packet: str) -> list[str]:
 
 
 def _names_place(name: str) -> bool:
-    """Return whether a property holds a position or a place, by its local name."""
+    """Return whether the local name of a property indicates a position or a place."""
     return PLACE.fullmatch(name.rpartition(":")[2].lower()) is not None

@@ -1,8 +1,8 @@
-"""List the texts that a photo's file carries: captions, comments, keywords, names, whatever follows its end.
+"""List the texts in a photo's file: captions, comments, keywords, names, and data after the end.
 
-No program can tell whether a text names a place. So each is listed with its text, and only a photo without any is said
-to reveal nothing. What cannot be read as text (a maker note, a film) is listed by its size. Left out are the fields
-that have a column of their own (time, camera, serial number) and those that say how a picture was made.
+No program can tell whether a text names a place. So every text is listed, and only a photo without texts is said to
+reveal nothing. Data that cannot be read as text (a maker note, a film) are listed with their size. Fields that have a
+separate column (time, camera, serial number), and technical fields on how a picture was made, are left out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from attrs import frozen
 from PIL import ExifTags, Image
 
 from privopt.errors import printable
-from privopt_photo_censor.app.blocks import AFTER_END, Block, blocks_of, photoshop_resources
+from privopt_photo_censor.app.blocks import AFTER_END, Block, iter_blocks, photoshop_resources
 from privopt_photo_censor.app.positions import EXIF, IPTC_RESOURCE, packets_of, texts_of
 from privopt_photo_censor.app.xmp_texts import xmp_texts
 
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""Of one text; how many more there are is said."""
+"""Characters that are listed of one text. The number of further ones is stated."""
 MAX_TEXTS: Final = 200
-"""Of one photo; how many more there are is said."""
+"""Texts that are listed of one photo. The number of further ones is stated."""
 MAX_UNPACKED_BYTES: Final = 2**22
+"""Bytes that are unpacked of a compressed text, so that a small file cannot fill the memory."""
 
 TECHNICAL_TAGS: Final = frozenset(
     (
@@ -42,8 +43,9 @@ TECHNICAL_TAGS: Final = frozenset(
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
 """Texts of Exif behind eight bytes that name their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
+"""Encodings, by the eight bytes that name them."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
-"""Bytes of Exif in a form of the camera's maker."""
+"""Exif fields whose bytes are in a format of the camera's maker."""
 IPTC_NAMES: Final = {
     5: "object name", 7: "edit status", 12: "subject", 15: "category", 20: "supplemental category", 22: "fixture",
     25: "keyword", 26: "location code", 27: "location name", 40: "special instructions", 65: "program", 80: "by-line",
@@ -94,11 +96,11 @@ RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\
 
 @frozen
 class Text:
-    """A text in a photo's file: the name of its field, and what it says in one line.
+    """A text in a photo's file, with the name of its field.
 
     Attributes:
-        field: Exif's, IPTC's or XMP's name, or that of a block of the file.
-        value: In one line. Of bytes that no one reads, what is known of them.
+        field: Name of the field in Exif, IPTC or XMP, or of the block in the file.
+        value: The text in one line, or for bytes that are not read, their size and any other information on them.
         is_read: Whether ``value`` is the text itself.
     """
 
@@ -112,7 +114,11 @@ class Text:
 
 @frozen
 class _Unread:
-    """Bytes that are not read as text: how many, and of what if that is known."""
+    """Bytes that are not read as text.
+
+    Attributes:
+        size: The number of bytes in words and, if known, what they are.
+    """
 
     size: str
 
@@ -122,11 +128,11 @@ _Field = tuple[str, str | _Unread]
 
 
 def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
-    """List the texts that a photo's file carries, each once.
+    """List the distinct texts in a photo's file, and the data that cannot be read as text.
 
     Args:
-        photo: Opened and loaded.
-        contents: Its file.
+        photo: The photo, opened and loaded.
+        contents: The bytes of the photo's file.
     """
     unique: dict[Text, None] = {}
     for name, value in _all_texts(photo, contents):
@@ -145,7 +151,10 @@ def list_texts(photo: Image.Image, contents: bytes) -> tuple[Text, ...]:
 
 
 def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
-    """Yield name and text of every field."""
+    """Yield the name and text of every field in Exif, XMP, IPTC and Photoshop data, and in other blocks of the file.
+
+    A text can occur more than once, because Exif is read both by Pillow and from the bytes of the file.
+    """
     yield from _exif_texts(photo.getexif())
     hidden = texts_of(photo)  # unpacked profiles of a PNG, and XMP in several segments
     for text in (contents, *hidden):
@@ -157,8 +166,9 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
         for record in _iptc_records(text):
             yield from _iptc_texts(record)
     photoshop = b""
-    for block in blocks_of(contents):
+    for block in iter_blocks(contents):
         if block.kind == "APP13" and block.contents.startswith(PHOTOSHOP):
+            # Photoshop's resources may be spread over several segments, and are read as one.
             photoshop += block.contents[len(PHOTOSHOP) :]
         else:
             yield from _texts_of_block(block)
@@ -166,7 +176,7 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_records(text: bytes) -> Iterator[bytes]:
-    """Yield the IPTC records of an unpacked profile: within Photoshop's resources, or alone."""
+    """Yield the IPTC records in an unpacked profile, which has them inside Photoshop resources or directly."""
     if b"8BIM" in text:
         yield from (data for number, data in photoshop_resources(text) if number == IPTC_RESOURCE)
     elif b"\x1c\x02" in text:
@@ -174,7 +184,7 @@ def _iptc_records(text: bytes) -> Iterator[bytes]:
 
 
 def _texts_of_block(block: Block) -> Iterator[_Field]:
-    """Yield the texts of a block of a file that no parser of Exif, XMP or IPTC takes."""
+    """Yield the texts of a file's block that is not handled by the parsers of Exif, XMP and IPTC."""
     kind, data = block.kind, block.contents
     if kind == AFTER_END:
         yield from _trailing_texts(data)
@@ -185,6 +195,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
     elif kind in ("eXIf", "EXIF"):
         yield from _block_texts(data if data.startswith(b"Exif") else b"Exif\0\0" + data)
     elif kind.startswith("APP"):
+        # Segments that begin so hold no texts, or Exif and XMP, which are read by their fields.
         if not data.startswith(JPEG_TECHNICAL):
             yield from _runs(f"JPEG segment {kind}", data)
     elif kind == "meta":
@@ -194,12 +205,14 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 
 
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
-    """Yield what follows the end of a picture: its texts, or its size."""
-    whole = _decode(data)
-    if sum(map(str.isprintable, whole)) > 0.9 * len(whole):
-        yield AFTER_END, whole
+    """Yield the texts in the bytes after the end of a picture, or the size of the bytes if there is no text."""
+    text = _decode(data)
+    # Mostly printable characters: all of it is a text.
+    if sum(map(str.isprintable, text)) > 0.9 * len(text):
+        yield AFTER_END, text
         return
     film = FILM.search(data)
+    # A film is not searched, because runs of its bytes look like texts.
     runs = list(_runs(AFTER_END, data if film is None else data[: film.start()]))
     yield from runs
     if film is not None or not runs:
@@ -207,7 +220,7 @@ def _trailing_texts(data: bytes) -> Iterator[_Field]:
 
 
 def _runs(name: str, data: bytes) -> Iterator[_Field]:
-    """Yield the runs of bytes that may be texts."""
+    """Yield each run of bytes that may be a text, with the name of its field."""
     for run in RUN.finditer(data):
         text = _decode(run[0])
         if LETTERS.search(text):
@@ -215,26 +228,31 @@ def _runs(name: str, data: bytes) -> Iterator[_Field]:
 
 
 def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
-    """Yield the text of a chunk of a PNG."""
-    name, _, rest = data.partition(b"\0")
+    """Yield the text of a PNG chunk of the kind ``tEXt``, ``zTXt`` (compressed) or ``iTXt`` (UTF-8).
+
+    ``data`` is the chunk without kind and length: a keyword, a zero byte, and the text.
+    """
+    name, _, remainder = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
     if kind == "iTXt":
-        packed = rest[:1] == b"\1"
-        _, _, translated = rest[2:].partition(b"\0")
-        title, _, rest = translated.partition(b"\0")
+        # A flag and a method of compression, a language, and the keyword in that language come before the text.
+        packed = remainder[:1] == b"\1"
+        _, _, translated = remainder[2:].partition(b"\0")
+        title, _, remainder = translated.partition(b"\0")
         if title:
             yield f"PNG text {key}, translated", _decode(title)
     elif packed:
-        rest = rest[1:]
+        # A byte with the method of compression comes before the text.
+        remainder = remainder[1:]
     if PNG_KEYS.fullmatch(key):
         return
     if packed:
         try:
-            rest = zlib.decompressobj().decompress(rest, MAX_UNPACKED_BYTES)
+            remainder = zlib.decompressobj().decompress(remainder, MAX_UNPACKED_BYTES)
         except zlib.error:
-            yield f"PNG text {key}", _Unread(f"{len(rest):,} bytes")
+            yield f"PNG text {key}", _Unread(f"{len(remainder):,} bytes")
             return
-    yield f"PNG text {key}", _decode(rest)
+    yield f"PNG text {key}", _decode(remainder)
 
 
 def _block_texts(block: bytes) -> Iterator[_Field]:
@@ -249,8 +267,9 @@ def _block_texts(block: bytes) -> Iterator[_Field]:
 
 
 def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
-    """Yield the texts of Exif, of all its directories."""
+    """Yield the texts in all Exif directories, except technical fields."""
     order = "le" if exif.endian == "<" else "be"
+    # IFD1 describes the thumbnail, which may have texts of its own.
     directories = (ExifTags.IFD.Exif, ExifTags.IFD.GPSInfo, ExifTags.IFD.Interop, ExifTags.IFD.IFD1)
     for directory in (None, *directories):
         names = ExifTags.GPSTAGS if directory is ExifTags.IFD.GPSInfo else ExifTags.TAGS
@@ -262,46 +281,61 @@ def _exif_texts(exif: Image.Exif) -> Iterator[_Field]:
 
 
 def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
-    """Yield the texts of one field of Exif."""
+    """Yield the text of an Exif field, if its value can be a text.
+
+    Args:
+        name: Name of the field.
+        tag: Number of the field.
+        value: Value of the field as read by Pillow.
+        order: Byte order of the Exif block, ``"le"`` or ``"be"``.
+    """
     if isinstance(value, str):
         yield f"Exif {name}", _mend(value)
     elif isinstance(value, tuple) and value and all(isinstance(part, str) for part in value):
         yield f"Exif {name}", _mend(" ".join(value))
     elif isinstance(value, tuple) and value and all(isinstance(part, int) and 0 <= part < 256 for part in value):
-        yield from _tag_texts(name, tag, bytes(value), order)  # written as numbers of a byte each
+        # A text that was written as one number for each byte.
+        yield from _tag_texts(name, tag, bytes(value), order)
     elif isinstance(value, bytes):
         if name in UNREAD_TAGS:
             yield f"Exif {name}", _Unread(f"{len(value):,} bytes")
         elif name in CODED_TAGS:
             yield f"Exif {name}", _decode_coded(value, order)
+        # Windows writes its own fields (XPTitle, XPComment) in UTF-16.
         elif name.startswith("XP"):
             yield f"Exif {name}", value.decode("utf-16-le", "replace")
+        # Bytes of known fields are codes; bytes of an unknown field may be a text.
         elif tag not in ExifTags.TAGS and tag not in ExifTags.GPSTAGS:
             yield from _runs(f"Exif {name}", value)
 
 
 def _decode_coded(value: bytes, order: str) -> str:
-    """Decode a text of Exif behind eight bytes that name its encoding."""
+    """Decode an Exif text that begins with eight bytes for the name of its encoding.
+
+    ``order`` ("le" or "be") is the byte order of the Exif block, used for UTF-16 without a byte order mark.
+    """
     code, text = value[:8], value[8:]
     if code == b"UNICODE\0":
         if text.startswith((b"\xff\xfe", b"\xfe\xff")):
             return text.decode("utf-16", "replace")
-        # writers disagree on the order of bytes: most letters have a zero in one of the two
-        even, odd = text[::2].count(0), text[1::2].count(0)
-        if even != odd:
-            order = "le" if odd > even else "be"
+        # Writers disagree on the order of bytes. Most letters have a zero in one of the two bytes.
+        even_zeros, odd_zeros = text[::2].count(0), text[1::2].count(0)
+        if even_zeros != odd_zeros:
+            order = "le" if odd_zeros > even_zeros else "be"
         return text.decode(f"utf-16-{order}", "replace")
     if code in EXIF_ENCODINGS:
         encoding = EXIF_ENCODINGS[code]
         return _decode(text) if encoding == "ascii" else text.decode(encoding, "replace")
+    # Eight zeros mean an encoding that is not stated. Anything else is not a code, but a part of the text.
     return _decode(text if code == bytes(8) else value)
 
 
 def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
-    """Yield the texts of Photoshop's resources: IPTC, captions, addresses, slices."""
+    """Yield the texts in Photoshop resources: IPTC, captions, addresses and slices."""
     for number, data in photoshop_resources(contents):
         if number == IPTC_RESOURCE:
             yield from _iptc_texts(data)
+        # Exif, in one of two resources.
         elif number in (0x0422, 0x0423):
             yield from _block_texts(b"Exif\0\0" + data)
         elif number in (0x03F0, 0x03F1, 0x040B, 0x041A, 0x041E):  # caption, its border, URL, slices, list of URLs
@@ -309,40 +343,49 @@ def _photoshop_texts(contents: bytes) -> Iterator[_Field]:
 
 
 def _iptc_texts(records: bytes) -> Iterator[_Field]:
-    """Yield the texts of IPTC's records."""
+    """Yield the texts in IPTC records."""
     offset = records.find(b"\x1c")
     while offset >= 0 and offset + 5 <= len(records) and records[offset] == 0x1C:
+        # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
         record, number = records[offset + 1], records[offset + 2]
         size, begin = int.from_bytes(records[offset + 3 : offset + 5], "big"), offset + 5
-        if size & 0x8000:  # a size of several bytes
+        # With the highest bit set, the two bytes have the number of bytes of the size, which follows.
+        if size & 0x8000:
             width = size & 0x7FFF
             size, begin = int.from_bytes(records[begin : begin + width], "big"), begin + width
         data = records[begin : begin + size]
         offset = begin + size
         if record == 2 and number not in IPTC_TECHNICAL:
             yield f"IPTC {IPTC_NAMES.get(number, f'2:{number}')}", _decode(data)
-        elif record not in (1, 2, 7, 8, 9):  # envelope, and the picture itself
+        # Records 1 and 7 to 9 have the envelope and the picture itself.
+        elif record not in (1, 2, 7, 8, 9):
             yield from _runs(f"IPTC {record}:{number}", data)
 
 
 def _user_descriptions(meta: bytes) -> Iterator[str]:
-    """Yield names, descriptions and tags that a HEIF file gives its pictures."""
+    """Yield the names, descriptions and tags of pictures in a HEIF file, from the contents of its box ``meta``.
+
+    They are in boxes ``udes``, which consist of a size, the name, version and flags (4 bytes), and texts that each end
+    in a zero byte.
+    """
     offset = meta.find(b"udes")
     while offset >= 0:
         size = int.from_bytes(meta[max(0, offset - 4) : offset], "big")
+        # The size comes before the name of a box, version and flags follow it.
         parts = meta[offset + 8 : offset - 4 + size].split(b"\0")
         yield from (_decode(part) for part in parts[1:])  # the language comes first
         offset = meta.find(b"udes", offset + 4)
 
 
 def _decode(data: bytes) -> str:
-    """Decode a text whose encoding is not known: UTF-8, UTF-16 by its mark or zeros, or Latin-1."""
+    """Decode a text of unknown encoding: UTF-16 (by byte order mark or zero bytes), valid UTF-8, or else Latin-1."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
-    even, odd = data[::2].count(0), data[1::2].count(0)
-    zero_share = max(even, odd) / max(1, len(data))
+    even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
+    # Latin letters in UTF-16 have a zero in every other byte.
+    zero_share = max(even_zeros, odd_zeros) / max(1, len(data))
     if zero_share > 0.4:
-        return data.decode("utf-16-le" if odd > even else "utf-16-be", "replace")
+        return data.decode("utf-16-le" if odd_zeros > even_zeros else "utf-16-be", "replace")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
@@ -350,7 +393,7 @@ def _decode(data: bytes) -> str:
 
 
 def _mend(text: str) -> str:
-    """Return a text that Pillow read as Latin-1, as UTF-8 if it is."""
+    """Decode a text that Pillow read as Latin-1 again as UTF-8 if its bytes are valid UTF-8."""
     try:
         return text.encode("latin-1").decode("utf-8")
     except UnicodeError:

@@ -1,4 +1,4 @@
-"""Show an album in a report: a tile for each photo."""
+"""Render an album in a report, with a tile for each photo."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SHOWN_PHOTOS: Final = 1_000
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
-    """Render the photos of a release as a list in HTML.
+    """Return HTML with a tile for each photo of a release: a thumbnail, the name, a note, and HTML below it.
 
     Args:
-        release: Names, thumbnails, and which photos are retained.
-        notes: HTML next to and below each of the first :data:`SHOWN_PHOTOS` photos.
+        release: The release, with names, thumbnails and the mask of retained photos.
+        notes: The HTML next to the picture and the HTML below it, for each of the first :data:`SHOWN_PHOTOS` photos.
     """
     remaining_bytes = PICTURE_BYTES
     items = []
@@ -31,9 +31,11 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
     ):
         picture = ""
         if release.thumbnails and len(release.thumbnails[row]) <= remaining_bytes:
+            # Pictures are part of the page, so that it is one file, and their total size is limited.
             remaining_bytes -= len(release.thumbnails[row])
             source = base64.b64encode(release.thumbnails[row]).decode()
             picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
+        # Photos of a table without names are named by their rows.
         label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
         state = "kept" if is_retained else "deleted"
         items.append(f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{note}</div>{footer}</li>')

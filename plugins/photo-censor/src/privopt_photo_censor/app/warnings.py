@@ -1,30 +1,59 @@
-"""Warn of what the deletions do not hide: unscored pictures, positions in files, names that reveal a place."""
+"""Warn of what the deletions do not hide: unscored pictures, positions in files, and names that reveal a place."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from privopt.errors import number_of
 from privopt_photo_censor.album import shorten_list
 from privopt_photo_censor.app.guesses import guesses
-from privopt_photo_censor.app.naming import revealing_names
+from privopt_photo_censor.app.naming import find_revealing_names
 from privopt_photo_censor.app.open_photo import HEIF
 from privopt_photo_censor.problem import PhotoInstance
+from privopt_photo_censor.rank import belief, rank
 from privopt_photo_censor.release import Deletions, find_carriers
 from privopt_photo_censor.score_table import LOG_TOLERANCE
 
 __all__ = ["warnings_of"]
 
+LIKELY: Final = 0.1
+"""Probability of the true place from which it counts as a likely guess, which leads to a warning."""
+
+_ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
+
 
 def warnings_of(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return the warnings of a table of scores, a scored folder, or a folder alone, a sentence each."""
-    if problem.folder_contents is None:
-        return _warn_of_scores(problem)
-    return _warn_of_scored(problem, release) if problem.declared.is_scored else _warn_of_unscored(problem, release)
+    """Return the warnings for a table of scores, a scored folder or an unscored folder, one sentence each."""
+    if not problem.declared.is_scored:
+        return _warn_of_unscored(problem, release)
+    lines = _warn_of_scores(problem) if problem.folder_contents is None else _warn_of_scored(problem, release)
+    return [*_warn_of_likely_place(release), *lines]
+
+
+def _warn_of_likely_place(release: Deletions) -> list[str]:
+    """Return a warning if the true place remains one of the classifier's likely guesses, as the guarantee allows.
+
+    A place that is "not the best guess" may be the second guess at 46 %, and is soon found by trying the likeliest
+    places one by one.
+    """
+    album = release.problem.album
+    chances = belief(album, release.retained)
+    chance = float(chances[album.true])
+    # Ties protect, so that the place may be a best guess of several.
+    true_rank = rank(album, release.retained)
+    if chance < LIKELY:
+        return []
+    guess = "best guess" if true_rank == 1 else f"{_ORDINALS.get(true_rank, f'{true_rank}th')} guess"
+    best = "" if true_rank == 1 else f", where its best guess has {100 * float(chances.max()):.0f} %"
+    return [
+        f"the place is now the classifier's {guess}, at {100 * chance:.0f} %{best}: who tries its guesses one by one "
+        "soon finds the place; a larger privacy.top_k or privacy.margin leaves more photos out and hides it better"
+    ]
 
 
 def _warn_of_scores(problem: PhotoInstance) -> list[str]:
-    """Warn if a score is above 0, which no log-probability is."""
+    """Return a warning if a table of scores has scores above 0, which log-probabilities never are."""
     max_score = problem.album.scores.max()
     if max_score <= LOG_TOLERANCE:
         return []
@@ -35,9 +64,10 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Warn of photos not scored, and of kept ones whose file or name reveals the place."""
+    """Return warnings for a scored folder: unscored pictures, and kept photos whose file or name reveals the place."""
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
     retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
+    # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
     if left_out:
         count = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
         lines.append(f"{count} not scored, and the guarantee does not cover it: {shorten_list(left_out)}")
@@ -51,9 +81,10 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
             f"(GPS or the name of a place), which reveals the place whatever the pictures hide; {remedy}: "
             f"{shorten_list(positioned)}"
         )
-    captioned = set(problem.folder.captioned)
+    captioned = set(problem.folder.photos_with_texts)
     lines += _warn_of_texts([name for name in retained_names if name in captioned], release)
-    reasons_by_name = revealing_names(retained_names, problem.places)
+    # Copies have names that reveal nothing, so this warning is for the files alone.
+    reasons_by_name = find_revealing_names(retained_names, problem.places)
     if reasons_by_name and release.copies is None:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
         names = shorten_list([*reasons_by_name])
@@ -62,17 +93,18 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Warn that nothing was scored, which photos reveal their place, and what to post."""
+    """Return warnings for a folder without a classifier: which photos reveal their place, and what to post."""
     album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:
         lines.append(f"not looked at, and not copied: {shorten_list(left_out)}")
         lines += _warn_of_unreadable(problem)
+    # Clean copies carry none of what follows.
     if release.copies is not None:
         return lines
-    positioned, guessed = problem.folder.positioned, guesses(album)
-    reasons_by_name = revealing_names(release.names)
-    lines += _warn_of_texts(problem.folder.captioned, release)
+    positioned, guessed = problem.folder.photos_with_position, guesses(album)
+    reasons_by_name = find_revealing_names(release.names)
+    lines += _warn_of_texts(problem.folder.photos_with_texts, release)
     if positioned:
         lines.append(
             f"{len(positioned)} of {len(album)} photos carry a position or name a place: {shorten_list(positioned)}"
@@ -86,8 +118,12 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
-    """Warn of photos that cannot be read: a list of all that was left out may be too long to name them."""
+    """Return a warning that names photos that cannot be read.
+
+    The list of entries that were left out has them too, but it may be too long to show them.
+    """
     names = set(problem.folder.names)
+    # Entries with a reason: photos that cannot be read, and further pictures of photos that can.
     entries = [entry for entry in problem.folder.left_out if ": " in entry]
     unreadable = [entry for entry in entries if entry.rpartition(": ")[0] not in names]
     if not unreadable:
@@ -96,7 +132,10 @@ def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
-    """Warn of photos whose files carry texts. The texts themselves are in the owner's folder alone."""
+    """Return a warning of the photos ``names``, whose files contain texts, without quoting the texts.
+
+    There is no warning if clean copies were made, because these contain no texts.
+    """
     if not names or release.copies is not None:
         return []
     return [

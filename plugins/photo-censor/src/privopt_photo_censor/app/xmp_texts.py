@@ -1,4 +1,4 @@
-"""List the texts of an XMP packet: values of its properties, whatever their schema."""
+"""List the texts in an XMP packet, which are the values of its properties in any schema."""
 
 from __future__ import annotations
 
@@ -24,13 +24,16 @@ TECHNICAL: Final = re.compile(
 )
 """Local names of properties that have a column of their own, or say how a picture was made."""
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
-"""Local names of properties that a person writes: a number in them is listed too."""
+"""Local names of properties that people write. Numbers in such properties are listed too."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
-"""Values of other properties that are no text: numbers, truths, times, digests."""
+"""Values of other properties that are not texts: numbers, truth values, times and digests."""
 
 
 def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
-    """Yield name and text of the properties of an XMP packet; all of it as one text if it is not well-formed."""
+    """Yield the name and text of the properties in an XMP packet (XML) that a person may have written.
+
+    If the packet is not well-formed, the whole packet without tags is one text.
+    """
     reader = _Reader()
     parser = expat.ParserCreate()  # without namespaces: a packet may use a prefix that it does not declare
     parser.StartElementHandler, parser.EndElementHandler = reader.begin, reader.end
@@ -44,19 +47,25 @@ def xmp_texts(packet: str) -> Iterator[tuple[str, str]]:
 
 
 class _Reader:
-    """Collects the texts of a packet from the events of its parser."""
+    """Collects the texts of a packet from the events of an XML parser.
+
+    Attributes:
+        texts: Name and text of each property so far.
+    """
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, str]] = []
+        # Names and text parts of the elements that are open, the outermost first; schemas by their prefixes.
         self._names: list[str] = []
         self._parts: list[list[str]] = []
         self._schemas: dict[str, str] = {}
 
     def begin(self, name: str, attributes: dict[str, str]) -> None:
-        """Enter an element; its attributes are properties too."""
+        """Handle the start of an element. Its attributes are properties too."""
         for key, value in attributes.items():
             if key.startswith("xmlns"):
                 self._schemas[key.partition(":")[2]] = value
+        # The prefixes are declared by now, also those that the element declares itself.
         self._names.append(name)
         self._parts.append([])
         for key, value in attributes.items():
@@ -64,22 +73,26 @@ class _Reader:
                 self._add(key, value)
 
     def write(self, text: str) -> None:
-        """Take a part of an element's text."""
+        """Handle a part of the text of the innermost open element."""
         self._parts[-1].append(text)
 
     def end(self, _: str) -> None:
-        """Leave an element; an item of a list has the name of the property that it belongs to."""
+        """Handle the end of an element. The text of a list item gets the name of the property that has the list."""
         text = "".join(self._parts.pop())
+        # The innermost element that RDF does not own: lists (rdf:Bag, rdf:li) lie between it and the text.
         named = [name for name in self._names if not self._is_rdf(name)]
         self._names.pop()
         if named:
             self._add(named[-1], text)
 
     def _is_rdf(self, name: str) -> bool:
+        """Return whether an element belongs to RDF itself, which structures a packet but names no property."""
         prefix = name.rpartition(":")[0]
+        # A packet may omit the declaration of the prefix rdf.
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
+        """Add a property unless it is empty or technical, or a number, truth value, time or digest."""
         prefix, _, local = name.rpartition(":")
         schema, value = self._schemas.get(prefix, ""), text.strip()
         if not value or schema.startswith(TECHNICAL_SCHEMAS) or TECHNICAL.fullmatch(local):

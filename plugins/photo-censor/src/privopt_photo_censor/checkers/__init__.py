@@ -1,1 +1,1 @@
-"""The checker's part for photos: the standard library only, no code shared with the mechanism."""
+"""The checker's part for photos, which uses only the standard library and shares no code with the mechanism."""

@@ -1,4 +1,4 @@
-"""Check a proof by cases that no choice of photos is better (proof.md: Cases of a photo folder)."""
+"""Check a proof by cases that no choice of photos is better (proof.md, "Cases of a photo folder")."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ ONE = 1 << (BITS + 1074)
 
 @dataclass(frozen=True)
 class Choice:
-    """The photos that may be chosen.
+    """The photos from which a choice is made.
 
     Attributes:
         photos: Numbers of all photos.
-        keep: Numbers of those that must stay.
-        gain: For each place and photo the score of the place minus that of the true one and the
-            margin. None if the photo rules the place out.
-        blind: Photos that rule the true place out.
+        keep: Numbers of the photos that must stay.
+        gain: For each place and photo, the score of the place minus the score of the true place and the margin. None if
+            the photo rules the place out.
+        blind: Numbers of the photos that rule the true place out.
     """
 
     photos: set[int]
@@ -41,7 +41,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case: places that are protected or may still count, and photos that stay or go."""
+    """A case of the proof, which fixes the state of some places and photos.
+
+    Attributes:
+        protected: Places that are protected.
+        open: Places that may also count as protected.
+        retained: Photos that stay.
+        gone: Photos that are deleted.
+    """
 
     protected: frozenset[int]
     open: frozenset[int]
@@ -50,29 +57,42 @@ class _Case:
 
 
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
-    """Check that all cases are closed: no choice keeps ``fewest`` photos and protects ``places``.
+    """Check that a proof closes all cases, so that no choice keeps ``fewest`` photos and protects ``places`` places.
+
+    The file lists a binary tree of cases in preorder. A closed case has multipliers that prove that it is closed.
+
+    Args:
+        path: The file proof.npz.
+        choice: The photos and their scores.
+        places: Number of places.
+        fewest: Number of photos.
 
     Raises:
         RefusedError: A case is open or missing.
     """
     version, kinds, items, starts, where, values = (array.flat for array in read_npz(path, ARRAYS))
+    # More photos than there are, or more places: no such choice exists, and nothing needs a proof.
     if fewest > len(choice.photos) or places > len(choice.gain):
         return
     may_be_optimal = fewest > 0 and not choice.blind & choice.photos
+    # Otherwise posting nothing, or a photo that rules the true place out, would be such a choice.
     need(may_be_optimal, "objective.lower_bound: few deletions protects all places")
     has_equal_lengths = len(kinds) == len(items) and len(where) == len(values)
     need(has_equal_lengths, "proof.npz: item, values: expected as many as of kind and places", 2)
     numbers_by_kind = {PLACE: choice.gain.keys(), PHOTO: choice.photos}
     has_known_items = all(item in numbers_by_kind.get(kind, [item]) for kind, item in zip(kinds, items, strict=True))
     need(has_known_items, "proof.npz: item: expected places and photos, got other numbers", 2)
+    # Multipliers in whole 2**-256ths, rounded down. Any multipliers give a valid bound.
     pairs = [(j, int(math.ldexp(f, BITS))) for j, f in zip(where, values, strict=True)]
     empty = frozenset[int]()
+    # The root: every place may count, and the photos that must stay do.
     cases = [_Case(empty, frozenset(choice.gain), frozenset(choice.keep), empty)]
     closed = 0
     for kind, item in zip(kinds, items, strict=True):
         case = cases.pop()
         if kind == PLACE:
             undecided = case.open - {item}
+            # A stack: the case that is pushed last is the next in the file.
             cases.append(replace(case, open=undecided))
             cases.append(replace(case, open=undecided, protected=case.protected | {item}))
         elif kind == PHOTO:
@@ -95,16 +115,18 @@ def _is_closed(
     places: int,
     fewest: int,
 ) -> bool:
-    """Check that no choice of this case keeps ``fewest`` photos and protects ``places`` places.
+    """Return whether no choice in this case can keep ``fewest`` photos and protect ``places`` places.
 
-    Either too few places may count, or a photo that stays would have to go. Or by Lagrangian
-    duality, with multipliers f >= 0, at most the sum over photos of max(0, 1 + sum over protected j
-    of f_j gain_ij) can stay, where photos that must stay count without the max.
+    A case is closed if too few places may count, or if a photo that must stay rules out a protected place. Otherwise by
+    Lagrangian duality, with multipliers f >= 0, the number of photos that can stay is at most the sum over photos of
+    max(0, 1 + sum over protected j of f_j gain_ij). For photos that must stay the max is left out.
     """
     ruled_out = {i for i in choice.photos for j in case.protected if choice.gain[j][i] is None}
     removed = case.gone | ruled_out
     if len(case.protected) + len(case.open) < places or case.retained & removed:
         return True
+    # A multiplier of a place that is not protected, or below 0, would make the bound invalid.
+    # No gain is None below, because photos that rule a protected place out are among `removed`.
     terms = [(choice.gain[j], max(0, f)) for j, f in multipliers if j in case.protected]
     total = 0
     for i in choice.photos - removed:

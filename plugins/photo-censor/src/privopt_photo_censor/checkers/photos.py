@@ -1,4 +1,4 @@
-"""Check a release of photos: deletions.csv leaves enough places as likely as the true one."""
+"""Check that the deletions in a release of photos leave enough places as likely as the true one."""
 
 from __future__ import annotations
 
@@ -26,31 +26,48 @@ KEYS = "scores probabilities folder classifier true_location keep keep_at_least"
 
 
 class Photos:
-    """The photos, the deletions, and the scores of the places that shall hide the true one.
+    """The photos, the deletions, and the scores of the places that must hide the true one.
 
-    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0: it
-    is as likely as the true one. If a kept photo has the score -inf for the true place, all other
-    places are protected.
+    A place j is protected if the sum over kept photos of (S_ij - S_it - margin) is at least 0, which makes it as likely
+    as the true place. If a kept photo has the score -inf for the true place, all other places are protected.
+
+    Photos are numbered from 0. Clean copies, if there are any, are numbered after the last photo.
+
+    Attributes:
+        folder, result: Folder of the release, and contents of its result.json.
+        options: The table ``[privacy]``.
+        all, retained, keep: Numbers of all photos, of those that are posted, and of those that must be posted.
+        copies: Numbers of the clean copies, or ``retained`` without copies.
+        theta: The margin.
+        k, budget: The task. The one that is not used is 0.
+        least: Number of photos that must stay.
+        whom: Scope of the guarantee: this classifier, or all classifiers within the margin.
+        blind: Photos that give the true place probability 0.
+        gain: S_ij - S_it - margin for each other place and each photo, see :func:`differences`.
+        level, deleted: Numbers of protected places and of deleted photos, set by :meth:`privacy`.
+        value: The loss, set by :meth:`objective`.
     """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read scores and deletions.
+        """Read the scores and deletions, and check that the problem states exactly one task.
 
         Raises:
-            RefusedError: The problem has unknown or contradictory keys, or the files do not fit it.
+            RefusedError: The problem has unknown or contradictory keys, or does not match the files.
         """
         problem.allow(TABLES)
         photos = problem.table("photos", KEYS)
         options = self.options = problem.table("privacy", "top_k deletion_budget margin")
         self.folder, self.result = folder, result
+        # The classifier is not read: its scores are in the release.
         problem.used |= {f"problem/{photos.get('classifier')}"}
         listed, self.retained = read_deletions(folder)
         table = read_scores(folder, problem, photos, listed, self.retained)
-        true = table.true
+        true = table.true  # the number of the true place
         self.all = set(range(len(listed)))
         self.theta = float(number(options.get("margin", 0)))
         self.k, self.budget = options.get("top_k", 0), options.get("deletion_budget", 0)
         keep = photos.get("keep", [])
+        # Photos are named by file name or by number.
         self.keep = {listed.index(photo) if isinstance(photo, str) else photo for photo in keep}
         keep_at_least = photos.get("keep_at_least", 1)
         _need_one_task(photos, options, [*self.keep], keep_at_least, true)
@@ -58,28 +75,37 @@ class Photos:
         self.least = max(len(self.keep), keep_at_least)
         self.whom = "margin" if self.theta else "this-classifier"
         rows = table.scores + (table.copies or [])
+        # The rows of the copies follow those of the photos.
         self.copies = set(range(len(listed), len(rows))) if table.copies is not None else self.retained
         self.blind = {i for i, row in enumerate(rows) if row[true] == -math.inf}
         places = {*range(len(rows[0]))} - {true}
         self.gain = {j: differences(rows, j, true, self.theta) for j in places}
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
-        """Return the claims to check, in order."""
+        """Return the check of each claim by name, in the order in which the checks must run."""
         return {"privacy": self.privacy, "objective": self.objective, "words": self.words}
 
     def _count_protected(self, photos: set[int]) -> int:
-        """Count the places that photos protect; all, if none stay or one excludes the true one."""
+        """Count the places that are protected if these photos are posted.
+
+        If no photo is posted, or a photo gives the true place probability 0, all places are protected.
+        """
         if not photos or photos & self.blind:
             return len(self.gain)
+        # Exact integers, so that the sign of a sum is its true sign.
         columns = ([gain[i] for i in photos] for gain in self.gain.values())
+        # None marks a photo that rules the place out. Ties protect.
         return sum(None not in column and sum(x for x in column if x is not None) >= 0 for column in columns)
 
     def privacy(self) -> str:
-        """Check that k places are protected, or that the budget is kept; likewise for clean copies.
+        """Check that k places are protected or the budget is respected, and that clean copies protect as much.
+
+        Returns:
+            The finding in words, like the other checks.
 
         Raises:
-            RefusedError: Too few places are protected, too many photos are deleted, or one that
-                must stay is.
+            RefusedError: Too few places are protected, too many photos are deleted, or a photo that must stay is
+                deleted.
         """
         self.level, copies = self._count_protected(self.retained), self._count_protected(self.copies)
         self.deleted = len(self.all) - len(self.retained)
@@ -87,6 +113,7 @@ class Photos:
         if self.k:
             enough = min(self.level, copies) >= self.k
         else:
+            # The copies must protect as much as the photos that were kept.
             enough = self.deleted <= self.budget and copies >= self.level
         reason = f"{self.deleted} deletions protect {self.level} places, or take photos that shall stay"
         need(stays and enough, reason)
@@ -94,7 +121,7 @@ class Photos:
         return f"{others} are as likely as the true one, or likelier"
 
     def objective(self) -> str:
-        """Check that no choice deletes fewer photos, or protects more places, than the bound says.
+        """Check that no choice deletes fewer photos, or protects more places, than the bound states.
 
         Raises:
             RefusedError: The proof is missing, or does not prove the bound.
@@ -108,6 +135,8 @@ class Photos:
         is_integral = type(bound) in (int, float) and bound == int(bound)
         is_consistent = bound <= self.value if self.k else bound >= self.value
         need(is_integral and is_consistent, f"lower_bound: {bound}")
+        # The claim that a better choice does not exist: one deletion less than the bound says with k places protected,
+        # or one place more with the photos that the budget leaves.
         if self.k:
             places, fewest = self.k, len(self.all) - int(bound) + 1
         else:
@@ -117,11 +146,12 @@ class Photos:
         return f"{self.value:g}; no choice passes {bound:g}"
 
     def words(self) -> str:
-        """Check that result.json states what was measured.
+        """Check that the guarantee, certificate and gap in result.json equal those computed here.
 
         Raises:
-            RefusedError: It states something else.
+            RefusedError: A statement in result.json differs.
         """
+        # What the guarantee (here) and the certificate (below) in result.json must state.
         promise = {
             **self.options,
             "kind": "top-k",
@@ -132,6 +162,7 @@ class Photos:
             "margin": self.theta,
         }
         worst, allowed = self.deleted, self.budget
+        # A certificate states the numbers of places that the true one beats, because worst must be at most allowed.
         if self.k:
             worst, allowed = (len(self.gain) - n for n in (self.level, self.k))
         measured = {
@@ -151,7 +182,10 @@ class Photos:
         )
 
     def _compute_gap(self) -> float | None:
-        """Return the gap: relative for deleted photos, absolute for protected places."""
+        """Return the gap between value and bound: relative for deleted photos, absolute for protected places.
+
+        Returns None if no bound is claimed.
+        """
         objective = self.result["objective"]
         if objective["lower_bound"] is None:
             return None
@@ -168,11 +202,22 @@ def _need_one_task(
     keep_at_least: Any,
     true: int,
 ) -> None:
-    """Refuse several sources or tasks, and values that are not whole numbers in their range."""
+    """Refuse problems without exactly one source and one task, and values that are not integers in their range.
+
+    Args:
+        photos, options: The tables ``[photos]`` and ``[privacy]``.
+        keep: Numbers of the photos that must stay.
+        keep_at_least: Number of photos that must stay.
+        true: Number of the true place. The key in ``[photos]`` must not contradict it.
+
+    Raises:
+        RefusedError: There is not exactly one source and one task, or a value is invalid.
+    """
     sources = photos.keys() & {"scores", "probabilities", "folder"}
     tasks = options.keys() & {"top_k", "deletion_budget"}
     true_location = photos.get("true_location", int(true))
     budget, k = options.get("deletion_budget", 0), options.get("top_k", 0)
+    # Types are compared, because True is an int to isinstance.
     numbers = [budget, k, keep_at_least, true_location, *keep]
     has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
     is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0

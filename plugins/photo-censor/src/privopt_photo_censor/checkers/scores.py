@@ -1,4 +1,4 @@
-"""Read a classifier's scores, and the photos that a release keeps."""
+"""Read a classifier's scores, and which photos a release keeps."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ Row = Sequence[float]
 
 @dataclass
 class ScoreTable:
-    """Photos and their scores.
+    """The photos and their scores.
 
     Attributes:
         names: Names of the photos.
         true: Number of the true place.
         scores: For each photo the log-score of each place.
-        copies: The same for the clean copies of the kept photos. None without copies.
+        copies: The scores of the clean copies of the kept photos. None without copies.
     """
 
     names: list[str]
@@ -44,10 +44,10 @@ class ScoreTable:
 
 
 def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
-    """Return the names of all photos in deletions.csv, and the numbers of those that are kept.
+    """Return the names of all photos in deletions.csv, and the numbers of the kept ones.
 
     Raises:
-        RefusedError: The columns are others, or a cell is neither 0 nor 1.
+        RefusedError: The columns are wrong, or a cell is neither 0 nor 1.
     """
     head, *rows = _read_table(folder / "deletions.csv")
     is_valid = head == ["photo", "deleted"] and all(row[1:] in (["0"], ["1"]) for row in rows)
@@ -58,20 +58,21 @@ def read_deletions(folder: Path) -> tuple[list[str], set[int]]:
 def read_scores(
     folder: Path, problem: Problem, photos: Mapping[str, Any], listed: list[str], retained: set[int]
 ) -> ScoreTable:
-    """Read the scores that the problem names: a table, an array, or those of a folder in scores.npz.
+    """Read the scores of the problem from a CSV table, an array file or, for a folder of photos, scores.npz.
 
     Args:
         folder: Folder of the release.
-        problem: Its problem.
+        problem: The problem of the release.
         photos: The table ``[photos]``.
         listed: Names of the photos in deletions.csv.
-        retained: Numbers of those that are kept.
+        retained: Numbers of the kept photos.
 
     Raises:
-        RefusedError: They are not log-scores or probabilities, or not of these photos.
+        RefusedError: The scores are neither log-scores nor probabilities, or belong to other photos.
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
+    # Photos without names are named by their numbers.
     result = ScoreTable([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
     result.true = int(result.true)
     if str(file).lower().endswith(".csv"):
@@ -83,6 +84,7 @@ def read_scores(
         table, true, *other_arrays = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if has_copies else ""))
         result.names, result.true, result.scores = listed, true.flat[0], list(table.rows)
         result.copies = list(other_arrays[1].rows) if has_copies else None
+    # Probabilities in place of scores would lead to other deletions, so they are refused.
     is_invalid = "scores" in photos and _look_like_probabilities(result.scores)
     if "probabilities" in photos:
         result.scores = [[math.log(p) if p else -math.inf for p in row] for row in result.scores]
@@ -99,35 +101,48 @@ def read_scores(
 
 
 def _read_table(file: Path) -> list[list[str]]:
+    """Return the rows of a CSV file, including the header, as lists of texts."""
     return list(csv.reader(io.StringIO(file.read_text("utf-8"))))
 
 
 def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
-    """Read a table with a column for each place, after an optional one of names. -inf is allowed."""
+    """Read scores, and names if there are any, from a CSV file of the problem into ``table``.
+
+    The file has a column for each place, after an optional column of names. The score -inf is allowed.
+    """
     cells = problem.columns(file)
     header = next(iter(cells))
     if header.lower() in NAMES:
         table.names = cells.pop(header)
     rows = zip(*cells.values(), strict=True)
+    # inf and -inf are no rationals; float() reads them in any spelling.
     table.scores = [[float(x if "nf" in x.lower() else rational(x)) for x in row] for row in rows]
 
 
 def _look_like_probabilities(scores: list[Row]) -> bool:
-    """Return whether rows add up to about 1 or 100, as they do if no logarithm was taken."""
+    """Return whether the rows add up to about 1 or 100, which suggests that no logarithm was taken."""
 
     def add_up(row: Row, expected_sum: int) -> bool:
+        """Return whether no entry is negative and the sum is within 2 % of the expected sum."""
         return min(row) >= 0 >= abs(sum(row) - expected_sum) - expected_sum / 50
 
     return any(all(add_up(row, expected_sum) for row in scores) for expected_sum in (1, 100))
 
 
 def differences(scores: list[Row], column: int, true: int, margin: float) -> list[int | None]:
-    """Return S_ij - S_it - margin of each photo i, place j, true place t; None for -inf.
+    """Return how much each photo i favours a place j over the true place t: S_ij - S_it - margin.
 
-    Exact, in :data:`UNIT`: the three are doubles.
+    The differences are exact integers in units of 2**-1074, of which every double is a multiple. A difference is None
+    if one of the scores is -inf.
+
+    Args:
+        scores: For each photo the log-score of each place.
+        column, true: Numbers of the places j and t.
+        margin: The margin theta.
     """
 
     def subtract(row: Row) -> int | None:
+        """Return the difference for the photo with this row of scores."""
         if -math.inf in (row[column], row[true]):
             return None
         return int((Fraction(row[column]) - Fraction(row[true]) - Fraction(margin)) * UNIT)

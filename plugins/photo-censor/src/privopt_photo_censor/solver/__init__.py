@@ -1,1 +1,1 @@
-"""Choose the photos to keep: the search that writes its proof, and the baselines."""
+"""Choose the photos to keep, by a search that records its proof or by baselines."""

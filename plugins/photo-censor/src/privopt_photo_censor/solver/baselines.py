@@ -1,4 +1,4 @@
-"""Methods greedy, the paper's baseline (section 3), and top-1, its polynomial algorithm (section 4; mathematics P3)."""
+"""The methods ``greedy``, the paper's baseline (section 3), and ``top-1``, its polynomial algorithm (section 4)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ __all__ = ["greedy", "top_1"]
 
 
 def greedy(album: Album, task: Task) -> Plan:
-    """Delete the photos with the highest S_it first, ties by place: until the top-k is defeated, or exactly the budget.
+    """Return the plan of the paper's baseline, which deletes the photos with the highest true-location scores S_it.
+
+    Photos are deleted one by one until the true location is not among the top k or, under a budget, until the budget is
+    used up. Of photos with equal scores the first one is deleted first.
 
     Raises:
-        InfeasibleError: No set of photos at all protects, as the optimum of each alternate shows.
-        StoppedError: Greedy ran out of photos. Another set may protect.
+        InfeasibleError: No set of photos meets the task, as the optimum of each single alternate shows.
+        StoppedError: Greedy deletion ran out of photos. Another set may meet the task.
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
+    # Photos that must stay are skipped, and enough of the others are left.
     order = order[~album.keep[order]][: album.photos - album.required_count]
     if task.top_k is None:
         is_kept[order[: task.budget]] = False
@@ -34,6 +38,7 @@ def greedy(album: Album, task: Task) -> Plan:
         is_kept[i] = False
     if protected_k(album, is_kept) < task.top_k:
         incumbent = Incumbent(album, task)
+        # A bound from each location alone shows that no set at all protects k of them.
         if album.required_count and incumbent.cap < incumbent.need:
             raise InfeasibleError(describe_clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
@@ -41,12 +46,13 @@ def greedy(album: Album, task: Task) -> Plan:
 
 
 def top_1(album: Album) -> Plan:
-    """Return the fewest deletions after which some location is at or above the true one.
+    """Return the plan with the fewest deletions after which some location is at or above the true one.
 
     Raises:
-        InfeasibleError: No location can be brought there.
+        InfeasibleError: No location can rank at or above the true one.
     """
     task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
+    # Otherwise all photos may stay.
     if solve_easy_case(album, task) is None:
         incumbent = Incumbent(album, task)
         best = int(incumbent.reach.argmax())
@@ -60,7 +66,10 @@ def top_1(album: Album) -> Plan:
 
 
 def _make_plan(album: Album, task: Task, retained: Bools) -> Plan:
-    """Return the plan that keeps these photos, with the cheap bound of P3: each alternate's own optimum."""
+    """Return the plan that keeps the photos ``retained`` (N,), with a cheap bound on every other set.
+
+    The bound follows from the number of photos that can stay with each single location (:attr:`Incumbent.cap`).
+    """
     plan = solve_easy_case(album, task)
     bound = max(0, Incumbent(album, task).cap) if plan is None else plan.bound
     return Plan(retained=retained, protected=protected_k(album, retained), bound=bound)

@@ -1,10 +1,10 @@
-"""Upper bounds on the retained photos if given locations must rank at or above the true one (mathematics P5).
+"""Upper bounds on the number of retained photos if given locations must rank at or above the true one.
 
-For locations A the retained photos z solve ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``. By Lagrangian
-duality, for any multipliers f >= 0 of A at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay, where photos that
-must stay are counted without the max. The multipliers come from HiGHS, or for one more location from a line search
-along its multiplier. The bound is never a solver's objective. It is this sum, plus all that rounding may have taken
-off it.
+For a set A of locations, the linear program is ``max sum z, sum_i z_i d_ij >= 0 (j in A), 0 <= z <= 1``, where d_ij is
+photo i's advantage for location j. By Lagrangian duality at most ``sum_i max(0, 1 + sum_j f_j d_ij)`` photos can stay
+for any multipliers f >= 0, where the max is left out for photos that must stay. The multipliers come from HiGHS or, for
+one additional location, from a line search along its multiplier. The bound is never a solver's objective, but this sum
+plus its largest possible rounding error.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ WHOLE_TOLERANCE: Final = 1e-6
 
 @frozen(eq=False)
 class Photos:
-    """What a case fixes about the photos.
+    """The photos that a case fixes as staying or deleted.
 
     Attributes:
         must: (N,) True for photos that stay.
@@ -46,18 +46,21 @@ class Photos:
     may: Bools
 
     def drop_photos(self, killed: Bools) -> Photos | None:
-        """Delete the photos that rule a location out. None if one of them must stay."""
+        """Return the photos without those in the mask ``killed`` (N,), which rule out a location.
+
+        Returns None if one of these photos must stay, so that the location cannot be protected.
+        """
         return None if (self.must & killed).any() else Photos(self.must, self.may & ~killed)
 
 
 @frozen(eq=False)
 class Certificate:
-    """Multipliers, and the bound on the retained photos that they prove.
+    """Multipliers, and the bound on the number of retained photos that they prove.
 
     Attributes:
-        bound: The bound, not yet rounded down to a whole number.
-        rows: (r,) locations, by row of :class:`Alternates`.
-        force: (r,) their multipliers, at least 0.
+        bound: The bound, not yet rounded down to an integer.
+        rows: (r,) locations, as rows of :class:`Alternates`.
+        force: (r,) multipliers of these locations, at least 0.
     """
 
     bound: float
@@ -66,29 +69,43 @@ class Certificate:
 
 
 def _max_rounding_error(photos: int, locations: int, size: Floats) -> Floats:
-    """Return the largest rounding error of Lagrangian sums whose terms have at most these sizes."""
+    """Return a bound on the rounding error of Lagrangian sums over photos, whose terms add up over locations.
+
+    ``size`` bounds the absolute values of the terms. The number of roundings is at most photos + locations plus a few,
+    and a factor of 8 is a safety margin.
+    """
     return np.asarray(8.0 * EPS * (photos + locations + 8) * photos * size)
 
 
 def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) -> Floats:
-    """Return an upper bound on the photos that can stay, by each of the multipliers (..., r), rounded up."""
+    """Return upper bounds on the number of photos that can stay in a case: the Lagrangian sums, rounded up.
+
+    Args:
+        data: The album.
+        rows: (r,) the protected locations.
+        force: (..., r) multipliers of the locations. Each vector gives a bound.
+        photos: Photos that must stay, and photos that may stay.
+    """
+    # Photos that must stay count even if their weight is negative; others only if it is positive.
     weight = 1.0 + force @ data.diff[rows]
     total = np.where(photos.may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=-1)
     return np.asarray(total + _max_rounding_error(data.diff.shape[1], len(rows), 1.0 + force @ data.size[rows]))
 
 
 def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Bound a set with each of some locations added, by the best multiplier of that location alone.
+    """Bound the number of photos that can stay if one more location must be protected, for several such locations.
+
+    The multipliers of the already protected locations are kept, and the best multiplier of the new location is chosen.
 
     Args:
         data: The album.
-        certificate: Multipliers of the set. They are not changed.
-        rows: (c,) the locations.
-        photos: The fixed photos. Those that the set rules out are already deleted.
+        certificate: Multipliers of the already protected locations, which are not changed.
+        rows: (c,) the additional locations.
+        photos: The fixed photos. Those that rule out a protected location are already deleted.
 
     Returns:
-        Bounds (c,), and the multipliers (c,) of the locations. For an empty set the bounds are tight: a bound is below
-        a number of photos whenever that number cannot stay.
+        Bounds (c,), and the multipliers (c,) of the additional locations. If no location is protected yet, the bounds
+        are tight: a bound is below a number of photos whenever that number cannot stay.
     """
     size = max(1, BLOCK_ENTRIES // data.diff.shape[1])
     parts = [
@@ -100,9 +117,11 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
 
 
 def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Do the work of :func:`bound_extensions` for locations that fit into memory together."""
+    """Compute :func:`bound_extensions` for a block of locations that fits into memory."""
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). It turns
     # where a term changes sign. Its minimum is the first turn after which the slope is not negative.
+    # `base` (N,) are the weights with the set's multipliers, `counts` says which terms are positive just above a
+    # multiplier of 0, and `turn` (c, N) is where a term changes sign, infinite if it does not for positive multipliers.
     base = 1.0 + certificate.force @ data.diff[certificate.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
     free = may & ~photos.must
@@ -130,7 +149,15 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
 
 
 def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificate | None:
-    """Return a multiplier that rules a location out if exactly these photos stay. None if the location is protected."""
+    """Return a multiplier that proves that a location is not protected if exactly the photos in a mask stay.
+
+    The result is None if the location is protected, or if the multiplier would be too large for a proof file.
+
+    Args:
+        data: The album.
+        row: The location, as a row of :class:`Alternates`.
+        retained: (N,) mask of the photos that stay.
+    """
     total = sum((data.gain(row, i) for i in np.flatnonzero(retained).tolist()), Fraction(0))
     if total >= 0:
         return None
@@ -140,22 +167,32 @@ def exact_certificate(data: Alternates, row: int, retained: Bools) -> Certificat
 
 
 class Program:
-    """The linear program of a set of locations in HiGHS, which is changed and solved again from the last basis."""
+    """The linear program of a set of locations in HiGHS, which is modified and solved again from the last basis.
+
+    The variables are the shares z_i of the photos (see the module's docstring), and a common violation of all rows.
+
+    Attributes:
+        data: The album.
+        scale: (m,) divisor of each location's row.
+        solved: Number of programs solved so far.
+    """
 
     def __init__(self, data: Alternates) -> None:
-        """Create the program without locations, with all photos free."""
+        """Create the program without rows for locations, and with all photos free."""
         import highspy
 
         self.data = data
+        # Rows are scaled to 1, so that a violation costs the same in each of them.
         self.scale = np.maximum(np.abs(data.diff).max(axis=1, initial=0.0), 1e-300)
         self.solved = 0
         self._endless = highspy.kHighsInf
         self._optimal = highspy.HighsModelStatus.kOptimal
         n = data.diff.shape[1]
         self._columns = np.arange(n + 1, dtype=np.int32)
+        # Presolve is off below, so that each program starts from the basis of the previous one.
         solver: Any = new_solver(tolerance=1e-9, method="simplex")
         solver.setOptionValue("presolve", "off")
-        # The last variable is the violation of all rows, so that the program is always feasible.
+        # The last variable is the violation of all rows, so the program is always feasible.
         solver.addVars(n + 1, np.zeros(n + 1), np.append(np.ones(n), self._endless))
         solver.changeColsCost(n + 1, self._columns, np.append(-np.ones(n), MISSING_COST))
         self._solver = solver
@@ -163,8 +200,13 @@ class Program:
         self._lower, self._upper = np.zeros(n), np.ones(n)
 
     def _update_program(self, rows: Ints, photos: Photos) -> None:
-        """Change the rows and bounds that differ from the last program."""
+        """Change the rows and bounds of the HiGHS program that differ from the last call.
+
+        ``rows`` (r,) are the locations. ``photos`` fixes variables: at 1 for photos that must stay, and at 0 for
+        deleted photos.
+        """
         target_rows = rows.tolist()
+        # Sets of locations grow one by one, so successive programs mostly share their first rows.
         shared_count = 0
         while (
             shared_count < min(len(target_rows), len(self._rows))
@@ -187,15 +229,15 @@ class Program:
             self._lower, self._upper = lower, upper
 
     def solve(self, rows: Ints, photos: Photos) -> tuple[Certificate, Floats, Floats]:
-        """Solve the program of some locations.
+        """Solve the linear program of a set of locations, and return the bound that its multipliers prove.
 
         Args:
             rows: (r,) the locations.
-            photos: The fixed photos. None that must stay rules out one of the locations.
+            photos: The fixed photos. No photo that must stay may rule out one of the locations.
 
         Returns:
-            A bound with its multipliers, and values (N,) and reduced costs (N,) of the photos. If HiGHS gives up, the
-            multipliers are 0 and all values are one half.
+            The bound with its multipliers, and the values (N,) and reduced costs (N,) of the photos. If HiGHS fails,
+            the multipliers are 0 and all values are one half.
         """
         self._update_program(rows, photos)
         self._solver.run()
@@ -206,8 +248,10 @@ class Program:
             self._solver.clearSolver()
             force, values, costs = np.zeros(len(rows)), np.full(n, 0.5), np.ones(n)
         else:
+            # Duals of the scaled rows become multipliers of the unscaled ones; tiny negative ones are rounding errors.
             solution = self._solver.getSolution()
             force = np.maximum(np.array(solution.row_dual), 0.0) / self.scale[rows]
             values, costs = np.array(solution.col_value)[:n], np.array(solution.col_dual)[:n]
+        # Valid for any multipliers, also for those of an inexact or failed solution.
         bound = float(bound_photos(self.data, rows, force, photos))
         return Certificate(bound, rows, force), values, costs

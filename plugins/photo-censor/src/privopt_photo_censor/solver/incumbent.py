@@ -1,6 +1,6 @@
-"""The best set of photos so far, and the heuristics that improve it: easy sets, greedy deletion, exchanges.
+"""The best set of photos so far, and heuristics that improve it: easy sets, greedy deletion and exchanges.
 
-Heuristics compare sums in doubles. Only :meth:`Incumbent.offer` decides, by the exact rank.
+Heuristics compare sums in doubles. Only :meth:`Incumbent.offer` accepts a set, by its exact rank.
 """
 
 from __future__ import annotations
@@ -24,35 +24,39 @@ POLISH_SUMS: Final = 300_000_000
 
 
 class Incumbent:
-    """The best set of retained photos.
+    """The best set of retained photos so far, and what a better set must achieve.
 
     Attributes:
-        album: Scores, and what must stay.
+        album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
-        reach: (m,) photos that can stay with each location alone (:func:`privopt_photo_censor.solver.single.reach`).
+        reach: (m,) number of photos that can stay if each location alone must be protected
+            (:func:`privopt_photo_censor.solver.single.reach`).
         k: Number of locations that a better set must protect. It grows under a budget.
         need: Number of photos that a better set must retain. It grows with a top-k.
-        retained: (N,) the best set. None before the first one.
-        protected: Number of locations that it leaves at or above the true one.
+        retained: (N,) mask of the best set. None before the first set.
+        protected: Number of locations that the best set leaves at or above the true one.
     """
 
     def __init__(self, album: Album, task: Task) -> None:
+        """Create an incumbent without a set of photos."""
         self.album, self.task = album, task
         self.reach = reach(album.alternates)
         self.k = task.top_k if task.top_k is not None else 0
         self.need = max(album.required_count, 1)
+        # A budget of deletions is a least number of retained photos.
         if task.budget is not None:
             self.need = max(self.need, album.photos - task.budget)
         self.retained: Bools | None = None
         self.protected = -1
 
     def offer(self, retained: Bools) -> bool:
-        """Replace the incumbent by a set if that is better, by its exact rank.
+        """Replace the incumbent with the set ``retained`` (N,) if the exact rank shows that this set is better.
 
         Returns:
-            Whether it was replaced.
+            Whether the incumbent was replaced.
         """
         count = int(retained.sum())
+        # Cheap tests first, the exact rank last.
         if count < self.need or not retained[self.album.keep].all():
             return False
         protected_count = protected_k(self.album, retained)
@@ -67,39 +71,56 @@ class Incumbent:
 
     @property
     def value(self) -> int:
-        """Number of retained photos, or under a budget of protected locations. -1 before the first set."""
+        """Number of retained photos or, under a budget, of protected locations. -1 before the first set."""
         if self.retained is None:
             return -1
         return int(self.retained.sum()) if self.task.budget is None else self.protected
 
     @property
     def cap(self) -> int:
-        """Upper bound on the value of any set, from each location alone. -1 if there are fewer than k locations."""
+        """Upper bound on :attr:`value` for any set, from single locations. -1 if there are fewer than k locations.
+
+        A set that protects k locations retains at most as many photos as each of these locations allows alone. The
+        smallest of k such numbers is at most the k-th largest of all.
+        """
         if self.task.budget is not None:
             return int((self.reach >= self.need).sum())
         k = self.k
         return int(np.sort(self.reach)[-k]) if k <= self.reach.size else -1
 
     def start(self) -> None:
-        """Offer the easy sets: none, all, the best for each location alone, and those of greedy deletion."""
+        """Offer sets of photos that are easy to find.
+
+        For a top-k these are the empty set, if it is allowed, and the sets of greedy deletion. For a budget they are
+        the set of all photos, and the best set for each location alone.
+        """
         if self.task.budget is None:
             if not self.album.required_count:
+                # If no photo must stay, posting none protects every location.
                 self.retained, self.protected = np.zeros(self.album.photos, dtype=np.bool_), self.album.locations - 1
             self._offer_greedy_sets()
             return
         self.offer(np.ones(self.album.photos, dtype=np.bool_))
         data = self.album.alternates
         for j in np.flatnonzero(self.reach >= self.need).tolist():
+            # Sums in doubles, with their errors in the set's favour, spare most of the exact ranks.
             candidate = best_for(self.album, j, self.need)
             if (data.sums(candidate) >= -data.slack).sum() >= self.k:
                 self.offer(candidate)
 
     def _offer_greedy_sets(self) -> None:
-        """Delete photos by their true score, and by their mean advantage, until the top-k is defeated."""
+        """Offer the sets of two greedy deletions, each of which stops when the task is met.
+
+        The first deletes photos by the score of the true location, highest first. The second deletes photos that rule
+        out other locations, because such a location cannot be protected while they are retained, and then photos by
+        their mean advantage for the other locations, lowest first.
+        """
+        # data.diff[j, i] is how much photo i favours location j over the true one; data.kills[j, i] says that the photo
+        # gives the location probability 0. A location is protected if its sum over the retained photos is at least 0.
         data = self.album.alternates
         free = np.flatnonzero(~data.keep)
         kills = data.kills.astype(np.float64)
-        for key in (data.true, -data.diff.mean(axis=0) - 1e6 * kills.mean(axis=0)):
+        for key in (data.true, -data.diff.mean(axis=0) + 1e6 * kills.mean(axis=0)):
             order = free[np.argsort(-key[free], kind="stable")][: self.album.photos - self.need]
             # Column c has the sums after the first c + 1 photos of the order are deleted.
             remaining_sums = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
@@ -113,17 +134,21 @@ class Incumbent:
                     break
 
     def polish(self) -> None:
-        """Exchange one photo for two (for one under a budget) until no exchange gives a better set."""
+        """Exchange a photo for two others (for one under a budget) until no exchange gives a better set."""
         while self.retained is not None and clock().left > 0.0 and self._exchange_photos(self.retained):
             pass
 
     def _exchange_photos(self, retained: Bools) -> bool:
-        """Replace one retained photo by deleted ones, unless that takes too many sums.
+        """Try to replace a retained photo with two deleted photos, or with one under a budget.
+
+        Exchanges are tried until one gives a better set. Nothing is tried if there are too many sums to compute.
+        ``retained`` (N,) is the incumbent's set.
 
         Returns:
             Whether the incumbent was improved.
         """
         data, rows = self.album.alternates, np.flatnonzero(self.reach >= self.need)
+        # Two photos for one increase their number; under a budget one for one may protect more locations.
         deleted, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
         replacements = (
             deleted[:, None]
@@ -133,6 +158,7 @@ class Incumbent:
         sums = len(replacements) * len(rows)
         if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
             return False
+        # (photos, locations); `added` has the sums of the photos that an exchange restores, one row for each exchange.
         diff = np.where(data.kills[rows], -np.inf, data.diff[rows]).T
         added = diff[replacements].sum(axis=1)
         for i in posted.tolist():
@@ -147,8 +173,9 @@ class Incumbent:
         return False
 
     def restore(self) -> None:
-        """Restore, one by one, the photos whose deletion the protected k does not need."""
+        """Restore deleted photos one by one, as long as the number of protected locations does not fall."""
         assert self.retained is not None
+        # The incumbent's own mask, which is changed.
         data, is_retained = self.album.alternates, self.retained
         sums = data.diff[:, is_retained].sum(axis=1)
         for i in np.flatnonzero(~is_retained):

@@ -1,4 +1,4 @@
-"""Method ``optimal``: cases that need no search, the search, and the plan that comes of it."""
+"""The method ``optimal``: cases that need no search, the search, and the resulting plan."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ __all__ = ["Plan", "describe_clash", "prove_bound", "solve", "solve_easy_case"]
 
 @frozen(kw_only=True, eq=False)
 class Plan:
-    """The photos to retain, with a bound on the value of any other set.
+    """The photos to retain, with a bound on the value of any set.
 
     Attributes:
-        retained: (N,) mask of the photos.
+        retained: (N,) mask of the photos to retain.
         protected: Exact number of locations at or above the true one.
-        bound: The most photos that any set could retain; under a budget the most locations that any could protect.
-        tree: The proof of the bound. None without one.
-        proved: What closed the proof. Empty if the search did not end.
+        bound: Upper bound on the number of photos that any set retains or, under a budget, of locations that any set
+            protects.
+        tree: The proof of the bound. None without a proof.
+        proved: How the proof was completed. Empty if the search did not end.
         programs: Number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
@@ -42,22 +43,22 @@ class Plan:
     stopped: bool = False
 
     @property
-    def deleted(self) -> int:
+    def deleted_count(self) -> int:
         """Number of deleted photos."""
         return int((~self.retained).sum())
 
 
 def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None = None) -> Plan:
-    """Return the best set of photos to retain. It is proved best unless the enclosing time scope ends first.
+    """Return the best set of photos to retain, proved optimal unless the enclosing time limit expires first.
 
     Args:
-        album: Scores, and what must stay.
+        album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
         report: Called once with the value and the bound before the search.
 
     Raises:
-        InfeasibleError: No set of photos meets the task. The message names the keys that clash.
-        StoppedError: The time limit came before the first set.
+        InfeasibleError: No set of photos meets the task. The message names the conflicting keys.
+        StoppedError: The time limit expired before the first set was found.
     """
     plan = solve_easy_case(album, task)
     if plan is not None:
@@ -68,6 +69,8 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
         report(incumbent.value, incumbent.cap)
     search, interrupted = Search(album, incumbent), False
     try:
+        # The beam grows sets of locations. It is of no use if they are done already, or if the search branches on
+        # photos.
         if incumbent.value < incumbent.cap and not search.by_photos:
             search.run_beam()
         search.run()
@@ -96,12 +99,13 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
 
 
 def solve_easy_case(album: Album, task: Task) -> Plan | None:
-    """Return a plan if all photos, or none under a budget, are optimal; None if the album needs a search.
+    """Return a plan if no search is needed to find an optimal one, and None otherwise.
 
-    A photo that gives the true location probability 0 is such a case: with it, every location is protected.
+    An example is a photo that gives the true location probability 0: if it is retained, every location is protected.
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
     protected_count = protected_k(album)
+    # The claim that more photos stay than there are, or more locations are protected, needs no proof.
     empty_tree = Tree.of([], [], np.zeros(0, dtype=np.int64))
     if task.top_k is not None and protected_count >= task.top_k:
         bound, is_retained, protected = album.photos, all_photos, protected_count
@@ -115,19 +119,21 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
 
 
 def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None:
-    """Prove a bound on the value of any set, or a weaker one if time or memory is short.
+    """Prove a bound on the value of any set of photos, or a weaker bound if time is short or the proof too large.
 
     Args:
-        album: Scores, and what must stay.
+        album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
-        bound: Bound on the retained photos, or under a budget on the protected locations.
+        bound: Bound on the number of retained photos or, under a budget, of protected locations.
 
     Returns:
-        The proved bound and its tree. None if a set exceeds ``bound``.
+        The proved bound and the tree that proves it, or None if a set exceeds ``bound``.
     """
     k, fewest = make_claim(album, task, bound)
+    # No set can exceed the bound, so it needs no cases.
     if fewest > album.photos or k > album.locations - 1:
         return bound, Tree.of([], [], np.zeros(0, dtype=np.int64))
+    # A photo that gives the true location probability 0, or no photo at all, protects every location.
     if album.rules_out_true or fewest < 1:
         return None
     # The search looks for a set that refutes the claim. If it ends without one, its cases prove the claim.
@@ -139,7 +145,10 @@ def prove_bound(album: Album, task: Task, bound: int) -> tuple[int, Tree] | None
 
 
 def describe_clash(incumbent: Incumbent) -> str:
-    """Describe which keys of an infeasible problem cannot all hold, and why."""
+    """Return a message on which keys of an infeasible top-k problem contradict one another, and why.
+
+    ``incumbent`` has the album, the task, and the number of photos that can stay with each location alone.
+    """
     album = incumbent.album
     keep_count = int(album.keep.sum())
     reachable_count = int((incumbent.reach >= incumbent.need).sum())

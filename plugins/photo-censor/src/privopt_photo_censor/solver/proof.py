@@ -1,14 +1,13 @@
-"""The proof that no choice of photos does better: a tree of cases, stored with the deletions (mathematics Q3).
+"""The proof that no choice of photos is better: a tree of cases, which is stored with the deletions.
 
 The claim is always the same: no set of at least ``fewest`` retained photos leaves ``k`` locations at or above the true
-one. A case fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed
-if fewer than ``k`` locations may still count; or by multipliers f >= 0 of its protected locations. By Lagrangian
-duality at most ::
+one. A case fixes some locations as protected or as not counted, and some photos as retained or deleted. It is closed if
+fewer than ``k`` locations may still count, or by multipliers f >= 0 of its protected locations. By Lagrangian duality
+at most ::
 
     sum over photos of max(0, 1 + sum_j f_j (S_ij - S_it - theta))
 
-photos can stay, where photos that must stay are counted without the max. ``docs/reference/proof.md`` describes the
-file.
+photos can stay, where the max is left out for photos that must stay. ``docs/reference/proof.md`` describes the file.
 """
 
 from __future__ import annotations
@@ -33,19 +32,21 @@ __all__ = ["LEAF", "PHOTO", "PLACE", "Tree", "make_claim"]
 
 PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
+"""Kinds of cases: closed, branched on a location, branched on a photo."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
 
 
 @frozen(kw_only=True, eq=False)
 class Tree:
-    """A tree of cases in preorder. The case with a location protected, or a photo retained, comes first.
+    """A tree of cases in preorder. The child in which a location is protected, or a photo retained, comes first.
 
     Attributes:
-        kind: (C,) uint8: 0 closed, 1 branches on a location, 2 branches on a photo.
-        item: (C,) int32, the location's column or the photo's row; -1 for a closed case.
-        starts: (L + 1,) int64. The l-th closed case has the entries ``starts[l]:starts[l + 1]`` of the next two.
+        kind: (C,) uint8: 0 for a closed case, 1 for a branch on a location, 2 for a branch on a photo.
+        item: (C,) int32, the column of the location or the row of the photo; -1 for a closed case.
+        starts: (L + 1,) int64. The l-th closed case has the entries ``starts[l]:starts[l + 1]`` of ``places`` and
+            ``values``.
         places: (Q,) int32, columns of protected locations.
-        values: (Q,) their multipliers, at least 0.
+        values: (Q,) multipliers of these locations, at least 0.
     """
 
     kind: NDArray[np.uint8]
@@ -60,7 +61,7 @@ class Tree:
 
         Args:
             cases: Kind and item of each case, in preorder.
-            leaves: Multipliers of each closed case, by rows of :class:`Alternates`.
+            leaves: Multipliers of each closed case, with locations as rows of :class:`Alternates`.
             location: (m,) the column of each row.
         """
         # Multipliers of 0 add nothing to a bound, so they are not stored.
@@ -77,13 +78,13 @@ class Tree:
         )
 
     def write(self, folder: Path) -> None:
-        """Write proof.npz."""
+        """Write the tree to proof.npz in a folder."""
         arrays: dict[str, Any] = {name: getattr(self, name) for name in KINDS if name != "version"}
         np.savez(folder / PROOF, version=np.array([PROOF_VERSION], dtype=np.int64), **arrays)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read proof.npz.
+        """Read a tree from proof.npz in a folder, and check that its arrays are consistent.
 
         Raises:
             InputError: The file is missing or malformed.
@@ -91,6 +92,7 @@ class Tree:
         path = folder / PROOF
         parts = read_arrays(path, {name: (dtype, (None,)) for name, dtype in KINDS.items()})
         starts, count = parts["starts"], len(parts["places"])
+        # The file may have been changed, so nothing about its lengths is taken for granted.
         is_consistent = parts["version"].tolist() == [PROOF_VERSION] and len(parts["kind"]) == len(parts["item"])
         is_consistent = is_consistent and len(starts) == int((parts["kind"] == LEAF).sum()) + 1 and starts[0] == 0
         is_consistent = (
@@ -101,20 +103,22 @@ class Tree:
         return cls(**{name: parts[name] for name in KINDS if name != "version"})
 
     def fault(self, album: Album, k: int, fewest: int) -> str | None:
-        """Explain why the tree does not prove its claim. None if it does.
+        """Return the reason why the tree does not prove its claim, or None if it does.
 
         Args:
-            album: Scores, and what must stay.
+            album: The scores, and which photos must stay.
             k: Number of locations.
-            fewest: The claim is that no set of this many retained photos, or more, protects k locations.
+            fewest: The claim is that no set of at least this many retained photos protects k locations.
         """
-        # There are no such sets: the claim holds without a tree.
+        # There are no such sets of photos: the claim holds without a tree.
         if fewest > album.photos or k > album.locations - 1:
             return None
+        # No photo at all, or one that gives the true location probability 0, protects every location.
         if album.rules_out_true or fewest < 1:
             return "a choice of few deletions protects every location"
         data = album.alternates
-        # Preorder: the case popped last is the first child, because it was appended last.
+        # A case is (protected locations, undecided ones, retained photos, deleted ones), locations by their columns.
+        # The tree is in preorder: of two children, the one that was appended last is popped first.
         rows_by_column = {int(column): j for j, column in enumerate(data.location)}
         keep = frozenset(np.flatnonzero(album.keep).tolist())
         cases = [(frozenset[int](), frozenset(rows_by_column), keep, frozenset[int]())]
@@ -139,6 +143,7 @@ class Tree:
                 # A multiplier of a location that is not protected in this case would make the bound invalid.
                 force = {rows_by_column[location]: f for location, f in pairs if location in protected}
                 leaf += 1
+                # Closed either because too few locations may count, or because too few photos can stay.
                 has_too_few = len(protected) + len(undecided) < k
                 if not has_too_few and not _is_closed(
                     album, [rows_by_column[j] for j in protected], force, retained, deleted, fewest
@@ -157,21 +162,30 @@ def _is_closed(
     deleted: frozenset[int],
     fewest: int,
 ) -> bool:
-    """Check whether fewer than ``fewest`` photos can stay in a case.
+    """Return whether fewer than ``fewest`` photos can stay in a case.
 
-    The bound in doubles includes its rounding errors, so that it decides if it is small enough. Otherwise the sum is
-    evaluated in rationals.
+    The bound in doubles accounts for rounding errors, so the case is closed if this bound is small enough. Otherwise
+    the sum is evaluated in rationals.
+
+    Args:
+        album: The scores, and which photos must stay.
+        protected: Rows (of :class:`Alternates`) of the locations that the case protects.
+        force: Multipliers of some of these locations, by row.
+        retained, deleted: Photos that the case fixes.
+        fewest: Number of photos that must not be reached.
     """
     data, n = album.alternates, album.photos
     is_out: Bools = np.asarray(data.kills[protected].any(axis=0), dtype=np.bool_)
     is_out[list(deleted)] = True
     must_stay = np.zeros(n, dtype=np.bool_)
     must_stay[list(retained)] = True
+    # A photo that must stay rules out a protected location: the case is empty.
     if (must_stay & is_out).any():
         return True
     rows, values = np.array(list(force), dtype=np.int64), np.array(list(force.values()), dtype=np.float64)
     if bound_photos(data, rows, values, Photos(must_stay, ~is_out)) < fewest:
         return True
+    # The Lagrangian sum of the module, in rationals.
     exact_bound = Fraction(0)
     for i in np.flatnonzero(~is_out).tolist():
         weight = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))
@@ -183,9 +197,9 @@ def make_claim(album: Album, task: Task, bound: int) -> tuple[int, int]:
     """Return the claim (k, fewest) that proves a bound: no set of ``fewest`` photos or more protects k locations.
 
     Args:
-        album: Scores, and what must stay.
+        album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
-        bound: The most photos that can stay, or under a budget the most locations that can be protected.
+        bound: Upper bound on the number of photos that can stay or, under a budget, of locations that can be protected.
     """
     if task.top_k is not None:
         return task.top_k, bound + 1

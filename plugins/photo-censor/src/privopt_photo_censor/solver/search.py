@@ -1,9 +1,9 @@
-"""Branch and bound for the best photos to retain, which records its proof as it goes (mathematics P5, Q3).
+"""Branch and bound for the best set of photos to retain, which records its proof as it runs.
 
 A case fixes some locations as protected or not counted, and some photos as retained or deleted. It is closed when
-multipliers show that fewer photos than the target can stay, or when too few locations may still count. The target only
-grows, so a closed case stays closed. When no case is open, the cases prove that the incumbent is best. If time runs
-out, the open cases are closed at their bounds, which proves a weaker claim.
+multipliers show that fewer photos can stay than a better set needs, or when too few locations may still count. This
+requirement only grows, so a closed case stays closed. When no case is open, the cases prove that the incumbent is
+optimal. If time runs out, the open cases are closed at their bounds, which proves a weaker claim.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ BEAM_SETS: Final = 8
 """Width of the beam: sets of locations that are grown together before the search, for a first incumbent. With 8, four
 albums of 64 photos, top-20, take .4 to .8 s each; with 1 or 2 one of them is not proved in 20 s, with 0 two."""
 NEXT_PROGRAMS: Final = 64
-"""Most programs that are solved to bound the candidates of a case, those with the lowest bounds first."""
+"""Maximum number of programs that are solved to bound the candidates of a case, those with the lowest bounds first."""
 LARGEST_SET: Final = 64
-"""The beam grows no larger sets of locations: their programs take longer than their incumbents save."""
+"""Maximum size of the sets in the beam. Programs of larger sets take longer than their incumbents save."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are fewer sets of photos than this power of the sets of locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
@@ -47,15 +47,18 @@ NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
 
 @frozen(eq=False)
 class Case:
-    """An open case.
+    """An open case: a node of the search tree that is neither closed nor branched yet.
+
+    A location is protected by a set of posted photos if it ranks at or above the true location.
 
     Attributes:
-        rows: (r,) the protected locations.
-        certificate: Multipliers of some of them, and their bound.
-        candidates: Locations that may still count, each with a bound on the set that includes it.
-        photos: Photos that stay, and that may stay.
-        values: (N,) the photos' values in the last program of the case. None if none was solved.
-        costs: (N,) their reduced costs, likewise.
+        rows: (r,) locations that must be protected, as rows of :class:`Alternates`.
+        certificate: Lagrange multipliers of some of these locations, and the bound on the number of retained photos
+            that they prove.
+        candidates: Locations that may be protected too, each with a bound on the number of photos that can then stay.
+        photos: Photos that must stay, and photos that may stay.
+        values: (N,) the photos' values in the last linear program of the case. None if none was solved.
+        costs: (N,) the photos' reduced costs in that program. None if none was solved.
         is_bounded: Whether the bounds of the candidates were computed for these photos and locations.
     """
 
@@ -69,16 +72,28 @@ class Case:
 
 
 class Search:
-    """The closed and branched cases in the order of the proof, and the stack of open cases."""
+    """A branch-and-bound search: the finished cases in the order of the proof, and the stack of open cases.
+
+    Attributes:
+        album, data: The scores, and the same scores in the form for the solvers.
+        incumbent: The best set of photos so far, and what a better set must achieve.
+        program: The linear program that bounds sets of locations.
+        by_photos: Whether the search branches on photos before locations.
+    """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
-        """Open the root case: every location may count, with the bound that it has alone."""
+        """Open the root case, in which every location may count, each with the bound for that location alone.
+
+        Args:
+            album: The scores. No photo gives the true location probability 0.
+            incumbent: The best set so far, and the task.
+        """
         self.album, self.data, self.incumbent = album, album.alternates, incumbent
         self.program = Program(self.data)
         self._cases: list[tuple[int, int]] = []
         self._leaves: list[Certificate] = []
-        self._effort = 0
-        self._stuck = False
+        self._effort = 0  # size of the proof so far, see PROOF_EFFORT
+        self._stuck = False  # whether a case can neither be closed nor branched
         n = album.photos
         self._photos = Photos(self.data.keep, np.ones(n, dtype=np.bool_))
         reachable = np.flatnonzero(incumbent.reach >= 0)
@@ -90,11 +105,16 @@ class Search:
         )
         single = {j: Certificate(bound, np.array([j]), np.array([force])) for j, bound, force in certificates}
         self._open = [Case(NONE.rows, NONE, single, self._photos, is_bounded=True)]
+        # Photos that favour the true location most are branched on first.
         self._order = np.argsort(self.data.diff[reachable].sum(axis=0), kind="stable")
         self.by_photos = self._fewer_photos()
 
     def _fewer_photos(self) -> bool:
-        """Return whether there are far fewer sets of photos to delete than sets of locations to protect."""
+        """Return whether there are far fewer sets of photos to delete than sets of locations to protect.
+
+        Both numbers are binomial coefficients. The lower index is at most half the upper index, because smaller sets
+        count too and the coefficients decrease beyond the middle.
+        """
         goal = self.incumbent
         free, able = int((~self.data.keep).sum()), int((goal.reach >= goal.need).sum())
         photos = comb(free, min(max(self.album.photos - goal.need, 0), free // 2))
@@ -102,11 +122,11 @@ class Search:
 
     @property
     def is_done(self) -> bool:
-        """Whether no case is open."""
+        """Whether the search has ended because no case is open."""
         return not self._open
 
     def run(self) -> None:
-        """Process cases until none is open, the proof is too large, or the time is over."""
+        """Process open cases until none is left, the proof is too large, or the time limit is reached."""
         polished_value = -1
         while self._open:
             # Exchanges are dear, so they are tried once for each new incumbent, not once for each case.
@@ -118,8 +138,8 @@ class Search:
             try:
                 self._process_case(case)
             except BaseException:
-                # The case is put back as if it had not been processed, so that the cases recorded so far still
-                # form a proof after an interrupt.
+                # The case is put back as if it had not been processed, so that the cases recorded so far still form a
+                # proof after an interrupt.
                 del self._open[lengths[0] :], self._cases[lengths[1] :], self._leaves[lengths[2] :]
                 self._open.append(case)
                 raise
@@ -127,10 +147,15 @@ class Search:
                 break
 
     def run_beam(self) -> None:
-        """Find incumbents by a beam search: grow sets of locations by their bounds, and round their programs."""
+        """Find good sets of photos before the search, with a beam search over sets of locations to protect.
+
+        Each of k steps adds a location to every set, and keeps the :data:`BEAM_SETS` sets with the best bounds. The
+        linear programs of the final sets are rounded to sets of photos, which are offered to the incumbent.
+        """
         goal = self.incumbent
         if goal.k > LARGEST_SET:
             return
+        # Only locations with which many photos can stay are promising; the number bounds the work.
         reachable = np.flatnonzero(goal.reach >= goal.need)
         reachable = reachable[np.argsort(-goal.reach[reachable], kind="stable")][: 16 + 4 * goal.k]
         sets = [Case(NONE.rows, NONE, {}, self._photos)]
@@ -141,6 +166,7 @@ class Search:
                 bounds, _ = bound_extensions(self.data, case.certificate, others, case.photos)
                 for position in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
                     j = int(others[position])
+                    # Sets that are reached in several orders are grown once.
                     grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[position]), case, j))
             best = sorted(grown.values(), key=lambda entry: -entry[0])[:BEAM_SETS]
             sets = [
@@ -154,11 +180,16 @@ class Search:
             self._offer_rounded(case)
 
     def _offer_rounded(self, case: Case) -> None:
-        """Offer the photos of value 1 in a full set's program, and then each fractional one with them."""
+        """Round the linear program of a case to sets of photos, and offer them to the incumbent.
+
+        The program gives each photo a value from 0 (deleted) to 1 (stays). The set of photos with value 1 is offered,
+        and then this set with each single fractional photo.
+        """
         assert case.values is not None
         retained = case.values > 1.0 - WHOLE_TOLERANCE
         retained[self.data.keep] = True
         self.incumbent.offer(retained)
+        # A program has few fractional photos, and one of them can often stay.
         for i in np.argsort(-case.values, kind="stable").tolist():
             if WHOLE_TOLERANCE < case.values[i] <= 1.0 - WHOLE_TOLERANCE:
                 larger = retained.copy()
@@ -166,7 +197,10 @@ class Search:
                 self.incumbent.offer(larger)
 
     def _add_location(self, case: Case, j: int) -> Case | None:
-        """Return the case in which location ``j`` is protected too. None if a photo that must stay rules it out."""
+        """Return the case in which location ``j`` must be protected too, with a bound from its linear program.
+
+        Returns None if a photo that must stay gives the location probability 0.
+        """
         photos = case.photos.drop_photos(self.data.kills[j])
         if photos is None:
             return None
@@ -182,40 +216,53 @@ class Search:
     # The cases are recorded in preorder, because the checker walks the tree with a stack.
 
     def _write_leaf(self, by: Certificate) -> None:
+        """Record a closed case in the proof, with the multipliers ``by`` that show that too few photos can stay."""
         self._cases.append((LEAF, -1))
         self._leaves.append(by)
+        # A verifier evaluates each multiplier, and 1, for each photo.
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
-        """Record that location ``j`` cannot be protected too, so that it does not count."""
+        """Record that location ``j`` cannot be protected too, as a branch whose first child is closed by ``by``."""
         self._cases.append((PLACE, int(self.data.location[j])))
         self._write_leaf(by)
 
     def _process_case(self, case: Case) -> None:
-        """Close a case, or branch on it."""
+        """Close a case if its bounds allow it, and otherwise branch on a location or a photo.
+
+        ``goal.need`` and ``goal.k`` are the numbers of photos and of protected locations that a better set must have.
+        """
         goal = self.incumbent
+        # Fewer photos can stay than a better set must retain.
         if case.certificate.bound < goal.need:
             self._write_leaf(case.certificate)
             return
         if len(case.rows) >= goal.k:
             self._process_full_case(case)
+            # Under a budget a new incumbent raises goal.k, and then the case is not full any more.
             if len(case.rows) >= goal.k:
                 return
         case = evolve(case, candidates=dict(case.candidates)) if case.is_bounded else self._bound_candidates(case)
+        # Candidates that leave too few photos are ruled out, each by a branch of the proof.
         for j, by in list(case.candidates.items()):
             if by.bound < goal.need:
                 self._rule_out(j, by)
                 del case.candidates[j]
         # Under a budget goal.k grows with the incumbent, so a case may run out of candidates later than when it opened.
         if len(case.rows) + len(case.candidates) < goal.k:
-            self._write_leaf(NONE)
+            self._write_leaf(NONE)  # closed without multipliers: too few locations are left
         elif self.by_photos and (case.photos.may & ~case.photos.must).any():
             self._branch_on_photo(case)
         else:
             self._branch_on_location(case)
 
     def _bound_candidates(self, case: Case) -> Case:
-        """Compute new bounds for the candidates that the inherited bounds do not rule out."""
+        """Return the case with new bounds for the candidates that the bounds of its parent do not rule out.
+
+        A candidate is a location that may be protected too, and its bound is on the number of photos that can then
+        stay. All candidates get the cheap bound with one additional multiplier. The candidates with the lowest bounds,
+        which are most likely to be ruled out, then get a linear program. The smaller of two valid bounds is kept.
+        """
         goal = self.incumbent
         excluded = {j: by for j, by in case.candidates.items() if by.bound < goal.need}
         rows = np.array([j for j in case.candidates if j not in excluded], dtype=np.int64)
@@ -238,6 +285,7 @@ class Search:
                     extended, _, _ = self.program.solve(np.append(case.rows, j), photos)
                     certificates[j] = min(extended, certificates[j], key=lambda entry: entry.bound)
         if self.by_photos:
+            # All photos that may stay are a set too, and the best one if they protect enough.
             goal.offer(case.photos.may)
         # If all photos are fixed, bounds in doubles may stay at the number of photos. Exact sums decide then.
         if (case.photos.may == case.photos.must).all():
@@ -256,8 +304,10 @@ class Search:
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
+        """Branch on whether photo ``i`` stays. By default the first undecided photo in ``_order`` is taken."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
+        # The case with the photo retained is pushed last, so that it comes first in the proof.
         self._cases.append((PHOTO, i))
         is_photo = np.arange(self.album.photos) == i
         rows = case.rows
@@ -271,7 +321,10 @@ class Search:
             self._open.append(Case(rows, certificate, dict(case.candidates), photos, values, costs))
 
     def _process_full_case(self, case: Case) -> None:
-        """Process a full set of locations: offer the program's photos, or branch on a photo."""
+        """Process a case with as many protected locations as the task needs: offer its photos, then close it or branch.
+
+        If no photo is undecided, the case is closed by an exact certificate.
+        """
         goal = self.incumbent
         assert case.values is not None
         assert case.costs is not None
@@ -279,9 +332,11 @@ class Search:
         if case.certificate.bound < goal.need:
             self._write_leaf(case.certificate)
             return
+        # Under a budget the offers above may have raised goal.k: the case is not full any more, and the caller goes on.
         if len(case.rows) < goal.k:
             return
         free = case.photos.may & ~case.photos.must
+        # Branch on the photo whose value is most fractional.
         priority = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
         # An integral solution whose photos failed the exact rank: branch on the least reduced cost.
         if priority.max() <= WHOLE_TOLERANCE:
@@ -298,11 +353,13 @@ class Search:
             self._write_leaf(by)
 
     def make_proof(self) -> tuple[int, Tree]:
-        """Return the bound that all cases prove, with the open ones closed at their bounds, and the tree.
+        """Return the bound that the cases prove so far, and the tree of cases that proves it.
 
-        The bound is on the photos that can stay, or under a budget on the locations that can be protected.
+        The bound is on the number of photos that can stay or, under a budget, of locations that can be protected. Open
+        cases are closed at their bounds, so the result is weaker if the search was stopped.
         """
         goal = self.incumbent
+        # need - 1 and k - 1 are the incumbent's own values, which no closed case exceeds.
         if goal.task.budget is None:
             bound = max([goal.need - 1, *(floor(self._most_photos(case)) for case in self._open)])
         else:
@@ -316,21 +373,31 @@ class Search:
         return bound, tree
 
     def _most_photos(self, case: Case) -> float:
-        """Bound the photos of an open case, by its program or by the worst location that it still needs."""
+        """Return an upper bound on the photos that can stay in an open case, or -1 if it cannot protect k locations.
+
+        This is the smaller of the case's own bound and that of the worst location that it still needs.
+        """
         missing = self.incumbent.k - len(case.rows)
         if missing < 1:
             return case.certificate.bound
+        # If ``missing`` candidates are added, the worst of them has at best the missing-th largest bound.
         bounds = sorted((by.bound for by in case.candidates.values()), reverse=True)
         return min(case.certificate.bound, bounds[missing - 1]) if missing <= len(bounds) else -1.0
 
     def _most_locations(self, case: Case) -> int:
-        """Bound the locations that an open case can protect."""
+        """Return an upper bound on the locations that an open case can protect while enough photos stay.
+
+        These are the protected locations of the case, and all candidates that leave enough photos.
+        """
         if case.certificate.bound < self.incumbent.need:
             return 0
         return len(case.rows) + sum(by.bound >= self.incumbent.need for by in case.candidates.values())
 
     def _close_case(self, case: Case, bound: int) -> None:
-        """Close an open case for the claim that no set exceeds ``bound``."""
+        """Record an open case as closed, for the weaker claim that no set exceeds ``bound``.
+
+        The case is closed by its own multipliers, or by ruling out candidates until too few locations may be protected.
+        """
         need = bound + 1 if self.incumbent.task.budget is None else self.incumbent.need
         if case.certificate.bound < need:
             self._write_leaf(case.certificate)
@@ -338,4 +405,5 @@ class Search:
         for j, by in case.candidates.items():
             if by.bound < need:
                 self._rule_out(j, by)
+        # Closed without multipliers: fewer than k locations are left.
         self._write_leaf(NONE)

@@ -1,0 +1,161 @@
+"""Tables for readers, with a margin of error for each cell. Cells that are too noisy are marked or suppressed.
+
+These tables are computed from the released counts and the stated noise, which are public. So they cost no privacy, and
+suppression protects nobody. The certified tables keep every count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from statistics import NormalDist
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from privopt.arrays import Bools, Ints
+from privopt_hierarchical_dp.least_squares import SLACK_GROUPS, UNBOUNDED, Ends
+from privopt_hierarchical_dp.problem import PublishRules
+from privopt_hierarchical_dp.region_tables import Form, write_rows
+from privopt_hierarchical_dp.release import ENDS, PUBLICATION, HierarchyRelease
+
+__all__ = [
+    "MARK",
+    "count_noisy_cells",
+    "describe_margins",
+    "find_noisy_cells",
+    "find_wrong_lines",
+    "margins_of",
+    "publication_files",
+]
+
+MARK: Final = "too noisy"
+"""The text in the column ``quality`` for cells whose coefficient of variation is above the limit."""
+
+
+def margins_of(ends: Ends, slack: float = 0.0) -> Ints:
+    """Return the margins of error (R, N) of all cells: the half-widths of their intervals, rounded up.
+
+    Unlike intervals, margins are not cut off at 0, so they show the noise of small counts as well.
+
+    Args:
+        ends: The intervals of one level, before rounding.
+        slack: Amount added to each half-width before rounding, because machines round sums of doubles differently.
+    """
+    reach = np.broadcast_to(ends.reach, ends.released.shape)
+    # The noise of a tiny epsilon can exceed 64 bits, where a conversion would give a margin of 0.
+    return np.clip(np.ceil(reach + slack), 0, UNBOUNDED).astype(np.int64)
+
+
+def find_noisy_cells(counts: Ints, margins: Ints, coefficient: Fraction, confidence: float) -> Bools:
+    """Return a mask of the cells whose coefficient of variation exceeds the given one.
+
+    The coefficient of variation is the standard error divided by the count. The standard error is the margin divided by
+    the normal quantile, as statistical offices convert margins. A count of 0 with any margin is too noisy.
+
+    Args:
+        counts: (R, N) The released counts.
+        margins: (R, N) The margins of error of the counts.
+        coefficient: The largest coefficient of variation of a usable cell.
+        confidence: The confidence of the margins.
+    """
+    # Four decimals, as offices print it (1.9600), so that every machine compares with the same number.
+    # By the lower tail: for confidences next to 1, (1 + confidence) / 2 is the double 1, which has no quantile.
+    quantile = round(-NormalDist().inv_cdf((1 - confidence) / 2), 4)
+    is_noisy: Bools = margins > float(coefficient) * quantile * counts.reshape(margins.shape)
+    return is_noisy
+
+
+def publication_files(
+    release: HierarchyRelease,
+    table_ends: Sequence[Sequence[Ends]],
+    rules: PublishRules,
+    confidence: float,
+    slack: float = 0.0,
+) -> dict[str, bytes]:
+    """Return the tables for readers: the contents of files by path in the release's folder.
+
+    Args:
+        release: The release.
+        table_ends: The intervals before rounding, by table and level.
+        rules: The rules of publication.
+        confidence: The confidence of the intervals.
+        slack: See :func:`margins_of`.
+    """
+    assert rules.coefficient_of_variation is not None  # the caller publishes by it
+    assert release.bounds is not None  # there are ends
+    files = {}
+    for number, (form, level_ends) in enumerate(zip(release.layout.forms, table_ends, strict=True)):
+        columns: dict[str, list[NDArray[Any]]] = {name: [] for name in (form.count, *ENDS, "margin", "quality")}
+        for counts, bounds, ends in zip(release.counts[number], release.bounds[number], level_ends, strict=True):
+            margins = margins_of(ends, slack)
+            is_noisy = find_noisy_cells(counts, margins, rules.coefficient_of_variation, confidence)
+            for name, values in zip((form.count, *ENDS), (counts.reshape(margins.shape), *bounds), strict=True):
+                texts = values.astype(str)
+                columns[name].append(np.where(is_noisy, "", texts) if rules.too_noisy == "suppress" else texts)
+            columns["margin"].append(margins)
+            columns["quality"].append(np.where(is_noisy, MARK, ""))
+        files[_path_of(form)] = _write_table(release, form, columns)
+    return files
+
+
+def _path_of(form: Form) -> str:
+    """Return the path of a table for readers in the release's folder."""
+    return f"{PUBLICATION}/{Path(form.file).name}"
+
+
+def _write_table(release: HierarchyRelease, form: Form, columns: Mapping[str, Sequence[NDArray[Any]]]) -> bytes:
+    """Return a table with the given columns as the bytes of a CSV file."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "table.csv"
+        write_rows(path, release.tree, form.cells, columns)
+        return path.read_bytes()
+
+
+def find_wrong_lines(
+    release: HierarchyRelease, table_ends: Sequence[Sequence[Ends]], rules: PublishRules, confidence: float
+) -> list[str]:
+    """Check the tables for readers against the release, with a tolerance for margins rounded on other machines.
+
+    Returns:
+        A message about the first wrong line of each file.
+    """
+    expected_files = [
+        publication_files(release, table_ends, rules, confidence, slack) for slack in (-SLACK_GROUPS, 0.0, SLACK_GROUPS)
+    ]
+    complaints = []
+    for path in expected_files[0]:
+        lines = release.publication.get(path, b"").splitlines()
+        alternatives = list(zip(*(files[path].splitlines() for files in expected_files), strict=True))
+        # A missing or additional line is a wrong one.
+        wrong_numbers = [
+            number
+            for number, (line, allowed) in enumerate(zip(lines, alternatives, strict=False), start=1)
+            if line not in allowed
+        ]
+        if len(lines) != len(alternatives):
+            wrong_numbers.append(min(len(lines), len(alternatives)) + 1)
+        if wrong_numbers:
+            complaints.append(f"{path}: line {wrong_numbers[0]} is not what the released counts and the noise give")
+    return complaints
+
+
+def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
+    """Return the number of cells that a table for readers marks or suppresses."""
+    lines = publication.get(_path_of(form), b"").splitlines()
+    return sum(line.endswith(f",{MARK}".encode()) for line in lines[1:])
+
+
+def describe_margins(level_ends: Sequence[Ends], confidence: float) -> str:
+    """Return a sentence on the margins of error of a table: the largest of all cells, and that of each level.
+
+    Args:
+        level_ends: The intervals before rounding, by level.
+        confidence: The confidence of the intervals.
+    """
+    margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
+    by_level = ", ".join(f"{margin:,} on level {level}" for level, margin in enumerate(margins, start=1))
+    return f"Margin of error of this table at {100 * confidence:g} %: at most ± {max(margins):,} ({by_level})."
