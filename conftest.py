@@ -39,7 +39,7 @@ os.fsync = lambda handle: None
 class Entropy:
     """``os.urandom`` of the tests: a stream for each test and each wider fixture, which its name alone decides.
 
-    Not in processes that tests start, nor in what is not Python (OpenDP draws from the system).
+    Not in processes that tests start.
     """
 
     def __init__(self):
@@ -205,3 +205,20 @@ def own_cache(tmp_path_factory):
         del os.environ["PRIVOPT_CACHE"]
     else:
         os.environ["PRIVOPT_CACHE"] = before
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say of the tests that need what a machine may lack whether they ran: a skipped test looks like a passed one."""
+    for name, folder in (("browser", "tests/browser/"), ("formal", "tests/formal/")):
+        counts = {
+            outcome: sum(report.nodeid.startswith(folder) for report in terminalreporter.stats.get(outcome, []))
+            for outcome in ("passed", "skipped", "failed", "error")
+        }
+        if any(counts.values()):
+            described = ", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count)
+            terminalreporter.write_line(f"{name} tests: {described}")
+    without_node = sum(
+        "no node on this machine" in str(report.longrepr) for report in terminalreporter.stats.get("skipped", [])
+    )
+    if without_node:
+        terminalreporter.write_line(f"node is missing: {without_node} tests of clients in JavaScript were skipped")

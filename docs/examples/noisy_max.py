@@ -16,8 +16,10 @@ from privopt.testing import GeneratedProblem, Profile, csv_bytes
 
 @hookimpl
 def privopt_mechanisms():
-    name, what, way = "noisy-max", "the favourite dish", MethodSpec(name="laplace", summary="discrete noise")
-    return [MechanismSpec(name=name, target="noisy_max:NoisyMax", guarantee="pure-dp", summary=what, methods=[way])]
+    name, summary, method = "favourite-dish", "the favourite dish", MethodSpec(name="laplace", summary="discrete noise")
+    return [
+        MechanismSpec(name=name, target="noisy_max:NoisyMax", guarantee="pure-dp", summary=summary, methods=[method])
+    ]
 
 
 @frozen(kw_only=True)

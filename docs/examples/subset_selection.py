@@ -21,9 +21,9 @@ from privopt_metric_dp.space.places import Space
 
 @hookimpl
 def privopt_mechanisms():
-    ways, where = [MethodSpec(name="closed-form", summary="the paper's")], "subset_selection:Subsets"
-    what = "sets of answers"
-    return [MechanismSpec(name="subset-selection", target=where, guarantee="metric-dp", summary=what, methods=ways)]
+    ways, target = [MethodSpec(name="closed-form", summary="the paper's")], "subset_selection:Subsets"
+    summary = "sets of answers"
+    return [MechanismSpec(name="answer-subsets", target=target, guarantee="metric-dp", summary=summary, methods=ways)]
 
 
 @frozen(kw_only=True)
@@ -63,7 +63,7 @@ class Subsets(MetricMechanism):
 
 
 def alike(problem):
-    return ((str(one), str(two), 1.0) for one, two in combinations(range(problem.declared.answers), 2))
+    return ((str(first), str(second), 1.0) for first, second in combinations(range(problem.declared.answers), 2))
 
 
 PROFILE = metric_profile(

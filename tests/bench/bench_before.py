@@ -16,13 +16,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attrs import frozen
-from bench_city import _problem, rome_cells, rome_streets, run_command, scattered
+from bench_city import _problem, rome_cells, rome_streets, run_command, write_random
 
 
 def _grid(folder: Path) -> None:
     """Write 400 cells of 1 km whose eight neighbours are pairs."""
-    rest = 'neighbours_within = 1.5\n[utility]\nkind = "distance"\n'
-    _problem(folder, "grid = { rows = 20, cols = 20, cell_km = 1.0 }", 'kind = "euclidean"', 0.7, rest)
+    other_tables = 'neighbours_within = 1.5\n[utility]\nkind = "distance"\n'
+    _problem(folder, "grid = { rows = 20, cols = 20, cell_km = 1.0 }", 'kind = "euclidean"', 0.7, other_tables)
 
 
 @frozen
@@ -40,8 +40,8 @@ CASES = (
     Case("400 Rome cells, 1 per km", lambda to: rome_cells(to, 400, 1.0), "1e-6"),
     Case("900 Rome cells, 1 per km", lambda to: rome_cells(to, 900, 1.0), "1e-2"),
     Case("1,331 Rome cells, 1 per km", lambda to: rome_cells(to, 1331, 1.0), "1e-2"),
-    Case("200 scattered points, all pairs", lambda to: scattered(to, 200), "1e-4"),
-    Case("500 scattered points, all pairs", lambda to: scattered(to, 500), "1e-3"),
+    Case("200 scattered points, all pairs", lambda to: write_random(to, 200), "1e-4"),
+    Case("500 scattered points, all pairs", lambda to: write_random(to, 500), "1e-3"),
     Case("2,032 Rome street nodes, 3 per km, all outputs", lambda to: rome_streets(to, 3.0), "1e-2"),
 )
 
@@ -49,11 +49,11 @@ CASES = (
 def cell(python: str, folder: Path, gap: str) -> tuple[float, str]:
     """Seconds of one solve, and what it came to."""
     command = [python, "-P", "-m", "privopt", "solve", "optimal-lp", folder / "problem.toml", "--out", folder / "out"]
-    code, seconds, peak, said = run_command([*command, "--gap", gap, "--force", "--json", "--quiet"])
-    if not said:
+    code, seconds, peak, stdout = run_command([*command, "--gap", gap, "--force", "--json", "--quiet"])
+    if not stdout:
         return seconds, f"exit {code} after {seconds:.1f} s"
-    found = json.loads(said)["objective"]
-    return seconds, f"{seconds:.1f} | {peak:.2f} | {found['value']:.7g} | {found['gap']:.1e}"
+    objective = json.loads(stdout)["objective"]
+    return seconds, f"{seconds:.1f} | {peak:.2f} | {objective['value']:.7g} | {objective['gap']:.1e}"
 
 
 def main() -> None:
@@ -70,19 +70,19 @@ def main() -> None:
     ]
     print("\n".join(lines), flush=True)
     sides = (options.before, sys.executable)
-    with tempfile.TemporaryDirectory() as place:
-        rome_cells(Path(place), 400, 2.0)
+    with tempfile.TemporaryDirectory() as folder_name:
+        rome_cells(Path(folder_name), 400, 2.0)
         for python in sides:
-            cell(python, Path(place), "1e-1")
+            cell(python, Path(folder_name), "1e-1")
     for case in CASES:
         if options.only not in case.name:
             continue
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
+        with tempfile.TemporaryDirectory() as folder_name:
+            folder = Path(folder_name)
             case.make(folder)
             runs = [[cell(python, folder, case.gap) for python in sides] for _ in range(options.times)]
-        shown = [sorted(side)[len(side) // 2][1] for side in zip(*runs, strict=True)]
-        lines.append(f"| {case.name} | {case.gap} | {' | '.join(shown)} | {os.getloadavg()[0]:.0f} |")
+        cells = [sorted(version_runs)[len(version_runs) // 2][1] for version_runs in zip(*runs, strict=True)]
+        lines.append(f"| {case.name} | {case.gap} | {' | '.join(cells)} | {os.getloadavg()[0]:.0f} |")
         print(lines[-1], flush=True)
     if options.write is not None:
         options.write.write_text("\n".join(lines) + "\n")

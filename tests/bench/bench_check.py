@@ -16,7 +16,7 @@ import time
 from privopt.registry import registry
 
 
-def used() -> float:
+def children_cpu_seconds() -> float:
     """Processor seconds of all children that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
@@ -30,18 +30,22 @@ def main() -> None:
     print("| mechanism | methods | checks passed | skipped | processor seconds | wall clock |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in names:
-        before, start = used(), time.monotonic()
+        start_cpu_seconds, start = children_cpu_seconds(), time.monotonic()
         command = [sys.executable, "-m", "privopt", "check", name, "--json"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        results = json.loads(done.stdout)
+        completed = subprocess.run(command, capture_output=True, text=True, check=False)
+        results = json.loads(completed.stdout)
         status = [result["status"] for result in results]
-        failed = [f"{one['method']}: {one['check']}" for one in results if one["status"] == "failed"]
+        failed = [
+            f"{check_result['method']}: {check_result['check']}"
+            for check_result in results
+            if check_result["status"] == "failed"
+        ]
         row = [
             f"`{name}`",
             str(len({result["method"] for result in results})),
             str(status.count("passed")),
-            str(status.count("skipped")),
-            f"{used() - before:.0f}",
+            str(len(status) - status.count("passed") - len(failed)),
+            f"{children_cpu_seconds() - start_cpu_seconds:.0f}",
             f"{time.monotonic() - start:.0f} s",
         ]
         print(f"| {' | '.join(row)} |" + (f" FAILED {failed}" if failed else ""), flush=True)

@@ -32,8 +32,8 @@ PRIVOPT = (sys.executable, "-m", "privopt")
 
 
 def _table(file: Path, head: str, rows: Iterable[Sequence[object]]) -> None:
-    with file.open("w", newline="") as out:
-        writer = csv.writer(out)
+    with file.open("w", newline="") as stream:
+        writer = csv.writer(stream)
         writer.writerow(head.split(","))
         writer.writerows(rows)
 
@@ -41,8 +41,8 @@ def _table(file: Path, head: str, rows: Iterable[Sequence[object]]) -> None:
 BY_DISTANCE = '[utility]\nkind = "distance"\n'
 
 
-def _problem(folder: Path, records: str, distance: str, epsilon: float, rest: str = BY_DISTANCE) -> None:
-    text = f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\nepsilon = {epsilon!r}\n{rest}"
+def _problem(folder: Path, records: str, distance: str, epsilon: float, other_tables: str = BY_DISTANCE) -> None:
+    text = f"[records]\n{records}\n[distance]\n{distance}\n[privacy]\nepsilon = {epsilon!r}\n{other_tables}"
     (folder / "problem.toml").write_text(text)
 
 
@@ -71,24 +71,24 @@ def helsinki(folder: Path, count: int, epsilon: float) -> None:
     osm = [*PRIVOPT, "init", "optimal-lp", "--osm", str(DATA / "osm_small" / "Helsinki.osm.pbf"), "--walk", "--bends"]
     subprocess.run([*osm, "--out", str(folder / "all.toml")], check=True, stderr=subprocess.DEVNULL)
     links = [(r["from"], r["to"], r["km"]) for r in csv.DictReader((folder / "all-roads.csv").open())]
-    near: dict[str, list[str]] = {}
+    neighbours: dict[str, list[str]] = {}
     for start, end, _ in links:
-        near.setdefault(start, []).append(end)
-        near.setdefault(end, []).append(start)
+        neighbours.setdefault(start, []).append(end)
+        neighbours.setdefault(end, []).append(start)
     points = {r["id"]: r for r in csv.DictReader((folder / "all-points.csv").open())}
     queue = [next(iter(points))]
     seen = dict.fromkeys(queue)
     for node in queue:
-        for other in near.get(node, []):
-            if len(seen) < count and other not in seen:
-                seen[other] = None
-                queue.append(other)
+        for neighbour in neighbours.get(node, []):
+            if len(seen) < count and neighbour not in seen:
+                seen[neighbour] = None
+                queue.append(neighbour)
     _table(folder / "points.csv", "id,lat,lon", ([i, points[i]["lat"], points[i]["lon"]] for i in seen))
     _table(folder / "edges.csv", "from,to,km", (link for link in links if link[0] in seen and link[1] in seen))
     _problem(folder, 'points = "points.csv"', 'kind = "graph"\nedges = "edges.csv"', epsilon)
 
 
-def scattered(folder: Path, count: int) -> None:
+def write_random(folder: Path, count: int) -> None:
     """Random points of a square of side 1 km, all pairs; epsilon times the root of area / count is .5."""
     points = np.random.default_rng(0).random((count, 2))
     _table(folder / "points.csv", "id,x,y", ((i, x, y) for i, (x, y) in enumerate(points.tolist())))
@@ -111,9 +111,9 @@ def paper_kind(folder: Path, kind: str, records: int, outputs: int, epsilon: flo
     np.save(folder / "c.npy", instance.cost * records)
     chosen = np.sort(np.random.default_rng([0, 1]).choice(records, outputs, replace=False))
     np.save(folder / "o.npy", np.ascontiguousarray(source.distances[:, chosen]))
-    rest = f'neighbours_within = {source.within!r}\n[utility]\nkind = "matrix"\ncost = "c.npy"\n'
+    other_tables = f'neighbours_within = {source.within!r}\n[utility]\nkind = "matrix"\ncost = "c.npy"\n'
     matrix = 'kind = "matrix"\nmatrix = "d.npy"\noutput_matrix = "o.npy"'
-    _problem(folder, f"count = {records}\n[outputs]\ncount = {outputs}", matrix, epsilon, rest)
+    _problem(folder, f"count = {records}\n[outputs]\ncount = {outputs}", matrix, epsilon, other_tables)
 
 
 def vectors(folder: Path, count: int, dimensions: int) -> None:
@@ -140,15 +140,15 @@ class Case:
     data: Path | None = None
 
 
-def _rome(cells: int, epsilon: float, gap: str, asked: str) -> Case:
+def _rome(cells: int, epsilon: float, gap: str, target: str) -> Case:
     name = f"{cells} Rome cells, {epsilon:g} per km"
-    return Case(name, lambda to: rome_cells(to, cells, epsilon), "optimal-lp", ("--gap", gap), asked, ROME)
+    return Case(name, lambda to: rome_cells(to, cells, epsilon), "optimal-lp", ("--gap", gap), target, ROME)
 
 
-def _kind(kind: str, asked: str) -> Case:
+def _kind(kind: str, target: str) -> Case:
     need = DATA / "rome99" if kind == "road" else None
     name = f"bd-mdp {kind}, 1,000 x 100, 1 per unit"
-    return Case(name, lambda to: paper_kind(to, kind, 1000, 100, 1.0), "bd-mdp", ("--gap", "1e-2"), asked, need)
+    return Case(name, lambda to: paper_kind(to, kind, 1000, 100, 1.0), "bd-mdp", ("--gap", "1e-2"), target, need)
 
 
 STREETS = Case(
@@ -165,8 +165,8 @@ CASES = (
     _rome(400, 1.0, "1e-6", "12 s"),
     _rome(900, 1.0, "1e-2", "25 s"),
     _rome(1331, 1.0, "1e-2", "60 s"),
-    Case("200 scattered points, all pairs", lambda to: scattered(to, 200), "optimal-lp", ("--gap", "1e-4"), "15 s"),
-    Case("500 scattered points, all pairs", lambda to: scattered(to, 500), "optimal-lp", ("--gap", "1e-3"), "300 s"),
+    Case("200 scattered points, all pairs", lambda to: write_random(to, 200), "optimal-lp", ("--gap", "1e-4"), "15 s"),
+    Case("500 scattered points, all pairs", lambda to: write_random(to, 500), "optimal-lp", ("--gap", "1e-3"), "300 s"),
     Case(
         STREETS.name + ", within 60 s", STREETS.make, "optimal-lp", ("--gap", "1e-2", "--time-limit", "60"),
         "60 s, below .8 of the exponential's loss", ROME,
@@ -188,14 +188,14 @@ def run_command(command: Sequence[str | Path]) -> tuple[int, float, float, str]:
     timer = shutil.which("time") or "/usr/bin/time"
     began = time.monotonic()
     if Path(timer).exists():
-        done = subprocess.run([timer, "-f", "%M", *command], capture_output=True, text=True)
-        peak = float(done.stderr.strip().rpartition("\n")[2] or "nan") / 1e6 * 1.024
+        completed = subprocess.run([timer, "-f", "%M", *command], capture_output=True, text=True)
+        peak = float(completed.stderr.strip().rpartition("\n")[2] or "nan") / 1e6 * 1.024
     else:
         code = "import resource,subprocess,sys; r=subprocess.run(sys.argv[1:]).returncode; "
         code += "sys.stderr.write('\\n%d' % resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(r)"
-        done = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
-        peak = float(done.stderr.rpartition("\n")[2]) / 1e6 * 1.024
-    return done.returncode, time.monotonic() - began, peak, done.stdout
+        completed = subprocess.run([sys.executable, "-c", code, *command], capture_output=True, text=True)
+        peak = float(completed.stderr.rpartition("\n")[2]) / 1e6 * 1.024
+    return completed.returncode, time.monotonic() - began, peak, completed.stdout
 
 
 def processor_seconds() -> float:
@@ -206,25 +206,25 @@ def processor_seconds() -> float:
 
 def line(case: Case) -> str:
     """Make the problem, solve it, verify what it wrote."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         case.make(folder)
         solve = [*PRIVOPT, "solve", case.mechanism, folder / "problem.toml", "--out", folder / "out", "--force"]
         runs = [run_command([*solve, "--json", "--quiet", *case.options])]
         while len(runs) < 3 and runs[0][1] < 30:
             runs.append(run_command([*solve, "--json", "--quiet", *case.options]))
-        code, seconds, peak, said = sorted(runs, key=lambda run: run[1])[len(runs) // 2]
+        code, seconds, peak, stdout = sorted(runs, key=lambda run: run[1])[len(runs) // 2]
         name = f"| {case.name} | {case.mechanism} {' '.join(case.options)} | {case.asked}"
-        if not said:
+        if not stdout:
             return f"{name} | {seconds:.1f} | {peak:.2f} | - | - | - | exit {code} | - |"
-        result = json.loads(said)
+        result = json.loads(stdout)
         objective = result["objective"]
         loss, bound, gap = objective["value"], objective["lower_bound"], objective["gap"]
         checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"])
         verdict = f"exit {checked} in {took:.1f} s" + (f", solve exit {code}" if code else "")
         way = result.get("solver", {}).get("path", "-")
-        shown = "- | -" if bound is None else f"{bound:.7g} | {gap:.2e}"
-        return f"{name} | {seconds:.1f} | {peak:.2f} | {loss:.7g} | {shown} | {way} | {verdict} |"
+        bound_cells = "- | -" if bound is None else f"{bound:.7g} | {gap:.2e}"
+        return f"{name} | {seconds:.1f} | {peak:.2f} | {loss:.7g} | {bound_cells} | {way} | {verdict} |"
 
 
 HEAD = "| problem | solve | asked | seconds | GB | loss | bound | gap | path | verify |"

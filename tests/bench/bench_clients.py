@@ -33,21 +33,22 @@ SIDES = (45, 71)
 DRAWS = 500
 
 
-def town(side: int) -> bytes:
+def town(size: int) -> bytes:
     """Return the artefact of a town's column weights."""
     rng = np.random.default_rng(7)
-    number = np.arange(side * side).reshape(side, side)
+    number = np.arange(size * size).reshape(size, size)
     along = [(number[:, :-1], number[:, 1:]), (number[:-1], number[1:])]
     pairs = np.concatenate([np.column_stack([a.ravel(), b.ravel()]) for a, b in along])
     km = np.round(0.1 + 0.1 * rng.random(len(pairs)), 3)
-    columns = column_weights(pairs, km, side * side, Fraction(4))
+    columns = column_weights(pairs, km, size * size, Fraction(4))
     if columns is None:
         raise PrivoptError("no column weights certify")
-    row, column = np.divmod(np.arange(side * side), side)
+    row, column = np.divmod(np.arange(size * size), size)
     ids = [f"r{r}c{c}" for r, c in zip(row.tolist(), column.tolist(), strict=True)]
     points = np.column_stack([41.9 + 0.0013 * row, 12.5 + 0.0017 * column])
-    told = "Of each report: the odds of any two places change by a factor of at most exp(4 d), d km by road."
-    return artefact(columns, Places.of(ids, points, degrees=True), None, told, release=64 * "0", proof="")
+    promise = "Of each report: the odds of any two places change by a factor of at most exp(4 d), d km by road."
+    places = Places.of(ids, points, degrees=True)
+    return artefact(columns, places, None, promise, reach_km=10.0, release=64 * "0", proof="")
 
 
 def main() -> None:
@@ -57,11 +58,11 @@ def main() -> None:
         print(f"{name}: {len(gzip.compress((CLIENT / name).read_bytes(), mtime=0)):,} bytes gzipped")
     with tempfile.TemporaryDirectory() as work:
         folders = {}
-        for side in map(int, sys.argv[1:] or SIDES):
+        for size in map(int, sys.argv[1:] or SIDES):
             began = time.perf_counter()
-            folder = Path(work) / f"{side * side:,} places"
+            folder = Path(work) / f"{size * size:,} places"
             folder.mkdir()
-            (folder / "mechanism.bin").write_bytes(town(side))
+            (folder / "mechanism.bin").write_bytes(town(size))
             (folder / MODULES[0]).write_bytes((CLIENT / MODULES[0]).read_bytes())
             folders[folder.name] = folder
             zipped = len(gzip.compress((folder / "mechanism.bin").read_bytes(), mtime=0))
@@ -73,15 +74,15 @@ def main() -> None:
         for engine, opened in ENGINES.items():
             with opened(Path(work)) as ask:
                 for name, folder in folders.items():
-                    made = (folder / "mechanism.bin").read_bytes()
-                    client = open_artefact(made)
-                    place = client.positions[len(client.ids) // 2]
-                    (folder / "inputs.tsv").write_text(f"{place[0] + 3e-5!r}\t{place[1] + 2e-5!r}\n")
-                    told = ask(folder, "draws", DRAWS, {"inputs.tsv": folder / "inputs.tsv"})
-                    each = int(told.split("\n", 1)[0]) / 1000
-                    zipped = len(gzip.compress(made, mtime=0))
-                    sizes = f"{len(client.ids):,} rows, {len(made):,} bytes, {zipped:,} gzipped"
-                    print(f"{engine:8} {name:18} {sizes}, {each:,.0f} us", flush=True)
+                    mechanism_bytes = (folder / "mechanism.bin").read_bytes()
+                    client = open_artefact(mechanism_bytes)
+                    position = client.positions[len(client.ids) // 2]
+                    (folder / "inputs.tsv").write_text(f"{position[0] + 3e-5!r}\t{position[1] + 2e-5!r}\n")
+                    answer = ask(folder, "draws", DRAWS, {"inputs.tsv": folder / "inputs.tsv"})
+                    microseconds = int(answer.split("\n", 1)[0]) / 1000
+                    zipped = len(gzip.compress(mechanism_bytes, mtime=0))
+                    sizes = f"{len(client.ids):,} rows, {len(mechanism_bytes):,} bytes, {zipped:,} gzipped"
+                    print(f"{engine:8} {name:18} {sizes}, {microseconds:,.0f} us", flush=True)
 
 
 if __name__ == "__main__":

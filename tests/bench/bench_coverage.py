@@ -40,13 +40,13 @@ class Town:
     def of(cls, records: int, groups: int, reports: int) -> Town:
         """Return a town of a fixed seed; most people are in a few districts."""
         rng = np.random.default_rng(1)
-        side = round(groups**0.5)
-        places = rng.uniform(0, side, (records, 2))
+        grid_side = round(groups**0.5)
+        places = rng.uniform(0, grid_side, (records, 2))
         z = np.exp(-2.0 * np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)))
         z /= z.sum(axis=1, keepdims=True)
-        cell = np.minimum(places.astype(int), side - 1) @ [side, 1]
+        cell = np.minimum(places.astype(int), grid_side - 1) @ [grid_side, 1]
         members = (cell[None] == np.arange(groups)[:, None]).astype(float)
-        truth = rng.dirichlet(np.full(records, 0.3)) * np.exp(-((places - side / 3) ** 2).sum(axis=1) / side)
+        truth = rng.dirichlet(np.full(records, 0.3)) * np.exp(-((places - grid_side / 3) ** 2).sum(axis=1) / grid_side)
         names = [str(number) for number in range(records)]
         channel = Channel(inputs=names, outputs=names, probabilities=z)
         return cls(channel=channel, members=members, truth=truth / truth.sum(), reports=reports)
@@ -54,15 +54,15 @@ class Town:
     def by_command(self, counts: np.ndarray, intervals: str) -> Ends:
         """Intervals as ``privopt estimate --by`` has them."""
         groups = {str(number): np.flatnonzero(row) for number, row in enumerate(self.members)}
-        asked = EstimateOptions(intervals=intervals, confidence=CONFIDENCE)
-        found = estimate([ReportCounts(channel=self.channel, counts=counts)], asked, groups=groups)
-        return found.low, found.high
+        options = EstimateOptions(intervals=intervals, confidence=CONFIDENCE)
+        estimated = estimate([ReportCounts(channel=self.channel, counts=counts)], options, groups=groups)
+        return estimated.low, estimated.high
 
     def by_estimators(self, counts: np.ndarray, *, finite: bool) -> Ends:
         """Intervals by linear estimators alone."""
         z, members = self.channel.probabilities, csr_array(self.members)
-        found = linear_intervals([z], [counts], members, CONFIDENCE, finite=finite)
-        return found or (np.ones(len(self.members)), np.zeros(len(self.members)))
+        bounds = linear_intervals([z], [counts], members, CONFIDENCE, finite=finite)
+        return bounds or (np.ones(len(self.members)), np.zeros(len(self.members)))
 
 
 SMALL, LARGE = (81, 9, 3_000), (400, 64, 50_000)
@@ -80,15 +80,15 @@ def run_block(case: str, block: int, towns: dict[tuple[int, int, int], Town]) ->
     """Return a row: case, block, repetitions, how many held, median width of districts above .01, seconds."""
     size, _, method = CASES[case]
     town = towns.setdefault(size, Town.of(*size))
-    share = town.members @ town.truth
-    begun, held, widths = time.process_time(), 0, []
+    group_shares = town.members @ town.truth
+    begun, held_count, widths = time.process_time(), 0, []
     for counts in np.random.default_rng(block).multinomial(
         town.reports, town.truth @ town.channel.probabilities, size=BLOCK
     ):
         low, high = method(town, counts)
-        held += bool(((low <= share) & (share <= high)).all())
-        widths.append(np.median((high - low)[share > 0.01]))
-    return [case, block, BLOCK, held, f"{np.mean(widths):.5f}", f"{time.process_time() - begun:.2f}"]
+        held_count += bool(((low <= group_shares) & (group_shares <= high)).all())
+        widths.append(np.median((high - low)[group_shares > 0.01]))
+    return [case, block, BLOCK, held_count, f"{np.mean(widths):.5f}", f"{time.process_time() - begun:.2f}"]
 
 
 def print_table(rows: Sequence[Sequence[str]]) -> None:
@@ -96,13 +96,13 @@ def print_table(rows: Sequence[Sequence[str]]) -> None:
     print("| case | repetitions | all hold | expected | median width | processor seconds each |")
     print("| --- | --- | --- | --- | --- | --- |")
     for case in CASES:
-        some = np.array([[float(text) for text in row[1:]] for row in rows if row[0] == case])
-        if len(some):
-            _, count, held, width, seconds = some.T
+        case_rows = np.array([[float(text) for text in row[1:]] for row in rows if row[0] == case])
+        if len(case_rows):
+            _, count, held_counts, width, seconds = case_rows.T
             n = count.sum()
-            wanted = CONFIDENCE - 3 * (CONFIDENCE * (1 - CONFIDENCE) / n) ** 0.5
+            required_rate = CONFIDENCE - 3 * (CONFIDENCE * (1 - CONFIDENCE) / n) ** 0.5
             print(
-                f"| {case} | {n:,.0f} | {held.sum() / n:.4f} | {wanted:.4f} | {width.mean():.4f} "
+                f"| {case} | {n:,.0f} | {held_counts.sum() / n:.4f} | {required_rate:.4f} | {width.mean():.4f} "
                 f"| {seconds.sum() / n:.3f} |"
             )
 
@@ -113,19 +113,19 @@ def main() -> None:
     parser.add_argument("record", type=Path)
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
     parser.add_argument("--minutes", type=float, default=8.0)
-    asked = parser.parse_args()
-    ends = time.monotonic() + 60 * asked.minutes
-    rows = list(csv.reader(asked.record.open())) if asked.record.exists() else []
+    arguments = parser.parse_args()
+    end_seconds = time.monotonic() + 60 * arguments.minutes
+    rows = list(csv.reader(arguments.record.open())) if arguments.record.exists() else []
     done = {(case, int(block)) for case, block, *_ in rows}
     towns: dict[tuple[int, int, int], Town] = {}
     for block in range(max(repetitions for _, repetitions, _ in CASES.values()) // BLOCK):
-        for case in asked.cases:
-            if (case, block) in done or block >= CASES[case][1] // BLOCK or time.monotonic() > ends:
+        for case in arguments.cases:
+            if (case, block) in done or block >= CASES[case][1] // BLOCK or time.monotonic() > end_seconds:
                 continue
             row = run_block(case, block, towns)
-            with asked.record.open("a") as stream:
+            with arguments.record.open("a") as stream:
                 csv.writer(stream).writerow(row)
-            rows.append([str(each) for each in row])
+            rows.append([str(cell) for cell in row])
     print_table(rows)
 
 

@@ -33,40 +33,60 @@ def crowd(distances: Floats, width: float, seed: int) -> Floats:
     """(N,) shares: five hot spots of one width."""
     rng = np.random.default_rng(seed)
     centres = rng.choice(len(distances), SPOTS, replace=False)
-    made = np.exp(-0.5 * (distances[centres] / width) ** 2)
-    shares: Floats = rng.dirichlet(np.full(SPOTS, 3.0)) @ (made / made.sum(axis=1, keepdims=True))
+    spots = np.exp(-0.5 * (distances[centres] / width) ** 2)
+    shares: Floats = rng.dirichlet(np.full(SPOTS, 3.0)) @ (spots / spots.sum(axis=1, keepdims=True))
     return shares
 
 
-def streets(folder: Path, given: Path | None, counts: list[int], width: float) -> None:
+def streets(folder: Path, given_folder: Path | None, counts: list[int], width: float) -> None:
     """Shares of 2,032 nodes from so many reports: seconds, memory, how far off, beside the histogram of the reports."""
-    out = given
-    if out is None:
+    release_folder = given_folder
+    if release_folder is None:
         rome_streets(folder, 3.0)
-        out = folder / "out"
-        solve = [*PRIVOPT, "solve", "optimal-lp", folder / "problem.toml", "--out", out, "--gap", "1e-2", "--quiet"]
+        release_folder = folder / "out"
+        solve = [
+            *PRIVOPT,
+            "solve",
+            "optimal-lp",
+            folder / "problem.toml",
+            "--out",
+            release_folder,
+            "--gap",
+            "1e-2",
+            "--quiet",
+        ]
         code, seconds, peak, _ = run_command(solve)
         print(f"optimal-lp: exit {code}, {seconds:.1f} s, {peak:.2f} GB", flush=True)
-    opened = load_release(out)
+    opened = load_release(release_folder)
     z = channel_of(opened).probabilities
     truth = crowd(opened.problem.data.metric.table(), width, seed=0)
     rng = np.random.default_rng(1)
     for count in counts:
         people = rng.multinomial(count, truth)
-        drawn = sum(rng.multinomial(n, z[i] / z[i].sum()) for i, n in enumerate(people.tolist()) if n)
-        reports = np.repeat(np.asarray(opened.release.outputs), drawn)
+        drawn_counts = sum(rng.multinomial(n, z[i] / z[i].sum()) for i, n in enumerate(people.tolist()) if n)
+        reports = np.repeat(np.asarray(opened.release.outputs), drawn_counts)
         rng.shuffle(reports)
         pl.DataFrame({"report": reports}).write_csv(folder / "safe.csv")
-        command = [*PRIVOPT, "estimate", out, folder / "safe.csv", "--out", folder / "e.csv", "--force", "--json"]
-        code, seconds, peak, said = run_command([*command, "--quiet"])
-        found = pl.read_csv(folder / "e.csv")
-        off = np.abs(found["share"].to_numpy() - truth).sum() / 2
-        plain = np.abs(drawn / count - truth).sum() / 2
-        inside = bool(((found["low"].to_numpy() <= truth) & (truth <= found["high"].to_numpy())).all())
-        told = {name: json.loads(said)[name] for name in ("method", "gap", "resolution")}
+        command = [
+            *PRIVOPT,
+            "estimate",
+            release_folder,
+            folder / "safe.csv",
+            "--out",
+            folder / "e.csv",
+            "--force",
+            "--json",
+        ]
+        code, seconds, peak, stdout = run_command([*command, "--quiet"])
+        table = pl.read_csv(folder / "e.csv")
+        error = np.abs(table["share"].to_numpy() - truth).sum() / 2
+        histogram_error = np.abs(drawn_counts / count - truth).sum() / 2
+        all_covered = bool(((table["low"].to_numpy() <= truth) & (truth <= table["high"].to_numpy())).all())
+        method_figures = {name: json.loads(stdout)[name] for name in ("method", "gap", "resolution")}
         print(
-            f"{count:,} reports: exit {code}, {seconds:.1f} s, {peak:.2f} GB, total variation {off:.4f}, histogram's "
-            f"{plain:.4f}, all intervals hold: {inside}, {told}, load {os.getloadavg()[0]:.1f}",
+            f"{count:,} reports: exit {code}, {seconds:.1f} s, {peak:.2f} GB, total variation {error:.4f}, histogram's "
+            f"{histogram_error:.4f}, all intervals hold: {all_covered}, {method_figures}, "
+            f"load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
 
@@ -85,8 +105,8 @@ def remapping(folder: Path, cells: int) -> None:
             f'[utility]\nkind = "distance"\nprior = "truth.csv"\nremap = {remap}\n'
         )
         solve = [*PRIVOPT, "solve", "planar-laplace", folder / "cells.toml", "--out", folder / "cells", "--force"]
-        code, seconds, _, said = run_command([*solve, "--quiet", "--json"])
-        result = json.loads(said)
+        code, seconds, _, stdout = run_command([*solve, "--quiet", "--json"])
+        result = json.loads(stdout)
         loss, worst = result["objective"]["value"], result["certificate"]["worst"]
         print(f"planar-laplace, {cells} cells, remap {remap}: exit {code}, {seconds:.1f} s, {loss:.4f} km, {worst:.6f}")
 
@@ -102,16 +122,16 @@ def coverage(repetitions: int) -> None:
         names = [str(i) for i in range(20)]
         channel = Channel(inputs=names, outputs=names, probabilities=z)
         for n in (2_000, 20_000):
-            held, single = 0, 0.0
+            held_count, single = 0, 0.0
             for _ in range(repetitions):
                 observed = [ReportCounts(channel=channel, counts=rng.multinomial(n, truth @ z))]
                 sure = estimate(observed, EstimateOptions())
-                held += bool(((sure.low <= truth) & (truth <= sure.high)).all())
-                near = estimate(observed, EstimateOptions(intervals="asymptotic"))
-                single += float(((near.low <= truth) & (truth <= near.high)).mean())
+                held_count += bool(((sure.low <= truth) & (truth <= sure.high)).all())
+                asymptotic = estimate(observed, EstimateOptions(intervals="asymptotic"))
+                single += float(((asymptotic.low <= truth) & (truth <= asymptotic.high)).mean())
             print(
                 f"ring of 20, epsilon {epsilon:g}, {n:,} reports, {repetitions} repetitions: finite-sample all at once "
-                f"{held / repetitions:.4f}, asymptotic one by one {single / repetitions:.4f}",
+                f"{held_count / repetitions:.4f}, asymptotic one by one {single / repetitions:.4f}",
                 flush=True,
             )
 
@@ -124,15 +144,15 @@ def main() -> None:
     parser.add_argument("--width", type=float, default=0.3)
     parser.add_argument("--cells", type=int, default=1331)
     parser.add_argument("--repetitions", type=int, default=100)
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        if given.reports:
-            streets(folder, given.release, given.reports, given.width)
-        if given.cells:
-            remapping(folder, given.cells)
-    if given.repetitions:
-        coverage(given.repetitions)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
+        if arguments.reports:
+            streets(folder, arguments.release, arguments.reports, arguments.width)
+        if arguments.cells:
+            remapping(folder, arguments.cells)
+    if arguments.repetitions:
+        coverage(arguments.repetitions)
 
 
 if __name__ == "__main__":

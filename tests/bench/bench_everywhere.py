@@ -26,13 +26,13 @@ SIDE = 10.0
 """Of the square, km."""
 
 
-def solved(folder: Path, mechanism: str, *options: str, verify: bool = True) -> dict[str, object]:
+def solve_and_verify(folder: Path, mechanism: str, *options: str, verify: bool = True) -> dict[str, object]:
     """Solve the folder's problem, verify the release; what result.json says of it."""
     solve = [*PRIVOPT, "solve", mechanism, folder / "problem.toml", "--out", folder / "out", "--force", "--quiet"]
-    code, seconds, peak, said = run_command([*solve, "--json", *options])
-    if not said:
+    code, seconds, peak, stdout = run_command([*solve, "--json", *options])
+    if not stdout:
         return {"exit": code, "seconds": seconds, "gb": peak}
-    result = json.loads(said)
+    result = json.loads(stdout)
     checked, took, _, _ = run_command([*PRIVOPT, "verify", folder / "out"]) if verify else (None, 0.0, 0.0, "")
     objective, certificate = result["objective"], result["certificate"]
     return {
@@ -41,20 +41,20 @@ def solved(folder: Path, mechanism: str, *options: str, verify: bool = True) -> 
     }  # fmt: skip
 
 
-def shown(name: str, found: dict[str, object]) -> str:
+def format_line(name: str, figures: dict[str, object]) -> str:
     """Return a line of the table."""
-    if "loss" not in found:
-        return f"| {name} | exit {found['exit']} | {found['seconds']:.1f} | {found['gb']:.2f} | - | - | - | - |"
-    bound = "- | -" if found["bound"] is None else f"{found['bound']:.5f} | {found['gap']:.2e}"
-    verdict = f"{found['verify']} in {found['took']:.1f} s"
-    cells = f"{found['loss']:.5f} | {bound} | {found['worst']:.6g} | {verdict}"
-    return f"| {name} | {found['exit']} | {found['seconds']:.1f} | {found['gb']:.2f} | {cells} |"
+    if "loss" not in figures:
+        return f"| {name} | exit {figures['exit']} | {figures['seconds']:.1f} | {figures['gb']:.2f} | - | - | - | - |"
+    bound = "- | -" if figures["bound"] is None else f"{figures['bound']:.5f} | {figures['gap']:.2e}"
+    verdict = f"{figures['verify']} in {figures['took']:.1f} s"
+    cells = f"{figures['loss']:.5f} | {bound} | {figures['worst']:.6g} | {verdict}"
+    return f"| {name} | {figures['exit']} | {figures['seconds']:.1f} | {figures['gb']:.2f} | {cells} |"
 
 
 HEAD = "| problem | exit | seconds | GB | loss, km | bound | gap | worst | verify |"
 
 
-def rome(folder: Path, epsilon: float, rest: str, *, placed: bool = False) -> None:
+def rome(folder: Path, epsilon: float, privacy_keys: str, *, placed: bool = False) -> None:
     """Write the streets; records are all nodes, or those whose position is known, with it."""
     links = [r for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
     nodes = sorted({end for r in links for end in (r["u"], r["v"])}, key=int)
@@ -65,43 +65,45 @@ def rome(folder: Path, epsilon: float, rest: str, *, placed: bool = False) -> No
         _table(folder / "points.csv", "id", ([node] for node in nodes))
     _table(folder / "edges.csv", "from,to,km", ([r["u"], r["v"], float(r["length"]) / 1000] for r in links))
     text = '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "edges.csv"\n'
-    (folder / "problem.toml").write_text(f'{text}[privacy]\nepsilon = {epsilon}\n{rest}[utility]\nkind = "distance"\n')
+    (folder / "problem.toml").write_text(
+        f'{text}[privacy]\nepsilon = {epsilon}\n{privacy_keys}[utility]\nkind = "distance"\n'
+    )
 
 
-def square(folder: Path, side_km: float, epsilon: float, rest: str, utility: str = "") -> None:
+def square(folder: Path, side_km: float, epsilon: float, privacy_keys: str, utility: str = "") -> None:
     """Write a mesh over the square."""
     ring = [[0, 0], [SIDE, 0], [SIDE, SIDE], [0, SIDE], [0, 0]]
     (folder / "region.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
     mesh = f'mesh = {{ region = "region.geojson", side_km = {side_km}, planar = true }}'
-    text = f'[records]\n{mesh}\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{rest}'
+    text = f'[records]\n{mesh}\n[distance]\nkind = "euclidean"\n[privacy]\nepsilon = {epsilon}\n{privacy_keys}'
     (folder / "problem.toml").write_text(f'{text}[utility]\nkind = "distance"\n{utility}')
 
 
 def streets(folder: Path) -> Iterator[str]:
     """Yield the streets of Rome."""
     for mechanism, options in (("optimal-lp", ("--gap", "1e-2")), ("exponential", ())):
-        for name, rest in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
-            rome(folder, 3.0, rest)
-            yield shown(f"Rome, 3 per km, {name}, {mechanism}", solved(folder, mechanism, *options))
+        for name, privacy_keys in (("everywhere", "everywhere = true\n"), ("all pairs of records", "")):
+            rome(folder, 3.0, privacy_keys)
+            yield format_line(f"Rome, 3 per km, {name}, {mechanism}", solve_and_verify(folder, mechanism, *options))
 
 
 def plane(folder: Path, sides: tuple[float, ...], epsilons: tuple[float, ...]) -> Iterator[str]:
     """Meshes over the square."""
     for epsilon in epsilons:
-        for side in sides:
+        for side_km in sides:
             for mechanism, utility in (
                 ("optimal-lp", ""),
                 ("exponential", ""),
                 ("planar-laplace", ""),
                 ("planar-laplace", "remap = true\n"),
             ):
-                square(folder, side, epsilon, "everywhere = true\n", utility)
-                name = f"{epsilon:g} per km, side {side:g}, {mechanism}{', remapped' if utility else ''}"
+                square(folder, side_km, epsilon, "everywhere = true\n", utility)
+                name = f"{epsilon:g} per km, side {side_km:g}, {mechanism}{', remapped' if utility else ''}"
                 options = ("--gap", "1e-2") if mechanism == "optimal-lp" else ()
-                yield shown(name, solved(folder, mechanism, *options))
+                yield format_line(name, solve_and_verify(folder, mechanism, *options))
         square(folder, max(sides), epsilon, "")
         name = f"{epsilon:g} per km, side {max(sides):g}, optimal-lp, all pairs of records"
-        yield shown(name, solved(folder, "optimal-lp", "--gap", "1e-2"))
+        yield format_line(name, solve_and_verify(folder, "optimal-lp", "--gap", "1e-2"))
 
 
 def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
@@ -111,14 +113,16 @@ def laplace(epsilons: tuple[float, ...]) -> Iterator[str]:
     for epsilon in epsilons:
         step = min(0.2, 0.5 / epsilon)
         at = (np.arange(round(SIDE / step)) + 0.5) * step
-        far = at.size + 2 * int(np.ceil(9 / epsilon / step))
-        out = (np.arange(far // 2) - (far - at.size) / 2 + 0.25) * step  # a quarter of the plane, off people's places
+        grid_count = at.size + 2 * int(np.ceil(9 / epsilon / step))
+        axis_values = (
+            np.arange(grid_count // 2) - (grid_count - at.size) / 2 + 0.25
+        ) * step  # a quarter of the plane, off people's places
         people = np.stack(np.meshgrid(at, at), axis=-1).reshape(-1, 2)
-        seen = np.stack(np.meshgrid(out, out), axis=-1).reshape(-1, 2)
+        seen = np.stack(np.meshgrid(axis_values, axis_values), axis=-1).reshape(-1, 2)
         cut = remapped = mass = 0.0
         for part in np.array_split(seen, max(1, len(seen) * len(people) // 4_000_000)):
-            away = np.hypot(*(part[:, None] - people[None]).transpose(2, 0, 1))
-            density = np.exp(-epsilon * away)
+            distances = np.hypot(*(part[:, None] - people[None]).transpose(2, 0, 1))
+            density = np.exp(-epsilon * distances)
             best = part.clip(0, SIDE)
             cut += (density * np.hypot(*(best[:, None] - people[None]).transpose(2, 0, 1))).sum()
             for _ in range(25):  # Weiszfeld's steps to the median of the posterior
@@ -141,24 +145,24 @@ def tables(folder: Path) -> Iterator[str]:
         at = rng.uniform(0, SIDE, (100_000, 2)) if first == "x" else beside_streets(rng, 100_000)
         positions = {first: at[:, 0], second: at[:, 1]}
         pl.DataFrame(positions).write_csv(folder / "trips.csv", float_precision=6)
-        for scope, rest in (("records", ""), ("every point", "everywhere = true\n")):
-            make(rest=rest)
-            solved(folder, "exponential", verify=False)
-            given = ["apply", folder / "out", folder / "trips.csv", f"--{first}", first, f"--{second}", second]
-            runs = [run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet", "--force"]) for _ in range(3)]
+        for scope, privacy_keys in (("records", ""), ("every point", "everywhere = true\n")):
+            make(rest=privacy_keys)
+            solve_and_verify(folder, "exponential", verify=False)
+            arguments = ["apply", folder / "out", folder / "trips.csv", f"--{first}", first, f"--{second}", second]
+            runs = [run_command([*PRIVOPT, *arguments, "--out", folder / "safe.parquet", "--force"]) for _ in range(3)]
             codes, seconds = {run[0] for run in runs}, sorted(run[1] for run in runs)[1]
             rate = in_memory(folder, positions)
-            told = f"exit {max(codes)} | {seconds:.2f} s | {rate:,.0f} rows a processor second"
-            yield f"| apply, {name}, {scope} | {told} |"
+            figures = f"exit {max(codes)} | {seconds:.2f} s | {rate:,.0f} rows a processor second"
+            yield f"| apply, {name}, {scope} | {figures} |"
 
 
 def beside_streets(rng: np.random.Generator, count: int) -> np.ndarray:
     """Positions along Rome's streets, 15 m beside them (normal), as phones see them."""
     nodes = {r["osmid"]: (float(r["y"]), float(r["x"])) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
     links = [(r["u"], r["v"]) for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
-    ends = np.array([(nodes[u], nodes[v]) for u, v in links if u in nodes and v in nodes])
-    street, part = rng.integers(len(ends), size=count), rng.random((count, 1))
-    at = ends[street, 0] * (1 - part) + ends[street, 1] * part
+    street_ends = np.array([(nodes[u], nodes[v]) for u, v in links if u in nodes and v in nodes])
+    street, part = rng.integers(len(street_ends), size=count), rng.random((count, 1))
+    at = street_ends[street, 0] * (1 - part) + street_ends[street, 1] * part
     return at + rng.normal(0, 0.015 / 111.2, (count, 2)) / [1.0, np.cos(np.radians(41.9))]
 
 
@@ -190,7 +194,7 @@ def mixture(folder: Path) -> Iterator[str]:
     from privopt_metric_dp.region.snap_to_region import Snapper
 
     square(folder, 1.0, 1.0, "everywhere = true\n")
-    solved(folder, "optimal-lp", "--gap", "1e-2", verify=False)
+    solve_and_verify(folder, "optimal-lp", "--gap", "1e-2", verify=False)
     release = po.open(folder / "out")
     at = (4.321, 5.678)
     snapped = Snapper.of(release.opened.problem.data.region, release.opened.problem.data.epsilon).snap(np.array([at]))
@@ -199,15 +203,17 @@ def mixture(folder: Path) -> Iterator[str]:
     exact = [
         float(sum(s * w for s, w in zip(snapped.exact(0), ws, strict=True)) / 2**63) for ws in zip(*rows, strict=True)
     ]
-    drawn = release.sample(xy=at, count=1_000_000)
-    place = {name: number for number, name in enumerate(matrix.outputs.tolist())}
-    counts = np.bincount([place[name] for name in drawn], minlength=len(place))
-    wanted = np.array(exact) * 1_000_000
-    many = wanted >= 5
-    both = [np.append(values[many], max(values[~many].sum(), 1e-9)) for values in (counts.astype(float), wanted)]
-    found = chisquare(both[0], both[1] * both[0].sum() / both[1].sum())
+    samples = release.sample(xy=at, count=1_000_000)
+    number_by_name = {name: number for number, name in enumerate(matrix.outputs.tolist())}
+    counts = np.bincount([number_by_name[name] for name in samples], minlength=len(number_by_name))
+    expected_counts = np.array(exact) * 1_000_000
+    many = expected_counts >= 5
+    merged_counts = [
+        np.append(values[many], max(values[~many].sum(), 1e-9)) for values in (counts.astype(float), expected_counts)
+    ]
+    test_result = chisquare(merged_counts[0], merged_counts[1] * merged_counts[0].sum() / merged_counts[1].sum())
     name = f"a million draws at {at}, {int(many.sum())} outputs"
-    yield f"| {name} | chi-square {found.statistic:.1f} | p = {found.pvalue:.3f} |"
+    yield f"| {name} | chi-square {test_result.statistic:.1f} | p = {test_result.pvalue:.3f} |"
 
 
 def main() -> None:
@@ -220,8 +226,8 @@ def main() -> None:
     options = parser.parse_args()
     epsilons, sides = tuple(options.epsilons), tuple(options.sides)
     lines = []
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         parts = {
             "mixture": lambda: mixture(folder),
             "laplace": lambda: laplace(epsilons),

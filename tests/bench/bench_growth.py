@@ -30,15 +30,15 @@ KINDS = (("processor_seconds", "processor seconds"), ("gb", "GB"))
 
 def measure(places: int, outputs: int) -> list[str]:
     """Solve once at 4 per km to 5 %: processor seconds of the whole command, GB, the gap reached."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         write(folder, cut(rome_positions(), rome_roads(), places), 4.0, outputs)
         command = [*PRIVOPT, "solve", "optimal-lp", folder / "problem.toml", "--out", folder / "out", "--gap", "5e-2"]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        _, _, peak, said = run_command([*command, "--json", "--quiet"])
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    gap = json.loads(said)["objective"]["gap"]
+        start_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        _, _, peak, stdout = run_command([*command, "--json", "--quiet"])
+        end_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = end_usage.ru_utime + end_usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime
+    gap = json.loads(stdout)["objective"]["gap"]
     return [str(places), str(outputs), f"{used:.1f}", f"{peak:.2f}", f"{gap:.4f}"]
 
 
@@ -52,13 +52,13 @@ def draw(rows: list[dict[str, str]]) -> None:
     mpl.rcParams.update({"svg.hashsalt": "growth", "svg.fonttype": "none", "font.size": 9})
     figure, panels = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True, layout="constrained")
     lines = (("places", "outputs", OUTPUTS), ("outputs", "places", PLACES))
-    for panel, (across, held, value) in zip(panels, lines, strict=True):
-        some = sorted((row for row in rows if int(row[held]) == value), key=lambda row: int(row[across]))
-        sizes = [int(row[across]) for row in some]
-        for key, told in KINDS:
-            values = [float(row[key]) for row in some]
-            panel.loglog(sizes, values, "o-", label=f"{told}, slope {slope(sizes, values):.2f}")
-        panel.set_xlabel(f"{across}, at {value:,} {held}")
+    for panel, (across, fixed_column, value) in zip(panels, lines, strict=True):
+        line_rows = sorted((row for row in rows if int(row[fixed_column]) == value), key=lambda row: int(row[across]))
+        sizes = [int(row[across]) for row in line_rows]
+        for key, label in KINDS:
+            values = [float(row[key]) for row in line_rows]
+            panel.loglog(sizes, values, "o-", label=f"{label}, slope {slope(sizes, values):.2f}")
+        panel.set_xlabel(f"{across}, at {value:,} {fixed_column}")
         panel.set_xticks(sizes, [f"{size:,}" for size in sizes])
         panel.minorticks_off()
         panel.grid(alpha=0.3)
@@ -75,8 +75,8 @@ def main() -> None:
         for places, outputs in SIZES:
             lines.append(measure(places, outputs))
             print(*lines[-1], flush=True)
-        with RECORDED.open("w", newline="") as out:
-            csv.writer(out, lineterminator="\n").writerows(lines)
+        with RECORDED.open("w", newline="") as stream:
+            csv.writer(stream, lineterminator="\n").writerows(lines)
     draw(list(csv.DictReader(RECORDED.open())))
 
 

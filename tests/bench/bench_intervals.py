@@ -23,13 +23,13 @@ DEFAULTS = ["2032", "64", "200000"]
 def case(records: int, groups: int, epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the exponential mechanism over places of a square, its districts, and where people are."""
     rng = np.random.default_rng(0)
-    side = round(groups**0.5)
-    places = rng.uniform(0, side, (records, 2))
+    grid_side = round(groups**0.5)
+    places = rng.uniform(0, grid_side, (records, 2))
     z = np.exp(-epsilon / 2 * np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1)))
     z /= z.sum(axis=1, keepdims=True)
-    cell = np.minimum(places.astype(int), side - 1) @ [side, 1]
+    cell = np.minimum(places.astype(int), grid_side - 1) @ [grid_side, 1]
     members = (cell[None] == np.arange(groups)[:, None]).astype(float)
-    truth = rng.gamma(0.5, size=records) * np.exp(-((places - 0.4 * side) ** 2).sum(axis=1) / side)
+    truth = rng.gamma(0.5, size=records) * np.exp(-((places - 0.4 * grid_side) ** 2).sum(axis=1) / grid_side)
     return z, members, truth / truth.sum()
 
 
@@ -43,20 +43,22 @@ def main() -> None:
         z, members, truth = case(records, groups, epsilon)
         outputs = truth @ z
         counts = np.random.default_rng(1).multinomial(reports, outputs)
-        share = members @ truth
-        some = share > 0.01
+        group_shares = members @ truth
+        is_large = group_shares > 0.01
         scaled = z / np.sqrt(outputs)
-        least = np.einsum("gi,ig->g", members, np.linalg.lstsq(scaled @ scaled.T, members.T)[0]) - share**2
-        bound = 2 * norm.isf((1 - CONFIDENCE) / (2 * groups)) * np.sqrt(np.maximum(least, 0) / reports)
+        min_variances = (
+            np.einsum("gi,ig->g", members, np.linalg.lstsq(scaled @ scaled.T, members.T)[0]) - group_shares**2
+        )
+        bound = 2 * norm.isf((1 - CONFIDENCE) / (2 * groups)) * np.sqrt(np.maximum(min_variances, 0) / reports)
         for finite in (True, False):
             begun = time.perf_counter()
-            found = linear_intervals([z], [counts], csr_array(members), CONFIDENCE, finite=finite)
+            intervals = linear_intervals([z], [counts], csr_array(members), CONFIDENCE, finite=finite)
             seconds = time.perf_counter() - begun
-            assert found is not None
-            low, high = found
-            hold = bool(((low <= share) & (share <= high)).all())
+            assert intervals is not None
+            low, high = intervals
+            hold = bool(((low <= group_shares) & (group_shares <= high)).all())
             name = "finite-sample" if finite else "asymptotic"
-            width, best = np.median((high - low)[some]), np.median(bound[some])
+            width, best = np.median((high - low)[is_large]), np.median(bound[is_large])
             print(f"| {epsilon:g} | {name} | {seconds:.1f} | {width:.4f} | {best:.4f} | {hold} |", flush=True)
 
 

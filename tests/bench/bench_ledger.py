@@ -26,8 +26,8 @@ COST = Cost(epsilon="0.1", unit="per km", notion="metric-dp", mechanism="ab" * 3
 AT_ONCE = 100_000
 
 
-def said(what: str, wall: float, cpu: float, more: str = "") -> None:
-    print(f"| {what} | {wall:.2f} s | {cpu:.2f} s | {more} |", flush=True)
+def print_row(what: str, wall: float, cpu: float, remark: str = "") -> None:
+    print(f"| {what} | {wall:.2f} s | {cpu:.2f} s | {remark} |", flush=True)
 
 
 def charges(folder: Path, count: int, subjects: int) -> None:
@@ -35,35 +35,37 @@ def charges(folder: Path, count: int, subjects: int) -> None:
     with Ledger(folder / "l") as ledger:
         ledger.set_limit(2 * count)
         clock, cpu = time.perf_counter(), time.process_time()
-        most = 0
+        max_bytes = 0
         for start in range(0, count, AT_ONCE):
             ledger.charge_each([f"subject-{n % subjects}" for n in range(start, min(count, start + AT_ONCE))], COST)
-            most = max(most, sum(path.stat().st_size for path in folder.iterdir()))
+            max_bytes = max(max_bytes, sum(path.stat().st_size for path in folder.iterdir()))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        size = f"{most / 1e6:.0f} MB on disk at most, {peak:.0f} MB in memory"
-        said(
+        size = f"{max_bytes / 1e6:.0f} MB on disk at most, {peak:.0f} MB in memory"
+        print_row(
             f"{count:,} charges of {subjects:,} subjects", time.perf_counter() - clock, time.process_time() - cpu, size
         )
         clock, cpu = time.perf_counter(), time.process_time()
         for number in range(1000):
             ledger.account(f"subject-{number * 7 % subjects}")
-        said("1,000 questions about one subject", time.perf_counter() - clock, time.process_time() - cpu)
+        print_row("1,000 questions about one subject", time.perf_counter() - clock, time.process_time() - cpu)
         clock, cpu = time.perf_counter(), time.process_time()
         for number in range(200):
             ledger.charge(f"subject-{number}", COST)
-        said("200 charges, each durable", time.perf_counter() - clock, time.process_time() - cpu)
+        print_row("200 charges, each durable", time.perf_counter() - clock, time.process_time() - cpu)
         clock, cpu = time.perf_counter(), time.process_time()
         ledger.check()
-        said("every hash and total, and the database's check", time.perf_counter() - clock, time.process_time() - cpu)
+        print_row(
+            "every hash and total, and the database's check", time.perf_counter() - clock, time.process_time() - cpu
+        )
 
 
 def kills(folder: Path, times: int) -> None:
     clock = time.perf_counter()
     command = [sys.executable, KILLING, "kill", folder / "k", folder / "reports", str(times)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    reports, charged = done.stdout.split()
-    more = f"{reports} transactions reported, {charged} charges, each report charged, every chain whole"
-    said(f"{times} kills at random moments", time.perf_counter() - clock, 0.0, more)
+    completed = subprocess.run(command, capture_output=True, text=True, check=True)
+    reports, charged = completed.stdout.split()
+    remark = f"{reports} transactions reported, {charged} charges, each report charged, every chain whole"
+    print_row(f"{times} kills at random moments", time.perf_counter() - clock, 0.0, remark)
 
 
 def tables(folder: Path, rows: int, subjects: int) -> None:
@@ -78,12 +80,12 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
         "[records]\ngrid = { rows = 20, cols = 25, cell_km = 0.5 }\n[distance]\nkind = 'euclidean'\n"
         "[privacy]\nepsilon = 2.0\nneighbours_within = 1.0\n[utility]\nkind = 'distance'\n"
     )
-    out = solve("exponential", folder / "p.toml", folder / "out").folder
+    release_folder = solve("exponential", folder / "p.toml", folder / "out").folder
     rng = np.random.default_rng(1)
     whose, at = rng.integers(0, subjects, rows), rng.integers(0, 4, rows)
-    place = (whose * 7 + at * 131) % 500
+    place_numbers = (whose * 7 + at * 131) % 500
     ids = np.array([f"r{n // 25}c{n % 25}" for n in range(500)])
-    pl.DataFrame({"who": whose, "place": ids[place]}).write_csv(folder / "t.csv")
+    pl.DataFrame({"who": whose, "place": ids[place_numbers]}).write_csv(folder / "t.csv")
     for name, charge in (
         ("no ledger", None),
         ("a ledger", Charge(ledger=folder / "a", subject="who")),
@@ -91,24 +93,31 @@ def tables(folder: Path, rows: int, subjects: int) -> None:
         ("kept reports, again", Charge(ledger=folder / "b", subject="who", sticky=True)),
     ):
         clock, cpu = time.perf_counter(), time.process_time()
-        apply(out, folder / "t.csv", folder / "o.csv", Secret.of(id="place"), ApplyOptions(charge=charge), force=True)
-        said(f"apply, {rows:,} rows, {name}", time.perf_counter() - clock, time.process_time() - cpu)
+        apply(
+            release_folder,
+            folder / "t.csv",
+            folder / "o.csv",
+            Secret.of(id="place"),
+            ApplyOptions(charge=charge),
+            force=True,
+        )
+        print_row(f"apply, {rows:,} rows, {name}", time.perf_counter() - clock, time.process_time() - cpu)
 
 
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, least in (("charges", 1_000_000), ("subjects", 10_000), ("kills", 200), ("rows", 1_000_000)):
-        parser.add_argument(f"--{name}", type=int, default=least)
-    asked = parser.parse_args()
+    for name, default_count in (("charges", 1_000_000), ("subjects", 10_000), ("kills", 200), ("rows", 1_000_000)):
+        parser.add_argument(f"--{name}", type=int, default=default_count)
+    arguments = parser.parse_args()
     print(f"load average at the start: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     print("| what | wall clock | processor | |\n| --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as name:
         for part in ("charges", "kills", "tables"):
             (Path(name) / part).mkdir()
-        charges(Path(name) / "charges", asked.charges, asked.subjects)
-        kills(Path(name) / "kills", asked.kills)
-        tables(Path(name) / "tables", asked.rows, asked.subjects)
+        charges(Path(name) / "charges", arguments.charges, arguments.subjects)
+        kills(Path(name) / "kills", arguments.kills)
+        tables(Path(name) / "tables", arguments.rows, arguments.subjects)
     print(f"load average at the end: {os.getloadavg()[0]:.1f}")
 
 

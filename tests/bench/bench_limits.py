@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path += [str(Path(__file__).parent), str(Path(__file__).parents[1])]
 
-from bench_city import PRIVOPT, _problem, scattered
+from bench_city import PRIVOPT, _problem, write_random
 from test_ladder import COMMAND
 
 METHODS = ("auto", "interior-point", "column-generation", "full")
@@ -26,10 +26,14 @@ METHODS = ("auto", "interior-point", "column-generation", "full")
 
 def cells(folder: Path, rows: int, columns: int, epsilon: float, within: float | None) -> None:
     """Write a grid of 1 km cells, all pairs or those within a number of km."""
-    near = "" if within is None else f"neighbours_within = {within!r}\n"
-    rest = near + '[utility]\nkind = "distance"\n'
+    limit_line = "" if within is None else f"neighbours_within = {within!r}\n"
+    other_tables = limit_line + '[utility]\nkind = "distance"\n'
     _problem(
-        folder, f"grid = {{ rows = {rows}, cols = {columns}, cell_km = 1.0 }}", 'kind = "euclidean"', epsilon, rest
+        folder,
+        f"grid = {{ rows = {rows}, cols = {columns}, cell_km = 1.0 }}",
+        'kind = "euclidean"',
+        epsilon,
+        other_tables,
     )
 
 
@@ -38,40 +42,51 @@ MAPS: dict[str, Callable[[Path], None]] = {
     "400 cells, all pairs, .4 per km": lambda to: cells(to, 20, 20, 0.4, None),
     "400 cells, all pairs, 1 per km": lambda to: cells(to, 20, 20, 1.0, None),
     "1,000 cells, within 1.5 km, .4 per km": lambda to: cells(to, 25, 40, 0.4, 1.5),
-    "400 scattered, all pairs": lambda to: scattered(to, 400),
+    "400 scattered, all pairs": lambda to: write_random(to, 400),
 }
 
 
-def run(problem: Path, out: Path, mechanism: str, method: str, *options: str) -> tuple[int, str]:
+def run(problem: Path, output_folder: Path, mechanism: str, method: str, *options: str) -> tuple[int, str]:
     """Exit code and standard output of a command by the clock of processor seconds."""
-    command = [sys.executable, "-c", COMMAND, "solve", mechanism, str(problem), "--method", method, "--out", str(out)]
-    done = subprocess.run([*command, "--json", "--quiet", "--force", *options], capture_output=True, text=True)
-    return done.returncode, done.stdout
+    command = [
+        sys.executable,
+        "-c",
+        COMMAND,
+        "solve",
+        mechanism,
+        str(problem),
+        "--method",
+        method,
+        "--out",
+        str(output_folder),
+    ]
+    completed = subprocess.run([*command, "--json", "--quiet", "--force", *options], capture_output=True, text=True)
+    return completed.returncode, completed.stdout
 
 
 def line(name: str, make: Callable[[Path], None], limits: list[str], methods: list[str]) -> None:
     """Loss and gap of each method at each limit."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         make(folder)
-        done = subprocess.run(
+        completed = subprocess.run(
             [*PRIVOPT, "solve", "exponential", folder / "problem.toml", "--out", folder / "plain", "--json", "--quiet"],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        plain = json.loads(done.stdout)["objective"]["value"]
+        exponential_loss = json.loads(completed.stdout)["objective"]["value"]
         for limit in limits:
-            shown = []
+            cells = []
             for method in methods:
-                code, said = run(folder / "problem.toml", folder / "out", "optimal-lp", method, "--time-limit", limit)
-                if not said:
-                    shown.append(f"exit {code}")
+                code, stdout = run(folder / "problem.toml", folder / "out", "optimal-lp", method, "--time-limit", limit)
+                if not stdout:
+                    cells.append(f"exit {code}")
                     continue
-                result = json.loads(said)
+                result = json.loads(stdout)
                 gap, path = result["objective"]["gap"], result["solver"].get("path", "")
                 stated = "no bound" if gap is None else f"{gap:.2g}"
-                shown.append(f"{result['objective']['value'] / plain:.4f}, {stated}")
+                cells.append(f"{result['objective']['value'] / exponential_loss:.4f}, {stated}")
                 print(f"    {method} {limit} s: {path}", file=sys.stderr)
-            print(f"| {name} | {limit} | {' | '.join(shown)} |", flush=True)
+            print(f"| {name} | {limit} | {' | '.join(cells)} |", flush=True)
 
 
 def main() -> None:

@@ -24,8 +24,8 @@ RADII = (3.0, 4.0, 6.0, 8.0, np.inf)
 def optimum(problem: Problem, local: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the optimum where ``local`` ``(P, K)`` rows alone are kept, both ways, and its mechanism."""
     model, _ = whole_lp(problem)
-    both = np.r_[local.ravel(), local.ravel(), np.ones(len(problem["cost"]), dtype=bool)]
-    model.row_upper_ = np.where(both, model.row_upper_, np.inf)
+    is_required = np.r_[local.ravel(), local.ravel(), np.ones(len(problem["cost"]), dtype=bool)]
+    model.row_upper_ = np.where(is_required, model.row_upper_, np.inf)
     solver = highspy.Highs()
     for option, value in (("output_flag", False), ("solver", "ipx"), ("run_crossover", "off")):
         solver.setOptionValue(option, value)
@@ -42,20 +42,22 @@ def main() -> None:
     assert problem is not None, "the streets of Rome are not there"
     cost, pairs, lengths = problem["cost"], problem["pairs"], problem["distances"]
     graph = csr_array((lengths, pairs.T), shape=(len(cost), len(cost)))
-    far = dijkstra(graph, directed=False)
-    print(f"{len(cost)} places, {cost.shape[1]} outputs, diameter {far.max() * epsilon:.0f} / epsilon", flush=True)
+    distances = dijkstra(graph, directed=False)
+    print(
+        f"{len(cost)} places, {cost.shape[1]} outputs, diameter {distances.max() * epsilon:.0f} / epsilon", flush=True
+    )
     print("| radius | rows kept | bound | loss of the mechanism | epsilon more, worst street | 99 % | median |")
     for radius in RADII:
-        near = cost * len(cost) * epsilon <= radius
-        bound, z = optimum(problem, (near[pairs[:, 0]] & near[pairs[:, 1]]))
-        z = np.where(near, np.maximum(z, 1e-300), 0.0)
-        z = np.stack([(np.exp(-epsilon * far) * column).max(axis=1) for column in z.T], axis=1)
+        is_near = cost * len(cost) * epsilon <= radius
+        bound, z = optimum(problem, (is_near[pairs[:, 0]] & is_near[pairs[:, 1]]))
+        z = np.where(is_near, np.maximum(z, 1e-300), 0.0)
+        z = np.stack([(np.exp(-epsilon * distances) * column).max(axis=1) for column in z.T], axis=1)
         sums = z.sum(axis=1)
-        more = np.abs(np.log(sums[pairs[:, 0]]) - np.log(sums[pairs[:, 1]])) / (epsilon * lengths)
+        sum_ratios = np.abs(np.log(sums[pairs[:, 0]]) - np.log(sums[pairs[:, 1]])) / (epsilon * lengths)
         loss = float((cost * z / sums[:, None]).sum())
-        kept = float((near[pairs[:, 0]] & near[pairs[:, 1]]).mean())
-        spread = " | ".join(f"{100 * value:.2g} %" for value in np.quantile(more, (1.0, 0.99, 0.5)))
-        print(f"| {radius:g} | {100 * kept:.0f} % | {bound:.5f} | {loss:.5f} | {spread} |", flush=True)
+        kept_share = float((is_near[pairs[:, 0]] & is_near[pairs[:, 1]]).mean())
+        spread = " | ".join(f"{100 * value:.2g} %" for value in np.quantile(sum_ratios, (1.0, 0.99, 0.5)))
+        print(f"| {radius:g} | {100 * kept_share:.0f} % | {bound:.5f} | {loss:.5f} | {spread} |", flush=True)
 
 
 if __name__ == "__main__":

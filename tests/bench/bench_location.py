@@ -18,7 +18,7 @@ from attrs import frozen
 from scipy.special import ndtr
 
 import privopt as po
-from privopt.numbers.sampling import seeded
+from privopt.numbers.sampling import make_source
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 SIDE, CELL, SNAP, FINE = 20.0, 2.0, 5.0, 0.5
@@ -45,9 +45,9 @@ def centres(step: float) -> np.ndarray:
 FINELY = centres(FINE)
 
 
-def apart(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+def distances_between(points: np.ndarray, other_points: np.ndarray) -> np.ndarray:
     """Return distances between points (A, 2) and (B, 2)."""
-    return np.asarray(np.hypot(*(one[:, None] - other[None]).transpose(2, 0, 1)))
+    return np.asarray(np.hypot(*(points[:, None] - other_points[None]).transpose(2, 0, 1)))
 
 
 def cell_of(places: np.ndarray, step: float = CELL) -> np.ndarray:
@@ -60,22 +60,24 @@ def year(persons: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray
     """Return homes (P, 2), and where each person is at each hour (P, HOURS, 2), km."""
     homes = rng.uniform(1, SIDE - 1, (persons, 2))
     way = rng.uniform(0, 2 * np.pi, (persons, 5))
-    far = np.column_stack([rng.lognormal(1.6, 0.5, persons), rng.uniform(1, 6, (persons, 4))])
-    places = np.clip(homes[:, None] + far[..., None] * np.stack([np.cos(way), np.sin(way)], axis=-1), 0.1, SIDE - 0.1)
+    far_distances = np.column_stack([rng.lognormal(1.6, 0.5, persons), rng.uniform(1, 6, (persons, 4))])
+    places = np.clip(
+        homes[:, None] + far_distances[..., None] * np.stack([np.cos(way), np.sin(way)], axis=-1), 0.1, SIDE - 0.1
+    )
     at = np.repeat(homes[:, None], HOURS, axis=1)
     for person in range(persons):
         home, work = homes[person], places[person, 0]
         for day in range(HOURS // 24):
             here = at[person, 24 * day : 24 * day + 24]
-            other = places[person, rng.integers(1, 5)]
+            other_place = places[person, rng.integers(1, 5)]
             if day % 7 < 5:
                 here[[8, 17]] = (home + work) / 2
                 here[9:17] = work
                 if rng.random() < 0.3:
-                    here[19:21] = other
+                    here[19:21] = other_place
             elif rng.random() < 0.5:  # a walk there and back
                 part = np.minimum(np.arange(9), np.arange(8, -1, -1))[:, None] / 4
-                here[9:18] = home + part * (other - home)
+                here[9:18] = home + part * (other_place - home)
     return homes, np.clip(at + rng.normal(0, 0.015, at.shape), 0, SIDE - 1e-9)
 
 
@@ -103,25 +105,27 @@ class Way:
 
     def seen(self, person: int, hours: np.ndarray) -> np.ndarray:
         """(F,) log likelihood of what was reported at some hours, at each point of the town."""
-        reports, told = self.reports[person], self.told[person]
-        here, there = hours & told, hours & ~told
+        reports, is_told = self.reports[person], self.told[person]
+        here, there = hours & is_told, hours & ~is_told
         counts = np.bincount(reports[here], minlength=self.likelihood.shape[1])
-        found = np.log(np.maximum(self.likelihood, 1e-300)) @ counts
+        log_likelihood = np.log(np.maximum(self.likelihood, 1e-300)) @ counts
         if self.kept is not None:
-            before = np.concatenate([reports[:1], reports[:-1]])
-            ended = np.bincount(before[here], minlength=self.kept.shape[1])
+            previous_reports = np.concatenate([reports[:1], reports[:-1]])
+            ended = np.bincount(previous_reports[here], minlength=self.kept.shape[1])
             stayed = np.bincount(reports[there], minlength=self.kept.shape[1])
-            found += np.log(np.maximum(self.kept, 1e-12)) @ stayed + np.log(np.maximum(1 - self.kept, 1e-12)) @ ended
-        return np.asarray(found)
+            log_likelihood += (
+                np.log(np.maximum(self.kept, 1e-12)) @ stayed + np.log(np.maximum(1 - self.kept, 1e-12)) @ ended
+            )
+        return np.asarray(log_likelihood)
 
 
-def drawn(rows: np.ndarray, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def draw_outputs(rows: np.ndarray, z: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Draw an output for each row of a matrix."""
-    found = np.empty(rows.size, dtype=int)
+    outputs = np.empty(rows.size, dtype=int)
     for row in np.unique(rows):
         here = np.flatnonzero(rows.ravel() == row)
-        found[here] = rng.choice(z.shape[1], len(here), p=z[row] / z[row].sum())
-    return found.reshape(rows.shape)
+        outputs[here] = rng.choice(z.shape[1], len(here), p=z[row] / z[row].sum())
+    return outputs.reshape(rows.shape)
 
 
 def changes(reports: np.ndarray) -> np.ndarray:
@@ -135,49 +139,51 @@ PROBLEM: dict[str, Any] = {"distance": "euclidean", "neighbours_within": 2.9}
 @cache
 def optimal(epsilon: float) -> np.ndarray:
     """Return the rows of the optimal mechanism over cells of 2 km."""
-    asked = po.metric_problem(po.grid(10, 10, CELL), epsilon=f"{epsilon:.6f}/km", **PROBLEM)
-    return np.asarray(po.solve("optimal-lp", asked, gap=1e-2).opened.release.probabilities)
+    problem = po.metric_problem(po.grid(10, 10, CELL), epsilon=f"{epsilon:.6f}/km", **PROBLEM)
+    return np.asarray(po.solve("optimal-lp", problem, gap=1e-2).opened.release.probabilities)
 
 
-def ours(policy: str, epsilon: float, at: np.ndarray) -> Way:
+def report_by_policy(policy: str, epsilon: float, at: np.ndarray) -> Way:
     """Return the reports of :func:`optimal`, by a policy."""
     rng, rows, outputs = np.random.default_rng(11), cell_of(at), centres(CELL)
     z = optimal(epsilon)
     likelihood = z[cell_of(FINELY)]
     if policy == "fresh":
-        reports = drawn(rows, z, rng)
-        told, allows = np.ones_like(rows, dtype=bool), f"{HOURS:,} epsilon in a year"
+        reports = draw_outputs(rows, z, rng)
+        is_told, allows = np.ones_like(rows, dtype=bool), f"{HOURS:,} epsilon in a year"
     elif policy == "schedule":
-        once = drawn(rows[:, ::SLOT], z, rng)
-        reports, told = np.repeat(once, SLOT, axis=1), np.broadcast_to(np.arange(HOURS) % SLOT == 0, rows.shape)
+        once = draw_outputs(rows[:, ::SLOT], z, rng)
+        reports, is_told = np.repeat(once, SLOT, axis=1), np.broadcast_to(np.arange(HOURS) % SLOT == 0, rows.shape)
         allows = f"{HOURS // SLOT:,} epsilon in a year; renewals show nothing"
     else:
-        first = drawn(np.broadcast_to(np.arange(100), (len(rows), 100)), z, rng)
+        first = draw_outputs(np.broadcast_to(np.arange(100), (len(rows), 100)), z, rng)
         reports = np.take_along_axis(first, rows, axis=1)
-        told, allows = changes(reports), "epsilon a cell; crossings between cells show"
+        is_told, allows = changes(reports), "epsilon a cell; crossings between cells show"
     return Way(
         name=f"ours, {policy}",
         parameter=f"epsilon {epsilon:.3g}",
         allows=allows,
         reports=reports,
-        told=told,
+        told=is_told,
         reported=outputs[reports],
         likelihood=likelihood,
     )
 
 
-def predicted(epsilon: float, at: np.ndarray) -> Way:
+def report_predictively(epsilon: float, at: np.ndarray) -> Way:
     """Return the reports of ``predictive`` over the same cells."""
     rows, outputs = cell_of(at), centres(CELL)
-    asked = po.metric_problem(po.grid(10, 10, CELL), epsilon=f"{epsilon:.6f}/km", predictive={}, **PROBLEM)
-    release = po.solve("predictive", asked, gap=1e-2).opened.release
+    problem = po.metric_problem(po.grid(10, 10, CELL), epsilon=f"{epsilon:.6f}/km", predictive={}, **PROBLEM)
+    release = po.solve("predictive", problem, gap=1e-2).opened.release
     subjects, limit = np.repeat(np.arange(len(rows)), HOURS), Limit(None)
-    walked = release.walker.walk(rows.ravel(), subjects, State(), charge=limit, source=seeded(3))
+    walked = release.walker.walk(rows.ravel(), subjects, State(), charge=limit, source=make_source(3))
     reports, terms = walked.outputs.reshape(rows.shape), release.walker.terms
     rng, many = np.random.default_rng(4), 20_000
     noise = rng.exponential(1 / float(terms.test), many) - rng.exponential(1 / float(terms.threshold), many)
-    far = apart(centres(CELL)[cell_of(FINELY)], outputs)
-    kept = np.searchsorted(np.sort(noise), float(terms.good_within) - far.ravel()).reshape(far.shape) / many
+    distances = distances_between(centres(CELL)[cell_of(FINELY)], outputs)
+    kept_chances = (
+        np.searchsorted(np.sort(noise), float(terms.good_within) - distances.ravel()).reshape(distances.shape) / many
+    )
     spent = np.mean([float(amount) for amount in limit.spent.values()]) / epsilon
     return Way(
         name="ours, predictive",
@@ -187,11 +193,11 @@ def predicted(epsilon: float, at: np.ndarray) -> Way:
         told=~walked.kept.reshape(rows.shape),
         reported=outputs[reports],
         likelihood=release.probabilities[cell_of(FINELY)],
-        kept=kept,
+        kept=kept_chances,
     )
 
 
-def snapped(at: np.ndarray) -> Way:
+def report_on_a_grid(at: np.ndarray) -> Way:
     """Return a grid of 5 km: the centre of the square."""
     reports, outputs = cell_of(at, SNAP), centres(SNAP)
     return Way(
@@ -205,7 +211,7 @@ def snapped(at: np.ndarray) -> Way:
     )
 
 
-def fudged(size: float, at: np.ndarray) -> Way:
+def report_by_fudger(size: float, at: np.ndarray) -> Way:
     """Return Android's published fudger: an offset that drifts hour by hour, then a grid of that accuracy."""
     rng, drift = np.random.default_rng(5), 0.03
     offset = np.empty(at.shape)
@@ -213,10 +219,10 @@ def fudged(size: float, at: np.ndarray) -> Way:
     for hour in range(1, HOURS):
         offset[:, hour] = np.sqrt(1 - drift**2) * offset[:, hour - 1] + drift * rng.normal(0, size / 4, (len(at), 2))
     lines = np.arange(-1, int(SIDE / size) + 3)
-    found = np.clip(np.rint((at + offset) / size).astype(int), lines[0], lines[-1])
-    row, column = np.moveaxis(found - lines[0], -1, 0)
+    grid_numbers = np.clip(np.rint((at + offset) / size).astype(int), lines[0], lines[-1])
+    row, column = np.moveaxis(grid_numbers - lines[0], -1, 0)
     edges = np.concatenate([[-np.inf], (lines[:-1] + 0.5) * size, [np.inf]])
-    each = [np.diff(ndtr((edges - FINELY[:, axis, None]) / (size / 4)), axis=1) for axis in range(2)]
+    axis_chances = [np.diff(ndtr((edges - FINELY[:, axis, None]) / (size / 4)), axis=1) for axis in range(2)]
     reports = row * len(lines) + column
     return Way(
         name="fudger",
@@ -224,8 +230,8 @@ def fudged(size: float, at: np.ndarray) -> Way:
         allows="nothing",
         reports=reports,
         told=np.ones_like(reports, dtype=bool),
-        reported=found * size,
-        likelihood=(each[0][:, :, None] * each[1][:, None, :]).reshape(len(FINELY), -1),
+        reported=grid_numbers * size,
+        likelihood=(axis_chances[0][:, :, None] * axis_chances[1][:, None, :]).reshape(len(FINELY), -1),
     )
 
 
@@ -237,7 +243,7 @@ def laplace(epsilon: float, at: np.ndarray) -> Way:
     line = np.arange(-SIDE / 2, 1.5 * SIDE)
     row, column = np.moveaxis(np.clip(np.floor(reported - line[0]).astype(int), 0, len(line) - 1), -1, 0)
     middles = np.stack(np.meshgrid(line + 0.5, line + 0.5, indexing="ij"), axis=-1).reshape(-1, 2)
-    likelihood = np.exp(-epsilon * apart(FINELY, middles))
+    likelihood = np.exp(-epsilon * distances_between(FINELY, middles))
     reports = row * len(line) + column
     return Way(
         name="planar Laplace",
@@ -255,14 +261,14 @@ def error(way: Way, at: np.ndarray) -> float:
     return float(np.hypot(*np.moveaxis(way.reported - at, -1, 0)).mean())
 
 
-def at_error(made: Callable[[float], Way], at: np.ndarray, wanted: float, low: float, high: float) -> Way:
+def at_error(make_way: Callable[[float], Way], at: np.ndarray, target_error: float, low: float, high: float) -> Way:
     """Return a way whose mean error is the wanted one; a greater parameter has less error if ``low`` < ``high``."""
     for _ in range(9):
         middle = float(np.sqrt(low * high))
-        way = made(middle)
-        if abs(error(way, at) - wanted) < 0.005 * wanted:
+        way = make_way(middle)
+        if abs(error(way, at) - target_error) < 0.005 * target_error:
             return way
-        low, high = (middle, high) if error(way, at) > wanted else (low, middle)
+        low, high = (middle, high) if error(way, at) > target_error else (low, middle)
     return way
 
 
@@ -274,30 +280,30 @@ def guessed_home(way: Way, person: int) -> np.ndarray:
 
 def found_homes(way: Way, homes: np.ndarray) -> tuple[float, float]:
     """Return the part of the homes that are guessed within 1.5 km from the nights of a year, and the median error."""
-    off = [float(np.hypot(*(guessed_home(way, person) - home))) for person, home in enumerate(homes)]
-    return float(np.mean(np.array(off) <= FOUND)), float(np.median(off))
+    errors = [float(np.hypot(*(guessed_home(way, person) - home))) for person, home in enumerate(homes)]
+    return float(np.mean(np.array(errors) <= FOUND)), float(np.median(errors))
 
 
 def seen_crossings(way: Way, at: np.ndarray) -> float:
     """Return the part of the crossings that are seen within the hour, at 5 % false alarms: the better of two signs."""
     east = FINELY[:, 0] > LINE
-    sides = [np.maximum(way.likelihood[side].mean(axis=0), 1e-9) for side in (east, ~east)]
+    sides = [np.maximum(way.likelihood[is_side].mean(axis=0), 1e-9) for is_side in (east, ~east)]
     odds = np.log(sides[0] / sides[1])[way.reports]
     crossed = np.diff((at[..., 0] > LINE).astype(int), axis=1) != 0
-    found = []
+    seen_shares = []
     for sign in (np.abs(np.diff(odds, axis=1)), (np.diff(way.reports, axis=1) != 0).astype(float)):
-        least = np.unique(np.quantile(sign[~crossed], np.linspace(0.8, 1, 201)))[::-1]
-        alarms = [0.0, *((sign[~crossed] >= one).mean() for one in least), 1.0]
-        seen = [0.0, *((sign[crossed] >= one).mean() for one in least), 1.0]
-        found.append(float(np.interp(ALARMS, alarms, seen)))
-    return max(found)
+        thresholds = np.unique(np.quantile(sign[~crossed], np.linspace(0.8, 1, 201)))[::-1]
+        alarms = [0.0, *((sign[~crossed] >= threshold).mean() for threshold in thresholds), 1.0]
+        seen = [0.0, *((sign[crossed] >= threshold).mean() for threshold in thresholds), 1.0]
+        seen_shares.append(float(np.interp(ALARMS, alarms, seen)))
+    return max(seen_shares)
 
 
-def followed(way: Way) -> np.ndarray:
+def follow_persons(way: Way) -> np.ndarray:
     """(H, P, 2) where a hidden Markov model finds some persons in two weeks, km."""
     coarse = cell_of(centres(1.0), FINE)  # points of the town a kilometre apart
     points = FINELY[coarse]
-    moves = np.exp(-apart(points, points) / 3.0)
+    moves = np.exp(-distances_between(points, points) / 3.0)
     moves = 0.7 * np.eye(len(points)) + 0.3 * moves / moves.sum(axis=1, keepdims=True)
     hours, people = 24 * DAYS, min(WALKERS, len(way.reports))
     sign = np.ones((hours, people, len(points)))
@@ -316,13 +322,13 @@ def followed(way: Way) -> np.ndarray:
     for hour in range(hours - 2, -1, -1):
         back[hour] = (back[hour + 1] * sign[hour + 1]) @ moves.T
         back[hour] /= back[hour].sum(axis=1, keepdims=True)
-    both = ahead * back
-    return np.asarray((both / both.sum(axis=2, keepdims=True)) @ points)
+    joint = ahead * back
+    return np.asarray((joint / joint.sum(axis=2, keepdims=True)) @ points)
 
 
-def traced(way: Way, at: np.ndarray) -> float:
+def trace_error(way: Way, at: np.ndarray) -> float:
     """Return the mean error of those who follow some persons for two weeks, km."""
-    guess = followed(way).transpose(1, 0, 2)
+    guess = follow_persons(way).transpose(1, 0, 2)
     people, hours = guess.shape[:2]
     return float(np.hypot(*np.moveaxis(guess - at[:people, :hours], -1, 0)).mean())
 
@@ -333,27 +339,30 @@ def main() -> None:
     parser.add_argument("--persons", type=int, default=60)
     persons = parser.parse_args().persons
     homes, at = year(persons, np.random.default_rng(1))
-    grid = snapped(at)
-    wanted = error(grid, at)
+    grid = report_on_a_grid(at)
+    target_error = error(grid, at)
     print(f"{persons} persons, {at.size // 2:,} reports each way, load {os.getloadavg()[0]:.1f}")
     print("| way | parameter | mean error, km | home within 1.5 km | home, median km | crossing | walk, km | allowed |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     ways: list[Callable[[], Way]] = [
         lambda: grid,
-        lambda: at_error(lambda size: fudged(size, at), at, wanted, 8.0, 2.0),
-        lambda: at_error(lambda epsilon: laplace(epsilon, at), at, wanted, 0.3, 4.0),
+        lambda: at_error(lambda size: report_by_fudger(size, at), at, target_error, 8.0, 2.0),
+        lambda: at_error(lambda epsilon: laplace(epsilon, at), at, target_error, 0.3, 4.0),
         *(
-            lambda policy=policy: at_error(lambda epsilon: ours(policy, epsilon, at), at, wanted, 0.2, 8.0)
+            lambda policy=policy: at_error(
+                lambda epsilon: report_by_policy(policy, epsilon, at), at, target_error, 0.2, 8.0
+            )
             for policy in ("fresh", "schedule", "places")
         ),
-        lambda: at_error(lambda epsilon: predicted(epsilon, at), at, wanted, 0.2, 16.0),
+        lambda: at_error(lambda epsilon: report_predictively(epsilon, at), at, target_error, 0.2, 16.0),
     ]
-    for made in ways:
-        way = made()
+    for make_way in ways:
+        way = make_way()
         home, median = found_homes(way, homes)
         cells = [f"{error(way, at):.2f}", f"{home:.0%}", f"{median:.2f}", f"{seen_crossings(way, at):.0%}"]
         print(
-            f"| {way.name} | {way.parameter} | {' | '.join(cells)} | {traced(way, at):.2f} | {way.allows} |", flush=True
+            f"| {way.name} | {way.parameter} | {' | '.join(cells)} | {trace_error(way, at):.2f} | {way.allows} |",
+            flush=True,
         )
 
 

@@ -37,26 +37,26 @@ kind = "distance"
 """
 
 
-def trips(nights: int, each: int) -> pl.DataFrame:
+def trips(nights: int, trip_count: int) -> pl.DataFrame:
     """Random trips of 2,500 drivers; a hundredth of the ends is missing."""
     rng = np.random.default_rng(27)
-    count = nights * each
+    count = nights * trip_count
     start = datetime(2026, 3, 15, tzinfo=UTC)
-    minutes = np.repeat(np.arange(nights), each) * 1440 + rng.integers(0, 1440, count)
-    ends = rng.uniform(0.0, 9.5, (count, 4)).round(4)
-    ends[rng.random(count) < 0.01, 2] = np.nan
+    minutes = np.repeat(np.arange(nights), trip_count) * 1440 + rng.integers(0, 1440, count)
+    positions = rng.uniform(0.0, 9.5, (count, 4)).round(4)
+    positions[rng.random(count) < 0.01, 2] = np.nan
     at = [(start + timedelta(minutes=minute)).isoformat() for minute in minutes.tolist()]
     table = {"driver": [f"d{n}" for n in rng.integers(0, 2_500, count).tolist()], "at": at}
     for column, name in enumerate(("start_x", "start_y", "end_x", "end_y")):
-        table[name] = ends[:, column]
+        table[name] = positions[:, column]
     return pl.DataFrame(table).with_columns(pl.col("end_x").fill_nan(None))
 
 
-def wrong_rows(given: Path, made: Path) -> int:
+def wrong_rows(trips_file: Path, safe_file: Path) -> int:
     """Count rows that are reported though nothing covers them, or refused though something does."""
     spent: dict[tuple[str, object], Fraction] = defaultdict(Fraction)
     wrong = 0
-    with given.open() as rows, made.open() as reports:
+    with trips_file.open() as rows, safe_file.open() as reports:
         for row, report in zip(csv.DictReader(rows), csv.DictReader(reports), strict=True):
             account = row["driver"], datetime.fromisoformat(row["at"]).astimezone(ZONE).date()
             covered = spent[account] + 2 * EPSILON <= LIMIT
@@ -72,11 +72,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nights", type=int, default=30)
     parser.add_argument("--trips", type=int, default=6_700)
-    asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         (folder / "problem.toml").write_text(PROBLEM)
-        trips(asked.nights, asked.trips).write_csv(folder / "trips.csv")
+        trips(arguments.nights, arguments.trips).write_csv(folder / "trips.csv")
         book, safe = folder / "book", folder / "safe.csv"
         solve = [*PRIVOPT, "solve", "exponential", folder / "problem.toml", "--out", folder / "out", "--quiet"]
         limit = [*PRIVOPT, "budget", book, "--set", str(float(LIMIT)), "--per", "day", "--zone", str(ZONE)]
@@ -85,11 +85,13 @@ def main() -> None:
         job = [*PRIVOPT, "apply", folder / "out", folder / "trips.csv", "--out", safe, "--json", "--quiet"]
         job += ["--position", "start=start_x,start_y", "--position", "end=end_x,end_y", "--time", "at"]
         job += ["--ledger", book, "--subject", "driver", "--batch", "nights"]
-        before = processor_seconds()
-        code, seconds, peak, said = run_command(job)
-        used = f"{processor_seconds() - before:.1f} processor s, {peak:.2f} GB, load {os.getloadavg()[0]:.0f}"
-        print(f"apply: exit {code}, {seconds:.1f} s, {used}, {json.loads(said)}", flush=True)
-        print(f"{wrong_rows(folder / 'trips.csv', safe)} wrong rows of {asked.nights * asked.trips:,}")
+        start_cpu_seconds = processor_seconds()
+        code, seconds, peak, stdout = run_command(job)
+        used = (
+            f"{processor_seconds() - start_cpu_seconds:.1f} processor s, {peak:.2f} GB, load {os.getloadavg()[0]:.0f}"
+        )
+        print(f"apply: exit {code}, {seconds:.1f} s, {used}, {json.loads(stdout)}", flush=True)
+        print(f"{wrong_rows(folder / 'trips.csv', safe)} wrong rows of {arguments.nights * arguments.trips:,}")
 
 
 if __name__ == "__main__":

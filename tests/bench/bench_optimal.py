@@ -23,7 +23,7 @@ from queue import Empty
 from typing import Any
 
 import numpy as np
-from instances import Problem, grid, rome, scattered, streets
+from instances import Problem, grid, rome, scatter_points, streets
 from rivals import SOLVERS, Answer
 
 IPMS = ("Clarabel", "HiGHS IPX", "HiGHS HiPO", "HiGHS PDLP")
@@ -47,10 +47,10 @@ FULL = [
     ("1600 cells, 8nb, e = .7", lambda: grid(40, "8nb", 0.7), ("privopt auto",)),
     ("1600 cells, 8nb, e = 1.5", lambda: grid(40, "8nb", 1.5), ("privopt auto",)),
     ("1600 cells, 8nb, e = 5", lambda: grid(40, "8nb", 5.0), ("privopt auto",)),
-    ("60 scattered points, all pairs, e = .5", lambda: scattered(60, 0.5), ("privopt auto", *OTHERS)),
+    ("60 scattered points, all pairs, e = .5", lambda: scatter_points(60, 0.5), ("privopt auto", *OTHERS)),
     (
         "200 scattered points, all pairs, e = .5, to 1e-4",
-        lambda: {**scattered(200, 0.5), "gap": 1e-4},
+        lambda: {**scatter_points(200, 0.5), "gap": 1e-4},
         ("privopt auto",),
     ),
     ("60 Rome cells, all pairs, 1 per km", lambda: rome(60, 1.0), ("privopt auto", *OTHERS)),
@@ -124,11 +124,11 @@ def run_one(name: str, problem: Problem, limit: float) -> Answer:
 
 def median(name: str, problem: Problem, limit: float, runs: int = 3) -> Answer:
     """Return the run of median processor seconds; one run is enough where it takes over `SHORT`."""
-    found = [run_one(name, problem, limit)]
-    while len(found) < runs and found[0].get("seconds", (0, np.inf))[1] < SHORT:
-        found.append(run_one(name, problem, limit))
-    timed = sorted((one for one in found if "seconds" in one), key=lambda one: one["seconds"][1])
-    return timed[len(timed) // 2] if timed else found[0]
+    runs_made = [run_one(name, problem, limit)]
+    while len(runs_made) < runs and runs_made[0].get("seconds", (0, np.inf))[1] < SHORT:
+        runs_made.append(run_one(name, problem, limit))
+    timed = sorted((run for run in runs_made if "seconds" in run), key=lambda run: run["seconds"][1])
+    return timed[len(timed) // 2] if timed else runs_made[0]
 
 
 def line(instance: str, name: str, answer: Answer) -> str:
@@ -156,19 +156,19 @@ def slopes(limit: float) -> list[str]:
         (
             "auto",
             "scattered points, all pairs, .5, to 1e-4",
-            lambda n: {**scattered(n, 0.5), "gap": 1e-4},
+            lambda n: {**scatter_points(n, 0.5), "gap": 1e-4},
             (50, 100, 200),
         ),
         ("auto", "Rome cells, 1 per km", lambda n: rome(n, 1.0), (100, 200, 400)),
     ]
-    for method, told, make, sizes in cases:
+    for method, label, make, sizes in cases:
         problems = [make(size) for size in sizes]
         if any(problem is None for problem in problems):
             continue
         times = [median(method, problem, limit).get("seconds", (0, np.nan))[1] for problem in problems if problem]
         slope = np.log(times[-1] / times[-2]) / np.log(sizes[-1] / sizes[-2]) if times[-1] < limit else np.nan
-        shown = ", ".join(f"{t:.2f}" for t in times)
-        lines.append(f"| {method} | {told} | {', '.join(map(str, sizes))} | {shown} | {slope:.1f} |")
+        times_text = ", ".join(f"{t:.2f}" for t in times)
+        lines.append(f"| {method} | {label} | {', '.join(map(str, sizes))} | {times_text} | {slope:.1f} |")
         print(lines[-1], flush=True)
     return lines
 
@@ -228,24 +228,24 @@ def main() -> None:
     parser.add_argument("--write", type=Path, default=Path("docs/benchmarks.md"))
     options = parser.parse_args()
     chosen = [case for case in (QUICK if options.quick else FULL) if options.only in case[0]]
-    wanted = options.solvers.split(",")
+    solver_names = options.solvers.split(",")
     rows: dict[tuple[int, int], str] = {}
     growth: list[str] = []
     print(HEAD)
-    for own in (True,) if options.own else (True, False):
-        for at, (instance, make, names) in enumerate(chosen):
-            some = [
-                (place, name)
-                for place, name in enumerate(names)
-                if name.startswith("privopt") == own and name in wanted
+    for is_own in (True,) if options.own else (True, False):
+        for index, (instance, make, names) in enumerate(chosen):
+            solver_columns = [
+                (column, name)
+                for column, name in enumerate(names)
+                if name.startswith("privopt") == is_own and name in solver_names
             ]
-            problem = make() if some else None
-            for place, name in some if problem is not None else ():
+            problem = make() if solver_columns else None
+            for column, name in solver_columns if problem is not None else ():
                 assert problem is not None
-                rows[at, place] = line(instance, name, median(name, problem, options.limit))
-                print(rows[at, place], flush=True)
+                rows[index, column] = line(instance, name, median(name, problem, options.limit))
+                print(rows[index, column], flush=True)
                 write(options.write, options.limit, [rows[key] for key in sorted(rows)], growth)
-        if own and chosen == FULL and len(wanted) == len(SOLVERS):
+        if is_own and chosen == FULL and len(solver_names) == len(SOLVERS):
             growth = slopes(options.limit)
     write(options.write, options.limit, [rows[key] for key in sorted(rows)], growth)
 

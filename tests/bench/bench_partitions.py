@@ -44,9 +44,9 @@ def trips(folder: Path, rows: int, box: tuple[float, float, float, float]) -> No
 def by_apply(folder: Path) -> None:
     """Protect all files as one table, by the command."""
     pl.scan_parquet(folder / "trips" / "*.parquet").sink_parquet(folder / "trips.parquet")
-    given = ["apply", folder / "out", folder / "trips.parquet", "--lat", "lat", "--lon", "lon", "--batch", "bench"]
-    given += ["--ledger", folder / "book", "--subject", "rider", "--quiet", "--out", folder / "safe.parquet"]
-    subprocess.run([*PRIVOPT, *given], check=True, capture_output=True)
+    arguments = ["apply", folder / "out", folder / "trips.parquet", "--lat", "lat", "--lon", "lon", "--batch", "bench"]
+    arguments += ["--ledger", folder / "book", "--subject", "rider", "--quiet", "--out", folder / "safe.parquet"]
+    subprocess.run([*PRIVOPT, *arguments], check=True, capture_output=True)
 
 
 def by_dask(folder: Path) -> None:
@@ -75,8 +75,8 @@ def by_duckdb(folder: Path) -> None:
 
     with duckdb.connect(config={"threads": CORES}) as connection:
         po.sql.register(connection, po.open(folder / "out"))
-        asked = f"SELECT trip, rider, report(lat, lon) AS place FROM '{folder}/trips/*.parquet'"
-        connection.execute(f"COPY ({asked}) TO '{folder}/safe.parquet'")
+        query = f"SELECT trip, rider, report(lat, lon) AS place FROM '{folder}/trips/*.parquet'"
+        connection.execute(f"COPY ({query}) TO '{folder}/safe.parquet'")
 
 
 def by_polars(folder: Path) -> None:
@@ -120,8 +120,8 @@ def child(engine: str, folder: Path) -> None:
     ENGINES[engine](folder)
     wall = time.monotonic() - began
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    seconds = sum(each.ru_utime + each.ru_stime for each in used)
-    print(wall, seconds, max(each.ru_maxrss for each in used) * 1024 / 1e9)
+    seconds = sum(usage.ru_utime + usage.ru_stime for usage in used)
+    print(wall, seconds, max(usage.ru_maxrss for usage in used) * 1024 / 1e9)
 
 
 def main() -> None:
@@ -130,22 +130,24 @@ def main() -> None:
     parser.add_argument("--rows", type=int, nargs="*", default=[1_000_000])
     parser.add_argument("--engines", nargs="*", default=list(ENGINES), choices=list(ENGINES))
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.child is not None:
-        child(asked.engines[0], asked.child)
+    arguments = parser.parse_args()
+    if arguments.child is not None:
+        child(arguments.engines[0], arguments.child)
         return
-    for rows in asked.rows:
-        with tempfile.TemporaryDirectory() as place:
-            folder = Path(place)
+    for rows in arguments.rows:
+        with tempfile.TemporaryDirectory() as folder_name:
+            folder = Path(folder_name)
             trips(folder / "trips", rows, release(folder))
-            for engine in asked.engines:
+            for engine in arguments.engines:
                 command = [sys.executable, __file__, "--engines", engine, "--child", str(folder)]
-                done = subprocess.run(command, capture_output=True, text=True, check=False)
-                if done.returncode:
-                    print(f"{engine}, {rows:,} rows: exit {done.returncode}: {done.stderr[-2000:]}", flush=True)
+                completed = subprocess.run(command, capture_output=True, text=True, check=False)
+                if completed.returncode:
+                    print(
+                        f"{engine}, {rows:,} rows: exit {completed.returncode}: {completed.stderr[-2000:]}", flush=True
+                    )
                     continue
-                wall, seconds, peak = map(float, done.stdout.split()[-3:])
-                made = (
+                wall, seconds, peak = map(float, completed.stdout.split()[-3:])
+                output_bytes = (
                     sum(path.stat().st_size for path in folder.glob("safe*/**/*.parquet"))
                     or (folder / "safe.parquet").stat().st_size
                 )
@@ -153,7 +155,7 @@ def main() -> None:
                 print(
                     f"{engine}, {rows:,} rows: {wall:.1f} s, {seconds:.1f} processor seconds, "
                     f"{rows / seconds:,.0f} rows a second a core, {peak:.2f} GB, "
-                    f"ledger {book / 1e6:.1f} MB, reports {made / 1e6:.0f} MB, "
+                    f"ledger {book / 1e6:.1f} MB, reports {output_bytes / 1e6:.0f} MB, "
                     f"load {os.getloadavg()[0]:.1f}",
                     flush=True,
                 )

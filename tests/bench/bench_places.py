@@ -48,7 +48,7 @@ def rome_roads() -> Roads:
     """Rome's published streets, in km."""
     links = [row for row in csv.DictReader((ROME / "roma_edges.csv").open()) if row["u"] != row["v"]]
     names = sorted({end for row in links for end in (row["u"], row["v"])}, key=int)
-    number = {name: place for place, name in enumerate(names)}
+    number = {name: number_of_node for number_of_node, name in enumerate(names)}
     return [(number[row["u"]], number[row["v"]], float(row["length"]) / 1000) for row in links]
 
 
@@ -65,56 +65,61 @@ def rome_positions() -> Positions:
 
 def cut(at: Positions, roads: Roads, places: int) -> tuple[Positions, Roads]:
     """Roads in pieces as long as lets there be so many places, and no more; new places lie on straight lines."""
-    count, more = len(at), []
+    count, new_points = len(at), []
     lengths = np.array([km for _, _, km in roads])
-    short, long = 1e-6, float(lengths.max())
+    short, longer = 1e-6, float(lengths.max())
     for _ in range(60):
-        middle = (short + long) / 2
+        middle = (short + longer) / 2
         too_many = count + (np.ceil(lengths / middle) - 1).sum() > places
-        short, long = (middle, long) if too_many else (short, middle)
-    made: Roads = []
+        short, longer = (middle, longer) if too_many else (short, middle)
+    pieces: Roads = []
     for a, b, km in roads:
-        parts = math.ceil(km / long)
+        parts = math.ceil(km / longer)
         chain = [a, *range(count, count + parts - 1), b]
         count += parts - 1
-        more += [at[a] + (at[b] - at[a]) * part / parts for part in range(1, parts)]
-        made += [(u, v, km / parts) for u, v in pairwise(chain)]
-    return np.concatenate([at, np.array(more).reshape(-1, 2)]), made
+        new_points += [at[a] + (at[b] - at[a]) * part / parts for part in range(1, parts)]
+        pieces += [(u, v, km / parts) for u, v in pairwise(chain)]
+    return np.concatenate([at, np.array(new_points).reshape(-1, 2)]), pieces
 
 
 def junctions(places: int) -> tuple[Positions, Roads]:
     """Return a grid of junctions, its largest connected part, laid where Rome is."""
-    side, chance = round(places**0.5), np.random.default_rng(0)
-    x, y = np.meshgrid(np.arange(side), np.arange(side), indexing="ij")
-    points = (np.stack([x.ravel(), y.ravel()], axis=1) + chance.uniform(-0.3, 0.3, (side * side, 2))) * BLOCK
-    place = np.arange(side * side).reshape(side, side)
-    ends = np.concatenate(
+    size, chance = round(places**0.5), np.random.default_rng(0)
+    x, y = np.meshgrid(np.arange(size), np.arange(size), indexing="ij")
+    points = (np.stack([x.ravel(), y.ravel()], axis=1) + chance.uniform(-0.3, 0.3, (size * size, 2))) * BLOCK
+    node_numbers = np.arange(size * size).reshape(size, size)
+    street_ends = np.concatenate(
         [
-            np.stack([place[:-1].ravel(), place[1:].ravel()], axis=1),
-            np.stack([place[:, :-1].ravel(), place[:, 1:].ravel()], axis=1),
+            np.stack([node_numbers[:-1].ravel(), node_numbers[1:].ravel()], axis=1),
+            np.stack([node_numbers[:, :-1].ravel(), node_numbers[:, 1:].ravel()], axis=1),
         ]
     )
-    ends = ends[chance.random(len(ends)) > 0.12]
-    km = np.linalg.norm(points[ends[:, 0]] - points[ends[:, 1]], axis=1) * chance.uniform(1, 1.15, len(ends))
-    return _largest(points / KM_A_DEGREE + [41.8, 12.4], ends, km)
+    street_ends = street_ends[chance.random(len(street_ends)) > 0.12]
+    km = np.linalg.norm(points[street_ends[:, 0]] - points[street_ends[:, 1]], axis=1) * chance.uniform(
+        1, 1.15, len(street_ends)
+    )
+    return _largest(points / KM_A_DEGREE + [41.8, 12.4], street_ends, km)
 
 
-def _largest(at: Positions, ends: NDArray[np.int64], km: NDArray[np.float64]) -> tuple[Positions, Roads]:
+def _largest(at: Positions, street_ends: NDArray[np.int64], km: NDArray[np.float64]) -> tuple[Positions, Roads]:
     count = len(at)
-    graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
+    graph = coo_array((np.ones(len(street_ends)), (street_ends[:, 0], street_ends[:, 1])), shape=(count, count))
     label = connected_components(graph, directed=False)[1]
-    kept = label == np.bincount(label).argmax()
-    number = np.cumsum(kept) - 1
-    some = kept[ends[:, 0]]
-    return at[kept], [
-        (a, b, length) for (a, b), length in zip(number[ends[some]].tolist(), km[some].tolist(), strict=True)
+    is_largest = label == np.bincount(label).argmax()
+    number = np.cumsum(is_largest) - 1
+    is_kept_street = is_largest[street_ends[:, 0]]
+    return at[is_largest], [
+        (a, b, length)
+        for (a, b), length in zip(
+            number[street_ends[is_kept_street]].tolist(), km[is_kept_street].tolist(), strict=True
+        )
     ]
 
 
-def write(folder: Path, found: tuple[Positions, Roads], epsilon: float, choose: int | None) -> None:
+def write(folder: Path, network: tuple[Positions, Roads], epsilon: float, choose: int | None) -> None:
     """Write the problem over such roads, all of whose nodes are records."""
-    at, roads = found
-    _table(folder / "points.csv", "id,lat,lon", ([place, *map(repr, row)] for place, row in enumerate(at.tolist())))
+    at, roads = network
+    _table(folder / "points.csv", "id,lat,lon", ([name, *map(repr, row)] for name, row in enumerate(at.tolist())))
     _table(folder / "edges.csv", "from,to,km", ([a, b, f"{km:.9f}"] for a, b, km in roads))
     _problem(folder, 'points = "points.csv"', 'kind = "graph"\nedges = "edges.csv"', epsilon)
     _choose(folder, choose)
@@ -137,18 +142,18 @@ class Case:
     options: tuple[str, ...] = ()
 
 
-def _rome(places: int, epsilon: float, choose: int | None, gap: str, asked: str) -> Case:
+def _rome(places: int, epsilon: float, choose: int | None, gap: str, target: str) -> Case:
     def make(folder: Path) -> None:
         at, roads = rome_positions(), rome_roads()
         write(folder, cut(at, roads, places) if places > len(at) else (at, roads), epsilon, choose)
 
     outputs = "all outputs" if choose is None else f"{choose} outputs"
-    return Case(f"Rome's streets, {places:,} places, {outputs}, {epsilon:g} per km", make, gap, asked)
+    return Case(f"Rome's streets, {places:,} places, {outputs}, {epsilon:g} per km", make, gap, target)
 
 
-def _city(places: int, gap: str, asked: str) -> Case:
+def _city(places: int, gap: str, target: str) -> Case:
     name = f"{places:,} junctions, 120 outputs, 1 per km"
-    return Case(name, lambda folder: write(folder, junctions(places), 1.0, 120), gap, asked)
+    return Case(name, lambda folder: write(folder, junctions(places), 1.0, 120), gap, target)
 
 
 def _helsinki(folder: Path) -> None:
@@ -173,61 +178,65 @@ CASES = (
 )
 
 
-def applied(folder: Path) -> str:
+def apply_to_table(folder: Path) -> str:
     """Protect positions by the release; rows a second, and p values of three places' reports against their rows."""
     rng = np.random.default_rng(0)
     points = pl.read_csv(folder / "points.csv", schema_overrides={"id": pl.String})
     at = points.select("lat", "lon").to_numpy()
     three = np.unique(at, axis=0, return_index=True)[1][:: len(at) // 3][:3]
-    place = rng.permutation(np.append(np.repeat(three, OF_EACH), rng.integers(len(at), size=POSITIONS - 3 * OF_EACH)))
-    table = pl.DataFrame({"place": points["id"].gather(place), "lat": at[place, 0], "lon": at[place, 1]})
+    names = rng.permutation(np.append(np.repeat(three, OF_EACH), rng.integers(len(at), size=POSITIONS - 3 * OF_EACH)))
+    table = pl.DataFrame({"place": points["id"].gather(names), "lat": at[names, 0], "lon": at[names, 1]})
     table.select(row=pl.int_range(POSITIONS), lat="lat", lon="lon").write_csv(folder / "table.csv")
-    given = ["apply", folder / "out", folder / "table.csv", "--lat", "lat", "--lon", "lon", "--json"]
-    code, seconds, peak, _ = run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet"])
+    arguments = ["apply", folder / "out", folder / "table.csv", "--lat", "lat", "--lon", "lon", "--json"]
+    code, seconds, peak, _ = run_command([*PRIVOPT, *arguments, "--out", folder / "safe.parquet"])
     reports = pl.read_parquet(folder / "safe.parquet").with_columns(place=table["place"])
     with np.load(folder / "out" / "mechanism.npz") as stored:
         outputs, number = stored["outputs"].tolist(), {name: row for row, name in enumerate(stored["records"].tolist())}
         weights = stored["weights"].astype(np.float64)
-    told = []
+    p_values = []
     for name in points["id"].gather(three):
         count = Counter(reports.filter(pl.col("place") == name)["report"].to_list())
         odds = weights[number[name]] / weights[number[name]].sum()
         seen = np.array([count[output] for output in outputs])
         expected = odds * seen.sum()
         rare = expected < 5
-        seen, expected = (np.append(one[~rare], one[rare].sum()) for one in (seen, expected))
-        kept = expected > 0
-        told.append(f"{chisquare(seen[kept], expected[kept]).pvalue:.2f}")
-    return f"apply exit {code}, {POSITIONS / seconds:,.0f} rows a second, {peak:.2f} GB, p {' '.join(told)}"
+        seen, expected = (np.append(counts[~rare], counts[rare].sum()) for counts in (seen, expected))
+        is_expected = expected > 0
+        p_values.append(f"{chisquare(seen[is_expected], expected[is_expected]).pvalue:.2f}")
+    return f"apply exit {code}, {POSITIONS / seconds:,.0f} rows a second, {peak:.2f} GB, p {' '.join(p_values)}"
 
 
 def line(case: Case, *, checker: bool, apply: bool) -> str:
     """Solve, verify and, asked to, check by the stand-alone checker and protect a table."""
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         case.make(folder)
         solve = [*PRIVOPT, "solve", "optimal-lp", folder / "problem.toml", "--out", folder / "out", "--gap", case.gap]
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code, seconds, peak, said = run_command([*solve, *case.options, "--json", "--quiet"])
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-        if not said:
+        start_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code, seconds, peak, stdout = run_command([*solve, *case.options, "--json", "--quiet"])
+        end_usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used = end_usage.ru_utime + end_usage.ru_stime - start_usage.ru_utime - start_usage.ru_stime
+        if not stdout:
             return f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | exit {code} | | | | | | |"
-        objective = json.loads(said)["objective"]
+        objective = json.loads(stdout)["objective"]
         over = objective.get("bound_over", "all")
-        checked, took, room, _ = run_command([*PRIVOPT, "verify", folder / "out"])
-        own = ""
+        checked, took, verify_peak, _ = run_command([*PRIVOPT, "verify", folder / "out"])
+        checker_cells = ""
         if checker:
             subprocess.run([*PRIVOPT, "checker", "--out", folder / "checker.pyz"], check=True, capture_output=True)
-            found, own_seconds, most, _ = run_command([sys.executable, "-I", folder / "checker.pyz", folder / "out"])
-            own = f"exit {found}, {own_seconds:.0f} s, {most:.2f} GB"
+            checker_code, own_seconds, checker_peak, _ = run_command(
+                [sys.executable, "-I", folder / "checker.pyz", folder / "out"]
+            )
+            checker_cells = f"exit {checker_code}, {own_seconds:.0f} s, {checker_peak:.2f} GB"
         sizes = "/".join(
             f"{(folder / 'out' / name).stat().st_size / 1e6:.0f}" for name in ("mechanism.npz", "proof.npz")
         )
-        shown = f"{objective['value']:.5f} | {objective['lower_bound']:.5f} ({over}) | {100 * objective['gap']:.2f} %"
-        first = f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | {shown}"
-        of_rows = applied(folder) if apply else ""
-        return f"{first} | exit {checked}, {took:.0f} s, {room:.2f} GB | {own} | {sizes} | {of_rows} |"
+        objective_cells = (
+            f"{objective['value']:.5f} | {objective['lower_bound']:.5f} ({over}) | {100 * objective['gap']:.2f} %"
+        )
+        first = f"| {case.name} | {case.asked} | {seconds:.0f} | {used:.0f} | {peak:.2f} | {objective_cells}"
+        of_rows = apply_to_table(folder) if apply else ""
+        return f"{first} | exit {checked}, {took:.0f} s, {verify_peak:.2f} GB | {checker_cells} | {sizes} | {of_rows} |"
 
 
 HEAD = "| problem | asked | seconds | processor s | GB | loss | bound (over) | gap | verify | checker | MB | apply |"

@@ -26,7 +26,7 @@ from helpers.client_strings import (  # noqa: E402
     entropy_of,
     hash_in_python,
     inputs_of,
-    opened,
+    open_export,
     write_inputs,
 )
 
@@ -38,15 +38,15 @@ PYTHON = "python"
 Told = dict[str, str]
 
 
-def exported(work: Path) -> dict[str, Path]:
+def export_all(work: Path) -> dict[str, Path]:
     """Return FOLDER of each export, with today's clients; releases are kept."""
-    made = {}
+    folders = {}
     for name, (release, options) in EXPORTS.items():
         problem = work / "releases" / release.replace(" ", "-")
         problem.mkdir(parents=True, exist_ok=True)
-        out = problem / "out" if (problem / "out" / "SHA256SUMS").exists() else release_of(release, problem)
-        made[name] = export(out, work / name.replace(" ", "-"), force=True, **options).folder
-    return made
+        output_folder = problem / "out" if (problem / "out" / "SHA256SUMS").exists() else release_of(release, problem)
+        folders[name] = export(output_folder, work / name.replace(" ", "-"), force=True, **options).folder
+    return folders
 
 
 @contextmanager
@@ -58,14 +58,14 @@ def client(engine: str, work: Path) -> Iterator[Callable[[Path, int], str]]:
     scratch = work / engine
     scratch.mkdir(exist_ok=True)
 
-    def told(ask: Ask, folder: Path, chunk: int) -> str:
-        entropy, size = entropy_of(opened(folder), chunk, CHUNK)
+    def ask_client(ask: Ask, folder: Path, chunk: int) -> str:
+        entropy, size = entropy_of(open_export(folder), chunk, CHUNK)
         (scratch / "entropy.bin").write_bytes(entropy)
-        files = {"inputs.tsv": write_inputs(scratch / "inputs.tsv", inputs_of(opened(folder)))}
+        files = {"inputs.tsv": write_inputs(scratch / "inputs.tsv", inputs_of(open_export(folder)))}
         return ask(folder, "hash", size, {**files, "entropy.bin": scratch / "entropy.bin"})
 
     with ENGINES[engine](scratch) as ask:
-        yield lambda folder, chunk: told(ask, folder, chunk)
+        yield lambda folder, chunk: ask_client(ask, folder, chunk)
 
 
 def main() -> int:
@@ -73,11 +73,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    given = parser.parse_args()
-    until = time.monotonic() + given.seconds
-    given.folder.mkdir(parents=True, exist_ok=True)
-    folders, kept = exported(given.folder), given.folder / "strings.json"
-    told: dict[str, Told] = json.loads(kept.read_text()) if kept.exists() else {}
+    arguments = parser.parse_args()
+    until = time.monotonic() + arguments.seconds
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    folders, record_file = export_all(arguments.folder), arguments.folder / "strings.json"
+    hashes: dict[str, Told] = json.loads(record_file.read_text()) if record_file.exists() else {}
     sums = {name: hashlib.sha256((at / "mechanism.bin").read_bytes()).hexdigest() for name, at in folders.items()}
     clients = (PYTHON, *ENGINES)
     for engine in clients:
@@ -85,28 +85,28 @@ def main() -> int:
             (name, chunk)
             for name in folders
             for chunk in range(STRINGS // CHUNK)
-            if engine not in told.setdefault(f"{name} {sums[name]} {chunk}", {})
+            if engine not in hashes.setdefault(f"{name} {sums[name]} {chunk}", {})
         ]
         if missing and time.monotonic() < until:
-            with client(engine, given.folder) as answer:
+            with client(engine, arguments.folder) as answer:
                 for name, chunk in missing:
                     if time.monotonic() > until:
                         break
                     began = time.monotonic()
-                    told[f"{name} {sums[name]} {chunk}"][engine] = answer(folders[name], chunk)
-                    kept.write_text(json.dumps(told, indent=1))
+                    hashes[f"{name} {sums[name]} {chunk}"][engine] = answer(folders[name], chunk)
+                    record_file.write_text(json.dumps(hashes, indent=1))
                     print(f"{engine} {name} {chunk}: {time.monotonic() - began:.1f} s", flush=True)
-    whole = True
+    is_complete = True
     for name in folders:
-        chunks = [told[f"{name} {sums[name]} {chunk}"] for chunk in range(STRINGS // CHUNK)]
+        chunks = [hashes[f"{name} {sums[name]} {chunk}"] for chunk in range(STRINGS // CHUNK)]
         for by_client in chunks:
             if len(set(by_client.values())) > 1:
                 print(f"{name}: clients differ: {by_client}")
                 return 1
         complete = sum(len(chunk) == len(clients) for chunk in chunks)
-        whole &= complete == len(chunks)
+        is_complete &= complete == len(chunks)
         print(f"{name}: {complete * CHUNK:,} strings, the same reports from {', '.join(clients)}")
-    return 0 if whole else 5
+    return 0 if is_complete else 5
 
 
 if __name__ == "__main__":

@@ -41,16 +41,16 @@ def release(folder: Path) -> tuple[float, float, float, float]:
     return float(lat.min()), float(lat.max()), float(lon.min()), float(lon.max())  # type: ignore[arg-type]
 
 
-def trips(file: Path, rows: int, box: tuple[float, float, float, float], bad: float) -> None:
+def trips(file: Path, rows: int, box: tuple[float, float, float, float], bad_share: float) -> None:
     """Write a CSV of trips; a share of them has an impossible latitude."""
     rng = np.random.default_rng(0)
-    with file.open("wb") as out:
+    with file.open("wb") as stream:
         for start in range(0, rows, BATCH):
             count = min(BATCH, rows - start)
             lat = rng.uniform(box[0], box[1], count)
-            lat[rng.random(count) < bad] = 91.0
+            lat[rng.random(count) < bad_share] = 91.0
             columns = {"trip": np.arange(start, start + count), "lat": lat, "lon": rng.uniform(box[2], box[3], count)}
-            pl.DataFrame(columns).write_csv(out, include_header=start == 0, float_precision=6)
+            pl.DataFrame(columns).write_csv(stream, include_header=start == 0, float_precision=6)
 
 
 def main() -> None:
@@ -58,27 +58,48 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="*", default=[100_000, 10_000_000])
     rows = parser.parse_args().rows
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
         box = release(folder)
-        for count, bad in [*((count, 0.0) for count in rows), (min(1_000_000, max(rows)), 0.03)]:
-            trips(folder / "trips.csv", count, box, bad)
-            given = ["apply", folder / "out", folder / "trips.csv", "--lat", "lat", "--lon", "lon", "--json", "--force"]
-            code, seconds, peak, said = run_command([*PRIVOPT, *given, "--out", folder / "safe.parquet"])
-            print(f"apply, {count:,} rows: exit {code}, {seconds:.1f} s, {peak:.2f} GB, {json.loads(said)}", flush=True)
+        for count, bad_share in [*((count, 0.0) for count in rows), (min(1_000_000, max(rows)), 0.03)]:
+            trips(folder / "trips.csv", count, box, bad_share)
+            arguments = [
+                "apply",
+                folder / "out",
+                folder / "trips.csv",
+                "--lat",
+                "lat",
+                "--lon",
+                "lon",
+                "--json",
+                "--force",
+            ]
+            code, seconds, peak, stdout = run_command([*PRIVOPT, *arguments, "--out", folder / "safe.parquet"])
+            print(
+                f"apply, {count:,} rows: exit {code}, {seconds:.1f} s, {peak:.2f} GB, {json.loads(stdout)}", flush=True
+            )
         (folder / "grid.toml").write_text(
             "[records]\ngrid = { rows = 20, cols = 20, cell_km = 1.0 }\n[distance]\nkind = 'euclidean'\n"
             "[privacy]\nepsilon = 1.0\nneighbours_within = 1.5\n[utility]\nkind = 'distance'\n"
         )
-        given = ["curve", folder / "grid.toml", "--mechanisms", "optimal-lp", "--epsilon", "0.5:5:30", "--gap", "1e-2"]
-        code, seconds, peak, _ = run_command([*PRIVOPT, *given, "--out", folder / "curve.csv", "--quiet"])
+        arguments = [
+            "curve",
+            folder / "grid.toml",
+            "--mechanisms",
+            "optimal-lp",
+            "--epsilon",
+            "0.5:5:30",
+            "--gap",
+            "1e-2",
+        ]
+        code, seconds, peak, _ = run_command([*PRIVOPT, *arguments, "--out", folder / "curve.csv", "--quiet"])
         table = pl.read_csv(folder / "curve.csv")
         falls = all(np.all(np.diff(table[name].to_numpy()) <= 0) for name in ("loss", "lower_bound"))
-        below = bool((table["lower_bound"] <= table["loss"]).all())
+        is_bound_below = bool((table["lower_bound"] <= table["loss"]).all())
         print(
             f"curve, 400 cells, 30 epsilons: exit {code}, {seconds:.1f} s, {peak:.2f} GB, both fall: {falls}, ", end=""
         )
-        print(f"bound never above: {below}; load {os.getloadavg()[0]:.1f}")
+        print(f"bound never above: {is_bound_below}; load {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

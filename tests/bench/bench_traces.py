@@ -21,12 +21,12 @@ from scipy.sparse import csr_array
 
 import privopt
 from privopt.numbers.distances import haversine
-from privopt.numbers.sampling import seeded
+from privopt.numbers.sampling import make_source
 from privopt_metric_dp.attacks.many_reports import over_time
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from helpers.kept_reports import compared, walks
+from helpers.kept_reports import compare_losses, walks
 
 RECORDS = 200
 SUBJECTS, STAYS, REPORTS, APART_KM = 100, 6, 60, 0.3
@@ -35,10 +35,10 @@ SUBJECTS, STAYS, REPORTS, APART_KM = 100, 6, 60, 0.3
 def _spread(points: np.ndarray, count: int) -> np.ndarray:
     """Numbers of points, each the farthest from those before."""
     chosen = [0]
-    near = haversine(points, points[0])
+    min_distances = haversine(points, points[0])
     while len(chosen) < count:
-        chosen.append(int(near.argmax()))
-        near = np.minimum(near, haversine(points, points[chosen[-1]]))
+        chosen.append(int(min_distances.argmax()))
+        min_distances = np.minimum(min_distances, haversine(points, points[chosen[-1]]))
     return np.array(chosen)
 
 
@@ -46,20 +46,20 @@ def stays(folder: Path) -> Iterator[str]:
     """Rome."""
     links = [r for r in csv.DictReader((ROME / "roma_edges.csv").open()) if r["u"] != r["v"]]
     names = sorted({end for r in links for end in (r["u"], r["v"])}, key=int)
-    place = {name: number for number, name in enumerate(names)}
+    number_by_name = {name: number for number, name in enumerate(names)}
     at = {r["osmid"]: (float(r["y"]), float(r["x"])) for r in csv.DictReader((ROME / "nodes_rome.csv").open())}
-    known = np.array([place[name] for name in names if name in at])
+    placed_nodes = np.array([number_by_name[name] for name in names if name in at])
     points = np.array([at[name] for name in names if name in at])
-    ends = np.array([(place[r["u"]], place[r["v"]]) for r in links])
+    street_ends = np.array([(number_by_name[r["u"]], number_by_name[r["v"]]) for r in links])
     lengths = np.array([float(r["length"]) / 1000 for r in links])
     order = np.argsort(-lengths, kind="stable")  # of parallel streets the shortest comes last
-    streets = csr_array((lengths[order], tuple(ends[order].T)), shape=(len(names),) * 2)
-    kept = known[_spread(points, RECORDS)]
-    _table(folder / "points.csv", "id", ([names[n]] for n in kept.tolist()))
+    streets = csr_array((lengths[order], tuple(street_ends[order].T)), shape=(len(names),) * 2)
+    record_nodes = placed_nodes[_spread(points, RECORDS)]
+    _table(folder / "points.csv", "id", ([names[n]] for n in record_nodes.tolist()))
     _table(folder / "roads.csv", "from,to,km", ((r["u"], r["v"], float(r["length"]) / 1000) for r in links))
     from scipy.sparse.csgraph import dijkstra
 
-    nearest = dijkstra(streets, directed=False, indices=kept).argmin(axis=0)
+    nearest = dijkstra(streets, directed=False, indices=record_nodes).argmin(axis=0)
     walk = walks(streets, SUBJECTS, STAYS, REPORTS, APART_KM, np.random.default_rng(5))
     yield f"{len(walk.nodes):,} reports of {SUBJECTS} subjects, {walk.staying.mean():.0%} of them in stays"
     yield "| fresh report | total a subject | fresh | predicted | independent, all | best | k | held | k | all rows |"
@@ -69,14 +69,14 @@ def stays(folder: Path) -> Iterator[str]:
             '[records]\npoints = "points.csv"\n[distance]\nkind = "graph"\nedges = "roads.csv"\n'
             f'[utility]\nkind = "distance"\n[privacy]\nepsilon = {epsilon}\n[predictive]\n'
         )
-        found = compared(folder, text, nearest, walk, gap=1e-2)
-        stay, rows = zip(found.predicted, found.even, found.independent, found.held, strict=True)
-        cells = [f"{found.total:.1f}", f"{found.fresh:.1%}", f"{stay[0]:.3f}", f"{stay[1]:.3f}"]
-        for loss, k in zip(stay[2:], found.best, strict=True):
+        comparison = compare_losses(folder, text, nearest, walk, gap=1e-2)
+        stay, rows = zip(comparison.predicted, comparison.even, comparison.independent, comparison.held, strict=True)
+        cells = [f"{comparison.total:.1f}", f"{comparison.fresh:.1%}", f"{stay[0]:.3f}", f"{stay[1]:.3f}"]
+        for loss, k in zip(stay[2:], comparison.best, strict=True):
             cells += [f"{loss:.3f} ({stay[0] / loss:.2f})", f"{k}"]
         cells.append(" ".join(f"{loss:.3f}" for loss in rows))
         yield f"| {epsilon} | {' | '.join(cells)} |"
-        yield f"(one output for all: {found.constant:.3f} km)"
+        yield f"(one output for all: {comparison.constant:.3f} km)"
 
 
 def averaging(folder: Path) -> Iterator[str]:
@@ -85,16 +85,16 @@ def averaging(folder: Path) -> Iterator[str]:
         "[records]\ngrid = { rows = 41, cols = 41, cell_km = 0.1 }\n[distance]\nkind = 'euclidean'\n"
         "[utility]\nkind = 'distance'\n[privacy]\nepsilon = 2\n"
     )
-    for mechanism, more in (("planar-laplace", ""), ("predictive", "[predictive]\n")):
+    for mechanism, own_table in (("planar-laplace", ""), ("predictive", "[predictive]\n")):
         rows = text if mechanism == "planar-laplace" else text.replace("41", "15").replace("0.1", "0.25")
-        (folder / "problem.toml").write_text(rows + more)
+        (folder / "problem.toml").write_text(rows + own_table)
         opened = privopt.solve(mechanism, folder / "problem.toml", gap=1e-2).opened
         began = time.process_time()
-        found = over_time(opened.release, opened.problem.data)
-        assert found is not None
+        findings = over_time(opened.release, opened.problem.data)
+        assert findings is not None
         seconds = time.process_time() - began
         yield f"{mechanism}: {len(opened.release.records):,} records, {seconds:.1f} processor seconds"
-        for kind, errors in found["likelihood"].items():
+        for kind, errors in findings["likelihood"].items():
             for name, values in errors.items():
                 cells = " | ".join(f"{1000 * value:.0f}" for value in values)
                 yield f"| {kind} | {name} | {cells} |"
@@ -112,7 +112,7 @@ def speed(folder: Path) -> Iterator[str]:
         rows = np.random.default_rng(0).integers(225, size=20_000).repeat(50)
         who = np.arange(len(rows)) * subjects // len(rows)
         began = time.process_time()
-        walker.walk(rows, who, State(), charge=Limit(None), source=seeded(1))
+        walker.walk(rows, who, State(), charge=Limit(None), source=make_source(1))
         yield f"{len(rows):,} rows of {subjects:,} subjects: {time.process_time() - began:.2f} processor seconds"
 
 
@@ -123,9 +123,9 @@ def main() -> None:
     """Run the parts."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--only", default="", metavar="TEXT", help="parts whose name has it")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     for name, part in PARTS.items():
-        if asked.only in name:
+        if arguments.only in name:
             with tempfile.TemporaryDirectory() as folder:
                 for line in part(Path(folder)):
                     print(line, flush=True)

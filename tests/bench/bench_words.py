@@ -33,9 +33,9 @@ kind = "distance"
 
 def run(name: str, words: list[str | Path]) -> None:
     """Run a command, and print what it took."""
-    before = processor_seconds()
+    start_cpu_seconds = processor_seconds()
     code, seconds, peak, _ = run_command([*PRIVOPT, *words, "--quiet"])
-    used = processor_seconds() - before
+    used = processor_seconds() - start_cpu_seconds
     about = f"load {os.getloadavg()[0]:.0f}" if code == 0 else f"exit {code}"
     print(f"| {name} | {seconds:.1f} | {used:.1f} | {peak:.2f} | {about} |", flush=True)
 
@@ -51,30 +51,39 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=5_000)
     parser.add_argument("--sentences", type=int, default=1_000)
     parser.add_argument("--kind", choices=("float16", "float32", "float64"), default="float32")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     rng = np.random.default_rng(0)
     print("| command | seconds | processor seconds | GB | |")
     print("| --- | --- | --- | --- | --- |")
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        words = [f"w{chr(97 + n % 26)}{n}" for n in range(asked.words)]
-        vectors = rng.normal(size=(asked.words, DIMENSIONS)) / DIMENSIONS**0.5
-        np.save(folder / "words.npy", vectors.astype(asked.kind))
+    with tempfile.TemporaryDirectory() as folder_name:
+        folder = Path(folder_name)
+        words = [f"w{chr(97 + n % 26)}{n}" for n in range(arguments.words)]
+        vectors = rng.normal(size=(arguments.words, DIMENSIONS)) / DIMENSIONS**0.5
+        np.save(folder / "words.npy", vectors.astype(arguments.kind))
         (folder / "words.txt").write_text("\n".join(words) + "\n")
-        few = np.arange(0, asked.words, max(1, asked.words // 600))[:600]
-        np.save(folder / "few.npy", vectors[few].astype(asked.kind))
+        few = np.arange(0, arguments.words, max(1, arguments.words // 600))[:600]
+        np.save(folder / "few.npy", vectors[few].astype(arguments.kind))
         (folder / "few.txt").write_text("\n".join(words[n] for n in few) + "\n")
-        texts = [" ".join(rng.choice(words, WORDS_OF_A_SENTENCE)) for _ in range(asked.sentences)]
-        pl.DataFrame({"who": range(asked.sentences), "said": texts}).write_csv(folder / "said.csv")
+        texts = [" ".join(rng.choice(words, WORDS_OF_A_SENTENCE)) for _ in range(arguments.sentences)]
+        pl.DataFrame({"who": range(arguments.sentences), "said": texts}).write_csv(folder / "said.csv")
         for name, outputs in (("all outputs", ""), ("600 outputs", '[outputs]\nvectors = "few.npy"\nids = "few.txt"')):
             (folder / "problem.toml").write_text(PROBLEM.format(outputs=outputs))
-            out = folder / name.replace(" ", "-")
-            run(f"solve exponential, {name}", ["solve", "exponential", folder / "problem.toml", "--out", out])
+            output_folder = folder / name.replace(" ", "-")
+            run(f"solve exponential, {name}", ["solve", "exponential", folder / "problem.toml", "--out", output_folder])
             print(
-                f"| {name}: {size(out):.0f} MB, of them {size(out / 'problem'):.0f} the vectors and the words | | | | |"
+                f"| {name}: {size(output_folder):.0f} MB, "
+                f"of them {size(output_folder / 'problem'):.0f} the vectors and the words | | | | |"
             )
-            given = ["apply", out, folder / "said.csv", "--text", "said", "--out", folder / f"{out.name}.csv"]
-            run(f"{asked.sentences:,} sentences of {WORDS_OF_A_SENTENCE} words, {name}", list(given))
+            command = [
+                "apply",
+                output_folder,
+                folder / "said.csv",
+                "--text",
+                "said",
+                "--out",
+                folder / f"{output_folder.name}.csv",
+            ]
+            run(f"{arguments.sentences:,} sentences of {WORDS_OF_A_SENTENCE} words, {name}", list(command))
 
 
 if __name__ == "__main__":

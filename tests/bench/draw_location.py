@@ -17,13 +17,13 @@ from bench_location import (
     LINE,
     SIDE,
     Way,
-    followed,
-    fudged,
+    follow_persons,
     guessed_home,
     laplace,
-    ours,
-    predicted,
-    snapped,
+    report_by_fudger,
+    report_by_policy,
+    report_on_a_grid,
+    report_predictively,
     year,
 )
 from matplotlib import pyplot as plt
@@ -68,8 +68,8 @@ def bars(rows: list[Row]) -> None:
     names = [row.way for row in rows]
     colours = ["#0b57a4" if name.startswith("ours") else "#b0b6bf" for name in names]
     for panel, (attack, title) in zip(panels, ATTACKS, strict=True):
-        drawn = panel.barh(names, [getattr(row, attack) for row in rows], color=colours)
-        panel.bar_label(drawn, padding=2)
+        bars_drawn = panel.barh(names, [getattr(row, attack) for row in rows], color=colours)
+        panel.bar_label(bars_drawn, padding=2)
         panel.margins(x=0.15)
         panel.set_title(title, fontsize=9)
         panel.spines[["top", "right"]].set_visible(False)
@@ -81,12 +81,12 @@ def ways(rows: list[Row], at: np.ndarray) -> list[Way]:
     """Return the grid, the fudger, planar Laplace, and ours by `predictive`, as the table has them."""
     by_name = {row.way.split(",")[0 if not row.way.startswith("ours") else 1].strip(): row.parameter for row in rows}
     return [
-        snapped(at),
-        fudged(by_name["Android's fudger"], at),
+        report_on_a_grid(at),
+        report_by_fudger(by_name["Android's fudger"], at),
         laplace(by_name["planar Laplace"], at),
-        ours("fresh", by_name["fresh"], at),
-        ours("places", by_name["kept places"], at),
-        predicted(by_name["predictive"], at),
+        report_by_policy("fresh", by_name["fresh"], at),
+        report_by_policy("places", by_name["kept places"], at),
+        report_predictively(by_name["predictive"], at),
     ]
 
 
@@ -101,7 +101,7 @@ def example(rows: list[Row]) -> None:
         places, counts = np.unique(reported.round(3), axis=0, return_counts=True)
         panel.scatter(*places.T, s=4 + 4 * np.sqrt(counts), c="#b0b6bf", label="reports of two weeks")
         panel.plot(*at[0, : 24 * DAYS].T, c="#1b1b1f", lw=0.9, label="where the person was")
-        panel.plot(*followed(way)[:, 0].T, c="#c2410c", lw=0.9, label="as it is followed")
+        panel.plot(*follow_persons(way)[:, 0].T, c="#c2410c", lw=0.9, label="as it is followed")
         panel.plot(*homes[person], "^", c="#1b1b1f", ms=8, label="home")
         panel.plot(*guessed_home(way, 0), "x", c="#c2410c", ms=9, mew=2, label="home, guessed from a year's nights")
         panel.axvline(LINE, c="#1b1b1f", lw=0.8, ls="--", label="the line")

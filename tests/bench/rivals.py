@@ -23,26 +23,26 @@ Answer = dict[str, Any]
 
 def clock(limit: float) -> tuple[float, float]:
     """Wall and processor seconds now; from now on the process may take ``limit`` of the latter."""
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit) + 1, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time() + limit) + 1, hard_limit))
     return time.perf_counter(), time.process_time()
 
 
 def since(began: tuple[float, float]) -> tuple[float, float]:
     """Wall and processor seconds since then; what follows is not limited."""
-    taken = time.perf_counter() - began[0], time.process_time() - began[1]
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most))
-    return taken
+    elapsed = time.perf_counter() - began[0], time.process_time() - began[1]
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard_limit, hard_limit))
+    return elapsed
 
 
 def _interrupt(_signal: int, _frame: FrameType | None) -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (most, most))
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (hard_limit, hard_limit))
     raise KeyboardInterrupt
 
 
-def ours(method: str) -> Callable[[Problem, float], Answer]:
+def make_own_runner(method: str) -> Callable[[Problem, float], Answer]:
     def run(problem: Problem, limit: float) -> Answer:
         from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
@@ -187,15 +187,15 @@ def libqif(problem: Problem, limit: float) -> Answer:
     import qif
 
     n = len(problem["cost"])
-    far = np.full((n, n), np.inf)
-    far[tuple(problem["pairs"].T)] = problem["epsilon"] * problem["distances"]
-    far = np.minimum(far, far.T)
-    np.fill_diagonal(far, 0)
+    path_lengths = np.full((n, n), np.inf)
+    path_lengths[tuple(problem["pairs"].T)] = problem["epsilon"] * problem["distances"]
+    path_lengths = np.minimum(path_lengths, path_lengths.T)
+    np.fill_diagonal(path_lengths, 0)
     prior = np.full(n, 1 / n)
     began = clock(limit)
     z = np.asarray(
         qif.mechanism.d_privacy.min_loss_given_d(
-            prior, n, lambda i, j: float(far[i, j]), lambda i, k: float(problem["cost"][i, k] * n)
+            prior, n, lambda i, j: float(path_lengths[i, j]), lambda i, k: float(problem["cost"][i, k] * n)
         )
     )
     seconds = since(began)
@@ -203,9 +203,9 @@ def libqif(problem: Problem, limit: float) -> Answer:
 
 
 SOLVERS: dict[str, Callable[[Problem, float], Answer]] = {
-    "privopt auto": ours("auto"),
-    "privopt column-generation": ours("column-generation"),
-    "privopt interior-point": ours("interior-point"),
+    "privopt auto": make_own_runner("auto"),
+    "privopt column-generation": make_own_runner("column-generation"),
+    "privopt interior-point": make_own_runner("interior-point"),
     "CBC dual": cbc,
     "HiGHS simplex": highs("simplex"),
     "HiGHS IPX": highs("ipx"),
@@ -214,5 +214,5 @@ SOLVERS: dict[str, Callable[[Problem, float], Answer]] = {
     "Clarabel": clarabel,
     "scipy linprog": scipy_linprog,
     "libqif": libqif,
-    **{method: ours(method) for method in ("auto", "star", "column-generation", "interior-point")},
+    **{method: make_own_runner(method) for method in ("auto", "star", "column-generation", "interior-point")},
 }

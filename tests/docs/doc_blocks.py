@@ -72,9 +72,9 @@ class Block:
 
 def pages() -> list[Path]:
     """Every page whose blocks are run."""
-    found = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
-    found += [path for path in (ROOT / "docs").rglob("*.md") if ".venv" not in path.parts]
-    return sorted(found)
+    paths = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")]
+    paths += [path for path in (ROOT / "docs").rglob("*.md") if ".venv" not in path.parts]
+    return sorted(paths)
 
 
 def blocks(text: str, name: str) -> Iterator[Block]:
@@ -83,31 +83,31 @@ def blocks(text: str, name: str) -> Iterator[Block]:
     Raises:
         AssertionError: a block of no known language, or one that never ends.
     """
-    opened: tuple[int, str, str] | None = None
+    open_fence: tuple[int, str, str] | None = None
     lines: list[str] = []
-    near = False
+    is_beside = False
     for number, line in enumerate(text.splitlines(), start=1):
         fence = FENCE.match(line)
-        if opened is None and fence:
+        if open_fence is None and fence:
             language = fence["language"]
             assert language in LANGUAGES, (
                 f"{name}:{number}: expected a block of {LANGUAGES}, got {language or 'no language'}"
             )
             assert not fence["rest"].strip(), f"{name}:{number}: {fence['rest']!r} after the language"
-            opened, lines = (number, language, fence["indent"]), []
-        elif opened is not None and fence and not fence["language"]:
-            start, language, indent = opened
+            open_fence, lines = (number, language, fence["indent"]), []
+        elif open_fence is not None and fence and not fence["language"]:
+            start, language, indent = open_fence
             code = "\n".join(inner.removeprefix(indent) for inner in lines) + "\n"
-            yield Block(language, code, start, near)
-            opened, near = None, True
-        elif opened is not None:
+            yield Block(language, code, start, is_beside)
+            open_fence, is_beside = None, True
+        elif open_fence is not None:
             lines.append(line)
         elif line.strip():
-            near = False
-    assert opened is None, f"{name}:{opened and opened[0]}: a block that never ends"
+            is_beside = False
+    assert open_fence is None, f"{name}:{open_fence and open_fence[0]}: a block that never ends"
 
 
-def matches(expected: str, said: str) -> bool:
+def matches(expected: str, actual: str) -> bool:
     """Whether what was said is what was expected, trailing blanks and ``...`` aside."""
     pattern = ""
     for line in expected.rstrip().splitlines():
@@ -115,21 +115,21 @@ def matches(expected: str, said: str) -> bool:
             pattern += r"(?:[^\n]*\n)*?"
         else:
             pattern += r"[^\n]*?".join(map(re.escape, line.rstrip().split("..."))) + r"[ ]*\n"
-    text = "\n".join(line.rstrip() for line in said.rstrip().splitlines()) + "\n"
+    text = "\n".join(line.rstrip() for line in actual.rstrip().splitlines()) + "\n"
     return re.fullmatch(pattern, text) is not None
 
 
 def known_keys() -> set[str]:
     """Every key that some installed mechanism reads, dotted."""
-    classes = [ProblemHeading, *(found.load().problem_class for found in registry().mechanisms.values())]
+    classes = [ProblemHeading, *(entry.load().problem_class for entry in registry().mechanisms.values())]
     return {row.key for cls in classes for row in describe_keys(cls)}
 
 
-def dotted(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
+def flatten_keys(table: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """Keys of nested tables, dotted; tables themselves are not keys."""
     for name, value in table.items():
         if isinstance(value, dict):
-            yield from dotted(value, f"{prefix}{name}.")
+            yield from flatten_keys(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}"
 
@@ -142,8 +142,9 @@ def third_party(page: Path) -> Iterator[None]:
         yield
         return
     point = EntryPoint(name=project, value=THIRD_PARTIES[project], group=GROUP)
-    told = tomllib.loads((EXAMPLES / project / "pyproject.toml").read_text("utf-8"))["project"]
-    vars(point)["dist"] = SimpleNamespace(name=told["name"], version=told["version"])  # as importlib.metadata does
+    project_table = tomllib.loads((EXAMPLES / project / "pyproject.toml").read_text("utf-8"))["project"]
+    # as importlib.metadata does
+    vars(point)["dist"] = SimpleNamespace(name=project_table["name"], version=project_table["version"])
     sys.path.insert(0, str(EXAMPLES / project / "src"))
     try:
         with using(discover([*entry_points(group=GROUP), point])):
@@ -198,43 +199,43 @@ class Page:
     def toml(self, block: Block, last: Block | None) -> None:
         """Write the file that it is, or hold its keys to those that are read."""
         first = block.code.splitlines()[0]
-        named = re.fullmatch(r"# ([\w./-]+\.toml)", first)
+        file_name = re.fullmatch(r"# ([\w./-]+\.toml)", first)
         tables = tomllib.loads(block.code)
-        if named:
-            path = self.folder / named[1]
+        if file_name:
+            path = self.folder / file_name[1]
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block.code, "utf-8")
         else:
-            unknown = set(dotted(tables)) - known_keys()
+            unknown = set(flatten_keys(tables)) - known_keys()
             assert not unknown, f"keys that no mechanism reads: {sorted(unknown)}"
 
     def bash(self, block: Block, last: Block | None) -> None:
         """Run each command; where prompts are shown, hold what it says to what is shown."""
         prompts = block.code.startswith("$ ")
         for command, expected in session(block.code) if prompts else ((c, None) for c in commands(block.code)):
-            code, said = self.command(command)
-            said = said.replace(COMPILING, "")  # whichever page is the first to call a compiled function says it
+            code, output = self.command(command)
+            output = output.replace(COMPILING, "")  # whichever page is the first to call a compiled function says it
             if ECHO in command:
-                said += f"exit code {code}\n"
+                output += f"exit code {code}\n"
             else:
-                assert code == 0, f"{command}\nended with {code} and said\n{said}"
+                assert code == 0, f"{command}\nended with {code} and said\n{output}"
             if expected:
-                assert matches(expected, said), f"{command}\nexpected\n{expected}\nsaid\n{said}"
+                assert matches(expected, output), f"{command}\nexpected\n{expected}\nsaid\n{output}"
 
     def command(self, text: str) -> tuple[int, str]:
         """Run one command: its code and what it said."""
         text = text.removesuffix(ECHO).strip()
         bare = re.sub(r"\s+#\s.*$", "", text) if "\n" not in text else text
         if bare.startswith("make "):
-            done = subprocess.run(["make", "-n", *bare.split()[1:]], cwd=ROOT, capture_output=True, check=False)
-            return done.returncode, ""
+            completed = subprocess.run(["make", "-n", *bare.split()[1:]], cwd=ROOT, capture_output=True, check=False)
+            return completed.returncode, ""
         if bare.startswith(ELSEWHERE):
             return 0, ""
         if bare.startswith("privopt ") and not re.search(r"[|><;&\n`$]", bare):
-            done = CliRunner().invoke(cli, shlex.split(bare)[1:], prog_name="privopt")
-            if done.exception is not None and not isinstance(done.exception, SystemExit):
-                raise done.exception
-            return done.exit_code, PROGRESS.sub("", done.output)
+            completed = CliRunner().invoke(cli, shlex.split(bare)[1:], prog_name="privopt")
+            if completed.exception is not None and not isinstance(completed.exception, SystemExit):
+                raise completed.exception
+            return completed.exit_code, PROGRESS.sub("", completed.output)
         shell = subprocess.run(
             ["bash", "-c", f'PATH="{Path(sys.executable).parent}:$PATH"\n{text}'],
             capture_output=True,
@@ -254,11 +255,11 @@ def commands(code: str) -> Iterator[str]:
         text = line
         while text.endswith("\\"):
             text = text[:-1] + next(lines)
-        here = re.search(r"<<\s*'?(\w+)'?", text)
-        if here:
+        here_document = re.search(r"<<\s*'?(\w+)'?", text)
+        if here_document:
             for inner in lines:
                 text += "\n" + inner
-                if inner == here[1]:
+                if inner == here_document[1]:
                     break
         yield text
 

@@ -45,7 +45,7 @@ FIRST = [
     "privopt.declare.columns",
     "privopt.files.archive",
     "privopt_metric_dp.problem.declared",
-    "privopt_metric_dp.problem.kinds",
+    "privopt_metric_dp.problem.declared",
     "privopt_metric_dp.problem.data",
     "privopt_metric_dp.mechanisms.base",
     "privopt_metric_dp.mechanisms.answer",
@@ -71,7 +71,7 @@ FIRST = [
     "privopt_metric_dp.kit",
     "privopt.registry",
     "privopt.run.solve",
-    "privopt.run.options",
+    "privopt.run.task",
     "privopt.run.verify",
 ]
 """What a plugin's author needs, in the order in which it is met."""
@@ -81,6 +81,7 @@ FURTHER = [
     "privopt.backends",
     "privopt.checker.compare",
     "privopt.checker.exact",
+    "privopt.checker.files",
     "privopt.command.cli",
     "privopt.command.exit_codes",
     "privopt.command.new",
@@ -91,7 +92,7 @@ FURTHER = [
     "privopt.dsl.form",
     "privopt.execution.clock",
     "privopt.numbers.exp_log_bounds",
-    "privopt_metric_dp.proof.multipliers",
+    "privopt_metric_dp.proof.make_proof",
     "privopt_metric_dp.report.figures",
     "privopt_metric_dp.solvers",
     "privopt_metric_dp.space.metrics",
@@ -119,9 +120,9 @@ PACKAGES = {
 def hidden_imports(path: Path) -> Iterator[str]:
     """Yield what a file imports of privopt, or of another plugin than its own, that is not public there."""
     for module, name in imports(path):
-        known = not name or name in public_names(file_of(module))
-        own = module.partition(".")[0] in path.parts
-        if not own and (not known or any(part.startswith("_") for part in module.split("."))):
+        is_public = not name or name in public_names(file_of(module))
+        is_own_package = module.partition(".")[0] in path.parts
+        if not is_own_package and (not is_public or any(part.startswith("_") for part in module.split("."))):
             yield f"{module}.{name}"
 
 
@@ -147,8 +148,8 @@ def imports(path: Path) -> Iterator[tuple[str, str]]:
             module = node.module or ""
             for alias in node.names:
                 inner = f"{module}.{alias.name}"
-                whole = alias.name not in public_names(file_of(module)) and file_of(inner).is_file()
-                yield (inner, "") if whole else (module, alias.name)
+                is_module = alias.name not in public_names(file_of(module)) and file_of(inner).is_file()
+                yield (inner, "") if is_module else (module, alias.name)
 
 
 def file_of(module: str) -> Path:
@@ -181,10 +182,10 @@ def names_given(node: ast.stmt) -> list[str]:
 # --- Python names --------------------------------------------------------------------------------------
 
 
-def parameters(thing: Any) -> str:
+def parameters(callable_: Any) -> str:
     """Names, kinds and plain defaults of parameters; annotations are left to the docstrings."""
     try:
-        signature = inspect.signature(getattr(thing, "py_func", thing))
+        signature = inspect.signature(getattr(callable_, "py_func", callable_))
     except (TypeError, ValueError):
         return "(...)"
     parts, keyword_only = [], False
@@ -207,13 +208,13 @@ def default(parameter: inspect.Parameter) -> str:
     value = parameter.default
     if value is parameter.empty:
         return ""
-    plain = value is None or type(value) in (bool, int, float, str)
-    return f"={value!r}" if plain else "=..."
+    is_plain = value is None or type(value) in (bool, int, float, str)
+    return f"={value!r}" if is_plain else "=..."
 
 
-def first_line(thing: Any) -> str:
+def first_line(documented: Any) -> str:
     """First sentence of a docstring."""
-    text = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    text = (inspect.getdoc(documented) or "").split("\n\n")[0]
     return " ".join(text.split())
 
 
@@ -221,24 +222,26 @@ def rows(module: str) -> Iterator[tuple[str, str]]:
     """Yield (what it is, what it says of itself) of every public name of a module, and of the parts of its classes."""
     home = import_module(module)
     for name in sorted(home.__all__):
-        thing = getattr(home, name)
-        if not isinstance(thing, type):
-            callable_ = callable(thing) and hasattr(getattr(thing, "py_func", thing), "__name__")
-            shown = parameters(thing) if callable_ else constant(thing)
-            yield f"{name}{shown}", first_line(thing) if callable_ else ""
+        member_object = getattr(home, name)
+        if not isinstance(member_object, type):
+            callable_ = callable(member_object) and hasattr(
+                getattr(member_object, "py_func", member_object), "__name__"
+            )
+            signature_text = parameters(member_object) if callable_ else constant(member_object)
+            yield f"{name}{signature_text}", first_line(member_object) if callable_ else ""
             continue
-        if issubclass(thing, enum.Enum):
-            yield f"enum {name}: {', '.join(member.name for member in thing)}", first_line(thing)
+        if issubclass(member_object, enum.Enum):
+            yield f"enum {name}: {', '.join(member.name for member in member_object)}", first_line(member_object)
             continue
-        yield f"class {name}{parameters(thing)}", first_line(thing)
-        if (getattr(thing, "__module__", "") or "").startswith("privopt"):
-            yield from parts_of(thing)
+        yield f"class {name}{parameters(member_object)}", first_line(member_object)
+        if (getattr(member_object, "__module__", "") or "").startswith("privopt"):
+            yield from parts_of(member_object)
 
 
-def constant(thing: Any) -> str:
+def constant(value: Any) -> str:
     """`` = value`` where it is short."""
-    shown = repr(thing)
-    return f" = {shown}" if type(thing) in (int, float, str, tuple) and len(shown) < 60 else ""
+    value_text = repr(value)
+    return f" = {value_text}" if type(value) in (int, float, str, tuple) and len(value_text) < 60 else ""
 
 
 def parts_of(cls: type) -> Iterator[tuple[str, str]]:
@@ -252,16 +255,16 @@ def parts_of(cls: type) -> Iterator[tuple[str, str]]:
         elif inspect.isfunction(member):
             yield f"    .{name}{parameters(member)}", first_line(member)
         elif inspect.isfunction(inner):
-            made = f"    .{name}" if hasattr(member, "attrname") else f"    .{name}{parameters(inner)}"
-            yield made, first_line(inner)
+            entry = f"    .{name}" if hasattr(member, "attrname") else f"    .{name}{parameters(inner)}"
+            yield entry, first_line(inner)
 
 
 def listing(module: str) -> str:
     """One module as a section."""
     home = import_module(module)
     lines = [f"### {module}", "", first_line(home), "", "```text"]
-    for what, says in rows(module):
-        lines += [what, f"{' ' * (len(what) - len(what.lstrip()) + 8)}{says}"] if says else [what]
+    for entry, says in rows(module):
+        lines += [entry, f"{' ' * (len(entry) - len(entry.lstrip()) + 8)}{says}"] if says else [entry]
     return "\n".join([*lines, "```", ""])
 
 
@@ -275,10 +278,10 @@ def python() -> str:
 # --- command line and hooks ----------------------------------------------------------------------------
 
 
-def option(made: click.Option) -> str:
+def option(click_option: click.Option) -> str:
     """Return an option as it is written."""
-    names = ", ".join(f"`{name}`" for name in made.opts)
-    value = "" if made.is_flag else f" {made.make_metavar(click.Context(cli))}"
+    names = ", ".join(f"`{name}`" for name in click_option.opts)
+    value = "" if click_option.is_flag else f" {click_option.make_metavar(click.Context(cli))}"
     return f"{names}{value}".replace("|", "&#124;")
 
 
@@ -286,9 +289,9 @@ def named_commands() -> Iterator[tuple[str, click.Command]]:
     """Yield every command with its name, those of plugins too."""
     context = click.Context(cli)
     for name in cli.list_commands(context):
-        found = cli.get_command(context, name)
-        assert found is not None
-        yield name, found
+        command = cli.get_command(context, name)
+        assert command is not None
+        yield name, command
 
 
 def commands() -> str:
@@ -296,16 +299,18 @@ def commands() -> str:
     lines = []
     for name, command in named_commands():
         arguments = " ".join(
-            made.make_metavar(click.Context(command)) for made in command.params if isinstance(made, click.Argument)
+            parameter.make_metavar(click.Context(command))
+            for parameter in command.params
+            if isinstance(parameter, click.Argument)
         )
         lines += [f"### privopt {name}", "", f"`privopt {name} {arguments}`".replace(" `", "`"), ""]
         lines += [first_line(command.callback) or "", "", "| option | means |", "| --- | --- |"]
-        for made in command.params:
-            if isinstance(made, click.Option):
-                needed = " Required." if made.required else ""
-                shown = made.to_info_dict()["default"] if made.show_default else None
-                stated = "" if shown is None else f" Default: {shown}."
-                lines.append(f"| {option(made)} | {made.help or ''}{needed}{stated} |")
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                required_text = " Required." if parameter.required else ""
+                default_value = parameter.to_info_dict()["default"] if parameter.show_default else None
+                default_text = "" if default_value is None else f" Default: {default_value}."
+                lines.append(f"| {option(parameter)} | {parameter.help or ''}{required_text}{default_text} |")
         lines += ["| `-h`, `--help` | Show the options and end. |", ""]
     return "\n".join(lines)
 
@@ -328,16 +333,16 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
 }
 
 
-def parted(text: str, what: str) -> tuple[str, str, str]:
+def split_page(text: str, listing_name: str) -> tuple[str, str, str]:
     """Return a page's text before a listing, the listing, and after it.
 
     Raises:
         ValueError: the page has no such listing.
     """
-    found = re.search(rf"(?s)\A(.*<!-- made: {what} -->\n\n)(.*)(<!-- end -->.*)\Z", text)
-    if found is None:
-        raise ValueError(f"no listing {what!r}")
-    return found[1], found[2], found[3]
+    page_match = re.search(rf"(?s)\A(.*<!-- made: {listing_name} -->\n\n)(.*)(<!-- end -->.*)\Z", text)
+    if page_match is None:
+        raise ValueError(f"no listing {listing_name!r}")
+    return page_match[1], page_match[2], page_match[3]
 
 
 def shape(listing: str) -> list[str]:
@@ -347,10 +352,10 @@ def shape(listing: str) -> list[str]:
 
 def main() -> None:
     """Write the listings again."""
-    for what, (name, make) in MADE.items():
+    for listing_name, (name, make) in MADE.items():
         path = REFERENCE / name
-        before, _, after = parted(path.read_text("utf-8"), what)
-        path.write_text(before + make() + after, "utf-8")
+        text_before, _, text_after = split_page(path.read_text("utf-8"), listing_name)
+        path.write_text(text_before + make() + text_after, "utf-8")
 
 
 if __name__ == "__main__":

@@ -83,7 +83,10 @@ SPANS = {CORE: (0.2, 8.2), METRIC: (8.9, 13.8)}
 
 def rows(package: str) -> list[list[str]]:
     """Return the rooms of a package that are drawn, from top to bottom."""
-    drawn_here = [[room for room in floor if room in WORDS[package]] for floor in reversed(FLOORS[package])]
+    drawn_here = [
+        [package_name for package_name in floor if package_name in WORDS[package]]
+        for floor in reversed(FLOORS[package])
+    ]
     return [row for row in drawn_here if row]
 
 
@@ -92,22 +95,22 @@ def arrows() -> set[tuple[str, str]]:
 
     Lazy imports and those for types are included, but for the core's one import of metric DP for types.
     """
-    rooms = {f"{package}.{room}" for package, words in WORDS.items() for room in words}
-    inside, between = set(), set()
-    for name, ones in imports().items():
-        for one in ones:
-            pair = (room_of(name), room_of(one.module))
-            own, other = (room.split(".")[0] for room in pair)
-            if own != other and own != CORE:
-                between.add((own, other))
-            elif own == other and pair[0] != pair[1] and rooms.issuperset(pair):
-                inside.add(pair)
-    return {edge for graph in (inside, between) for edge in nx.transitive_reduction(nx.DiGraph(graph)).edges}
+    rooms = {f"{package}.{package_name}" for package, words in WORDS.items() for package_name in words}
+    inside_arrows, between = set(), set()
+    for name, imports_of_file in imports().items():
+        for import_ in imports_of_file:
+            pair = (room_of(name), room_of(import_.module))
+            source_package, target_package = (package_name.split(".")[0] for package_name in pair)
+            if source_package != target_package and source_package != CORE:
+                between.add((source_package, target_package))
+            elif source_package == target_package and pair[0] != pair[1] and rooms.issuperset(pair):
+                inside_arrows.add(pair)
+    return {edge for graph in (inside_arrows, between) for edge in nx.transitive_reduction(nx.DiGraph(graph)).edges}
 
 
-def drawn(picture: str) -> set[tuple[str, str]]:
+def drawn_arrows(picture: str) -> set[tuple[str, str]]:
     """Return the arrows that a picture has, by the names of its groups."""
-    return {(one, two) for one, two in re.findall(r'id="arrow-([\w.]+)-([\w.]+)"', picture)}
+    return {(tail, head) for tail, head in re.findall(r'id="arrow-([\w.]+)-([\w.]+)"', picture)}
 
 
 def draw() -> Figure:
@@ -123,32 +126,32 @@ def draw() -> Figure:
         places[key] = (x, y)
         axes.text(x, y, words, ha="center", va="center", fontsize=8, bbox=box, zorder=3)
 
-    for package, (left, right) in SPANS.items():
+    for package, (left_x, right) in SPANS.items():
         levels = rows(package)
         low = TOP - STEP * len(levels) - 0.5
         axes.add_patch(
-            FancyBboxPatch((left, low), right - left, TOP - low, boxstyle="round,pad=0.05", fc="none", ec="#9aa9b8")
+            FancyBboxPatch((left_x, low), right - left_x, TOP - low, boxstyle="round,pad=0.05", fc="none", ec="#9aa9b8")
         )
-        axes.text(left + 0.1, TOP - 0.2, TITLES[package], fontsize=10, weight="bold", va="center")
-        places[package] = (left, TOP)
+        axes.text(left_x + 0.1, TOP - 0.2, TITLES[package], fontsize=10, weight="bold", va="center")
+        places[package] = (left_x, TOP)
         for level, row in enumerate(levels):
-            for column, room in enumerate(row):
-                key = f"{package}.{room}"
-                x = left + (right - left) * SHARES.get(key, (column + 0.5) / len(row))
-                write(key, f"{room}\n{WORDS[package][room]}", x, TOP - 0.75 - STEP * level)
+            for column, package_name in enumerate(row):
+                key = f"{package}.{package_name}"
+                x = left_x + (right - left_x) * SHARES.get(key, (column + 0.5) / len(row))
+                write(key, f"{package_name}\n{WORDS[package][package_name]}", x, TOP - 0.75 - STEP * level)
     for (level, package), row in plugin_rows().items():
-        left, right = SPANS[package]
+        left_x, right = SPANS[package]
         for column, name in enumerate(row):
-            inside = 0.5 if level or package == CORE else 0.33  # beside the arrows from the row above
-            x = left + (right - left) * (column + inside) / len(row)
+            row_fraction = 0.5 if level or package == CORE else 0.33  # beside the arrows from the row above
+            x = left_x + (right - left_x) * (column + row_fraction) / len(row)
             write(name, name.removeprefix("privopt_").replace("_", "-"), x, TOP + 0.6 + STEP * level)
-    for one, two in sorted(arrows()):
-        (x, y), (u, v) = places[one], places[two]
-        ends = ((x, y - EDGE), (u, v + EDGE))
-        if two in SPANS:
-            ends = ((8.85, TOP - 0.4), (8.25, TOP - 0.4)) if one in SPANS else ((x, y - EDGE), (x, TOP + 0.05))
+    for tail, head in sorted(arrows()):
+        (x, y), (u, v) = places[tail], places[head]
+        arrow_ends = ((x, y - EDGE), (u, v + EDGE))
+        if head in SPANS:
+            arrow_ends = ((8.85, TOP - 0.4), (8.25, TOP - 0.4)) if tail in SPANS else ((x, y - EDGE), (x, TOP + 0.05))
         arrow = FancyArrowPatch(
-            *ends,
+            *arrow_ends,
             arrowstyle="-|>",
             mutation_scale=9,
             shrinkA=0,
@@ -158,7 +161,7 @@ def draw() -> Figure:
             lw=0.9,
             zorder=2,
         )
-        arrow.set_gid(f"arrow-{one}-{two}")
+        arrow.set_gid(f"arrow-{tail}-{head}")
         axes.add_patch(arrow)
     return figure
 
@@ -169,9 +172,9 @@ def plugin_rows() -> dict[tuple[int, str], list[str]]:
     graph.add_nodes_from(name.split(".")[0] for name in imports())
     rows: dict[tuple[int, str], list[str]] = {}
     for name in sorted(graph.nodes - SPANS.keys()):
-        below = graph.subgraph(nx.descendants(graph, name) - SPANS.keys() | {name})
+        required_plugins = graph.subgraph(nx.descendants(graph, name) - SPANS.keys() | {name})
         package = METRIC if METRIC in nx.descendants(graph, name) else CORE
-        rows.setdefault((nx.dag_longest_path_length(below), package), []).append(name)
+        rows.setdefault((nx.dag_longest_path_length(required_plugins), package), []).append(name)
     return rows
 
 

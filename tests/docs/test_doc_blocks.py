@@ -36,16 +36,16 @@ def test_every_block_runs(path, tmp_path):
     Page(path, tmp_path).run()
 
 
-@pytest.mark.parametrize(("page", "most"), [("README.md", 120), ("docs/index.md", 100)])
-def test_who_comes_first_finds_an_example_a_picture_and_how_to_install(page, most):
+@pytest.mark.parametrize(("page", "max_lines"), [("README.md", 120), ("docs/index.md", 100)])
+def test_first_pages_show_example_and_install(page, max_lines):
     text = (ROOT / page).read_text("utf-8")
-    assert len(text.splitlines()) <= most
-    for wanted in ("\n![", "uv pip install . ./plugins/*", "make demo", "$ privopt solve ", "gallery.md"):
-        assert wanted in text
+    assert len(text.splitlines()) <= max_lines
+    for required_text in ("\n![", "uv pip install . ./plugins/*", "make demo", "$ privopt solve ", "gallery.md"):
+        assert required_text in text
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_the_examples_of_docstrings_run(name):
+def test_docstring_examples_run(name):
     ran = doctest.testmod(import_module(name))
     assert ran.attempted > 0
     assert ran.failed == 0
@@ -56,10 +56,10 @@ def run(tmp_path, text):
     page.write_text(text)
     folder = tmp_path / "folder"
     folder.mkdir()
-    made = Page(page, folder)
-    made.path = page
-    made.run()
-    return made
+    page_runner = Page(page, folder)
+    page_runner.path = page
+    page_runner.run()
+    return page_runner
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def run(tmp_path, text):
         "```python\nx = 1\n",
     ],
 )
-def test_a_wrong_block_is_found(tmp_path, text):
+def test_finds_wrong_blocks(tmp_path, text):
     with pytest.raises((AssertionError, ZeroDivisionError, ValueError)):
         run(tmp_path, text)
 
@@ -88,7 +88,7 @@ def test_blocks_share_a_page(tmp_path):
     assert run(tmp_path, text).ran == 4
 
 
-def test_parts():
+def test_commands_of_a_block():
     assert [block.line for block in blocks("a\n```text\nx\n```\n  ```bash\n  ls\n  ```\n", "p")] == [2, 5]
     assert list(commands("# why\nls \\\n -l\ncat <<'E'\nx\nE\n")) == ["ls  -l", "cat <<'E'\nx\nE"]
     assert list(session("$ ls\na\nb\n$ pwd\n")) == [("ls", "a\nb"), ("pwd", "")]

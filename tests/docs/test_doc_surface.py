@@ -15,9 +15,9 @@ from doc_surface import (
     ROOT,
     file_of,
     hidden_imports,
-    parted,
     public_names,
     shape,
+    split_page,
     unlisted_imports,
 )
 
@@ -29,89 +29,89 @@ from privopt.specs import Hooks
 AGAIN = "the documentation lags behind the code; python tests/docs/doc_surface.py writes its listings again"
 
 
-@pytest.mark.parametrize("what", MADE)
-def test_the_listing_is_what_the_code_says(what):
-    name, make = MADE[what]
-    listed = shape(parted((REFERENCE / name).read_text("utf-8"), what)[1])
-    made = shape(make())
-    changed = sorted(set(listed) ^ set(made))
-    assert listed == made, f"docs/reference/{name}: {AGAIN}: {changed[:20]}"
+@pytest.mark.parametrize("listing_name", MADE)
+def test_listing_matches_the_code(listing_name):
+    name, make = MADE[listing_name]
+    listed_rows = shape(split_page((REFERENCE / name).read_text("utf-8"), listing_name)[1])
+    actual_rows = shape(make())
+    differences = sorted(set(listed_rows) ^ set(actual_rows))
+    assert listed_rows == actual_rows, f"docs/reference/{name}: {AGAIN}: {differences[:20]}"
 
 
-def listed(what):
-    name, make = MADE[what]
-    assert shape(make()) == shape(parted((REFERENCE / name).read_text("utf-8"), what)[1])
+def check_listing(listing_name):
+    name, make = MADE[listing_name]
+    assert shape(make()) == shape(split_page((REFERENCE / name).read_text("utf-8"), listing_name)[1])
 
 
-def test_a_renamed_option_is_found(monkeypatch):
+def test_finds_renamed_options(monkeypatch):
     option = next(p for p in cli.commands["solve"].params if p.name == "time_limit")
     monkeypatch.setattr(option, "opts", ["--timeout"])
     with pytest.raises(AssertionError):
-        listed("commands")
+        check_listing("commands")
 
 
-def test_a_new_command_is_found(monkeypatch):
+def test_finds_new_commands(monkeypatch):
     monkeypatch.setitem(cli.commands, "improve", click.Command("improve", callback=print))
     with pytest.raises(AssertionError):
-        listed("commands")
+        check_listing("commands")
 
 
-def test_a_renamed_hook_and_another_parameter_are_found(monkeypatch):
-    released = vars(Hooks)["privopt_released"]
+def test_finds_changed_hooks_and_parameters(monkeypatch):
+    hook = vars(Hooks)["privopt_released"]
     monkeypatch.setattr(Hooks, "privopt_released", staticmethod(lambda release, task: None))
     with pytest.raises(AssertionError):
-        listed("hooks")
-    monkeypatch.setattr(Hooks, "privopt_written", released, raising=False)
+        check_listing("hooks")
+    monkeypatch.setattr(Hooks, "privopt_written", hook, raising=False)
     with pytest.raises(AssertionError):
-        listed("hooks")
+        check_listing("hooks")
 
 
-def test_a_renamed_name_and_another_signature_are_found(monkeypatch):
+def test_finds_changed_names_and_signatures(monkeypatch):
     import privopt.numbers.noise
     from privopt_metric_dp.matrix.release import MatrixRelease
 
     original = privopt.numbers.noise.split_budget
     monkeypatch.setattr(privopt.numbers.noise, "split_budget", lambda epsilon, parts: original(epsilon, parts))
     with pytest.raises(AssertionError):
-        listed("names")
+        check_listing("names")
     monkeypatch.undo()
     monkeypatch.setattr(MatrixRelease, "sample", lambda self, input_id, n: None)
     with pytest.raises(AssertionError):
-        listed("names")
+        check_listing("names")
     monkeypatch.undo()
     monkeypatch.setattr(privopt.numbers.noise, "__all__", privopt.numbers.noise.__all__[:-1])
     with pytest.raises(AssertionError):
-        listed("names")
+        check_listing("names")
     monkeypatch.undo()
-    listed("names")
+    check_listing("names")
 
 
 @pytest.mark.parametrize("module", [*FIRST, *FURTHER])
-def test_a_listed_module_says_what_is_public(module):
+def test_listed_modules_declare_what_is_public(module):
     assert public_names(file_of(module))
     assert ast.get_docstring(ast.parse(file_of(module).read_text("utf-8")))
 
 
-def test_plugins_import_public_names_alone():
+def test_plugins_import_only_public_names():
     for path in (ROOT / "plugins").glob("*/src/**/*.py"):
         assert list(hidden_imports(path)) == [], path
 
 
 @pytest.mark.parametrize("kind", registry().of("template"))
-def test_what_a_new_plugin_imports_is_listed(tmp_path, kind):
+def test_imports_of_new_plugins_are_listed(tmp_path, kind):
     for path in scaffold.new_plugin("acme-mech", tmp_path, kind).rglob("*.py"):
         assert list(unlisted_imports(path)) == [], path
 
 
-def test_what_pages_and_examples_import_is_listed():
+def test_imports_of_pages_and_examples_are_listed():
     examples = [path for path in (ROOT / "docs" / "examples").rglob("*.py") if ".venv" not in path.parts]
     assert len(examples) > 10
     unlisted = {path.relative_to(ROOT): list(unlisted_imports(path)) for path in [*examples, *pages()]}
-    assert {path: found for path, found in unlisted.items() if found} == {}
+    assert {path: names for path, names in unlisted.items() if names} == {}
 
 
 @pytest.mark.parametrize("fence", ["", "```python\n{}```\n"])
-def test_an_unlisted_import_is_found(tmp_path, fence):
+def test_finds_unlisted_imports(tmp_path, fence):
     path = tmp_path / ("page.md" if fence else "plugin.py")
     code = (
         "from privopt_metric_dp.matrix.closure import close_matrix\nfrom privopt.numbers.noise import os\n"
@@ -132,25 +132,27 @@ def test_an_unlisted_import_is_found(tmp_path, fence):
 
 
 def test_every_hook_is_shown_in_use():
-    shown = (REFERENCE / "hooks.md").read_text("utf-8")
+    hooks_page = (REFERENCE / "hooks.md").read_text("utf-8")
     for name in vars(Hooks):
-        assert not name.startswith("privopt_") or f"def {name}(" in shown
+        assert not name.startswith("privopt_") or f"def {name}(" in hooks_page
 
 
-def test_the_listing_names_every_page():
+def test_listing_names_every_page():
     assert {name for name, _ in MADE.values()} <= {path.name for path in REFERENCE.iterdir()}
     with pytest.raises(ValueError, match="no listing"):
-        doc_surface.parted("nothing", "names")
+        doc_surface.split_page("nothing", "names")
 
 
-def test_who_is_told_to_take_wheels_from_a_folder_is_told_how_it_is_made():
-    named = [path for path in (ROOT / "docs").rglob("*.md") if "--find-links wheels" in path.read_text("utf-8")]
-    assert named
-    assert [path.name for path in named if "`make wheels`" not in path.read_text("utf-8")] == []
+def test_pages_say_how_wheels_are_made():
+    pages_with_wheels = [
+        path for path in (ROOT / "docs").rglob("*.md") if "--find-links wheels" in path.read_text("utf-8")
+    ]
+    assert pages_with_wheels
+    assert [path.name for path in pages_with_wheels if "`make wheels`" not in path.read_text("utf-8")] == []
 
 
-def test_every_test_that_a_page_names_exists():
+def test_tests_named_by_pages_exist():
     for path in (ROOT / "docs").rglob("*.md"):
         for name in re.findall(r"`(?:[\w/-]+/)?(test_\w+\.py)`", path.read_text("utf-8")):
-            found = [*ROOT.glob(f"tests/**/{name}"), *ROOT.glob(f"plugins/*/tests/**/{name}")]
-            assert found, f"{path.name} names {name}, which is not there"
+            test_files = [*ROOT.glob(f"tests/**/{name}"), *ROOT.glob(f"plugins/*/tests/**/{name}")]
+            assert test_files, f"{path.name} names {name}, which is not there"

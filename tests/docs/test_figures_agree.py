@@ -16,17 +16,17 @@ def number(text):
     return float(re.sub(r"[^\d.e-]", "", text))
 
 
-def same(shown, measured):
+def is_same_figure(shown_text, measured_text):
     """Whether a figure of README is the measured one, to the digits that README has."""
-    digits = len(re.sub(r"^0*\.?0*|\.", "", re.sub(r"[^\d.]", "", shown)))
-    return float(f"{number(measured):.{digits}g}") == number(shown)
+    digits = len(re.sub(r"^0*\.?0*|\.", "", re.sub(r"[^\d.]", "", shown_text)))
+    return float(f"{number(measured_text):.{digits}g}") == number(shown_text)
 
 
-def test_readmes_map_is_that_of_the_city_page():
+def test_readme_map_matches_the_city_page():
     text = " ".join((ROOT / "README.md").read_text("utf-8").split())
     city = {(row[0], row[1]): row for row in rows("docs/benchmarks/city.md") if len(row) == 8}
     street = city["2,032 Rome street nodes, 3 per km", "optimal-lp --gap 1e-2"]
-    found = re.search(r"2,032 street nodes of Rome\b.*? in (\S+) s with (\S+) GB", text)
-    assert found is not None
-    assert same(found[1], street[2])
-    assert same(found[2], street[3])
+    time_and_memory = re.search(r"2,032 street nodes of Rome\b.*? in (\S+) s with (\S+) GB", text)
+    assert time_and_memory is not None
+    assert is_same_figure(time_and_memory[1], street[2])
+    assert is_same_figure(time_and_memory[2], street[3])

@@ -15,14 +15,14 @@ class Links(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag, attrs):
-        named = dict(attrs)
-        self.ids.update(named[name] for name in ("id", "name") if named.get(name))
-        if tag == "a" and named.get("href"):
-            self.links.append(named["href"])
-        elif tag in ("script", "img", "iframe") and named.get("src"):
-            self.loaded.append(named["src"])
-        elif tag == "link" and named.get("href"):
-            self.loaded.append(named["href"])
+        attributes = dict(attrs)
+        self.ids.update(attributes[name] for name in ("id", "name") if attributes.get(name))
+        if tag == "a" and attributes.get("href"):
+            self.links.append(attributes["href"])
+        elif tag in ("script", "img", "iframe") and attributes.get("src"):
+            self.loaded.append(attributes["src"])
+        elif tag == "link" and attributes.get("href"):
+            self.loaded.append(attributes["href"])
 
 
 def test_every_link_inside_leads_somewhere(site):
@@ -33,21 +33,23 @@ def test_every_link_inside_leads_somewhere(site):
             if re.match(r"[a-z]+:", link) or path.name == "404.html":
                 continue
             target, _, anchor = link.partition("#")
-            there = (path.parent / target).resolve() if target else path
-            there = there / "index.html" if there.is_dir() else there
-            assert there.is_file(), f"{path.name}: {link}"
-            if anchor and there in pages:
-                assert anchor in pages[there].ids, f"{path.name}: {link}"
+            target_path = (path.parent / target).resolve() if target else path
+            target_path = target_path / "index.html" if target_path.is_dir() else target_path
+            assert target_path.is_file(), f"{path.name}: {link}"
+            if anchor and target_path in pages:
+                assert anchor in pages[target_path].ids, f"{path.name}: {link}"
 
 
-def test_every_picture_is_taken_by_a_command_and_shown():
+def test_pictures_are_made_and_shown():
     """A script names each, or its group; those of a page of docs are of files that the page's own commands write."""
     docs, tests = Path(__file__).parents[2] / "docs", Path(__file__).parents[1]
-    script = "".join(path.read_text("utf-8") for room in ("browser", "bench") for path in (tests / room).glob("*.py"))
-    shown = "".join(path.read_text("utf-8") for path in docs.rglob("*.md"))
+    script = "".join(
+        path.read_text("utf-8") for folder_name in ("browser", "bench") for path in (tests / folder_name).glob("*.py")
+    )
+    page_texts = "".join(path.read_text("utf-8") for path in docs.rglob("*.md"))
     for picture in (docs / "img").glob("*.png"):
         name = picture.stem
-        assert f"img/{picture.name})" in shown, name
+        assert f"img/{picture.name})" in page_texts, name
         assert re.search(f'"({name}(.png)?|{name.rpartition("-")[0] or name})"', script), name
     for page, file in re.findall(r'\("([\w/-]+\.md)", "([\w./-]+)"', script):
         assert Path(file).parts[0] in (docs / page).read_text("utf-8"), file
@@ -55,16 +57,16 @@ def test_every_picture_is_taken_by_a_command_and_shown():
 
 def test_nothing_is_loaded_from_outside(site):
     for path in site.rglob("*.html"):
-        loaded = Links(path.read_text("utf-8")).loaded
-        assert loaded
-        assert not [name for name in loaded if re.match(r"(https?:)?//", name)], path
+        loaded_urls = Links(path.read_text("utf-8")).loaded
+        assert loaded_urls
+        assert not [name for name in loaded_urls if re.match(r"(https?:)?//", name)], path
     for path in site.rglob("*.css"):
         assert not re.search(r"url\(['\"]?(https?:)?//", path.read_text("utf-8", errors="replace")), path
     for path in site.rglob("*.js"):
         assert not re.search(r"(src|href)\s*=\s*['\"]https?://", path.read_text("utf-8", errors="replace")), path
 
 
-def test_the_search_page_needs_no_server(site):
+def test_search_page_needs_no_server(site):
     """Browsers refuse fetching and workers to pages of a folder; scripts they load."""
     assert "../search/offline.js" in Links((site / "guide" / "tutorial.html").read_text("utf-8")).loaded
     script = (site / "search" / "offline.js").read_text("utf-8")

@@ -76,15 +76,15 @@ def write_means(path: Path, weights, bias, **shape) -> None:
     write_onnx(path, [*mean, ("Gemm", ["Flatten", "w", "b"], {})], len(bias), w=weights, b=bias, **shape)
 
 
-def write_onnx(path: Path, steps, outputs: int, *, side: int = 8, batch: object = "n", **constants) -> None:
+def write_onnx(path: Path, steps, outputs: int, *, image_side: int = 8, batch: object = "n", **constants) -> None:
     """Write a model of a few hundred bytes: steps (operator, inputs, options), each called as its operator."""
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
     graph = helper.make_graph(
-        [helper.make_node(name, given, [name], **options) for name, given, options in steps],
+        [helper.make_node(name, inputs, [name], **options) for name, inputs, options in steps],
         "tiny",
-        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, [batch, 3, side, side])],
+        [helper.make_tensor_value_info("photo", TensorProto.FLOAT, [batch, 3, image_side, image_side])],
         [helper.make_tensor_value_info(steps[-1][0], TensorProto.FLOAT, [batch, outputs])],
         [numpy_helper.from_array(np.asarray(value, dtype=np.float32), name) for name, value in constants.items()],
     )

@@ -28,9 +28,9 @@ epsilon = 0.4
 """
 
 
-def made(folder, more=""):
+def write_town(folder, extra_settings=""):
     (folder / "points.csv").write_text("id,x,y\n" + "".join(f"{i},{x},{y}\n" for i, x, y in POINTS))
-    (folder / "p.toml").write_text(TOWN.format(more))
+    (folder / "p.toml").write_text(TOWN.format(extra_settings))
     return folder / "p.toml"
 
 
@@ -39,12 +39,12 @@ def table(path, rows, header="who,place"):
     return path
 
 
-def charged(path):
+def read_charges(path):
     with Ledger(path, make=False) as ledger:
         ledger.check()
         return [(charge.subject, charge.cost) for charge in ledger.charges()]
 
 
-def said(*arguments):
-    done = CliRunner().invoke(cli, list(map(str, arguments)))
-    return done.exit_code, done.stdout, done.stderr
+def run_command(*arguments):
+    completed = CliRunner().invoke(cli, list(map(str, arguments)))
+    return completed.exit_code, completed.stdout, completed.stderr

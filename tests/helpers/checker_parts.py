@@ -18,18 +18,18 @@ PACKAGES = (privopt.checker, privopt_metric_dp.checkers, privopt_photo_censor.ch
 def modules():
     """Every module of the checker and its parts."""
     return [
-        import_module(f"{package.__name__}.{each.name}")
+        import_module(f"{package.__name__}.{module.name}")
         for package in PACKAGES
-        for each in pkgutil.iter_modules(package.__path__)
-        if each.name != "__main__"
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.name != "__main__"
     ]
 
 
-def replace_need(patch, need):
+def replace_need(patch, refuse_unless):
     """Have all modules refuse by another function."""
     for module in modules():
         if hasattr(module, "need"):
-            patch.setattr(module, "need", need)
+            patch.setattr(module, "need", refuse_unless)
 
 
 @cache
@@ -45,6 +45,6 @@ def one_file() -> Path:
 def run(folder, file=None):
     """Return the exit code of the one file, run with no installed package in sight, and what it says."""
     command = [sys.executable, "-I", "-S", file or one_file(), folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.stderr == ""
-    return done.returncode, done.stdout
+    completed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert completed.stderr == ""
+    return completed.returncode, completed.stdout

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from helpers.browser import opened_browser
+from helpers.browser import open_browser
 
 __all__ = ["ENGINES", "Ask"]
 
@@ -55,8 +55,8 @@ def node(scratch: Path) -> Iterator[Ask]:
     def ask(folder: Path, task: str, number: int, files: Mapping[str, Path]) -> str:
         modules = {"client": (folder / MODULES[0]).as_uri(), "replay": (HERE / MODULES[1]).as_uri()}
         read = {"mechanism.bin": folder / "mechanism.bin", **files}
-        given = {"task": task, "number": number, "files": {name: str(path) for name, path in read.items()}, **modules}
-        return _told([program, "--input-type=module", "-e", IN_NODE, json.dumps(given)])
+        request = {"task": task, "number": number, "files": {name: str(path) for name, path in read.items()}, **modules}
+        return _output_of([program, "--input-type=module", "-e", IN_NODE, json.dumps(request)])
 
     yield ask
 
@@ -64,7 +64,7 @@ def node(scratch: Path) -> Iterator[Ask]:
 @contextmanager
 def browser(scratch: Path) -> Iterator[Ask]:
     """Ask the module in a real browser: its page is served by the test, and nothing else is reached."""
-    with opened_browser() as opened:
+    with open_browser() as running_browser:
         paths: dict[str, Path] = {"replay.mjs": HERE / "replay.mjs"}
 
         def serve(route: Any) -> None:
@@ -72,7 +72,7 @@ def browser(scratch: Path) -> Iterator[Ask]:
             kind = "text/javascript" if name.endswith(".mjs") else "text/html"
             route.fulfill(body=paths[name].read_bytes() if name else b"<!doctype html>", content_type=kind)
 
-        page = opened.new_page()
+        page = running_browser.new_page()
         page.set_default_timeout(PATIENCE)
         page.route("**/*", serve)
 
@@ -81,8 +81,8 @@ def browser(scratch: Path) -> Iterator[Ask]:
             if page.url != PAGE:
                 page.goto(PAGE)
             names = ["mechanism.bin", *files]
-            told: str = page.evaluate(IN_PAGE, {"task": task, "number": number, "names": names})
-            return told
+            answer: str = page.evaluate(IN_PAGE, {"task": task, "number": number, "names": names})
+            return answer
 
         yield ask
 
@@ -90,8 +90,8 @@ def browser(scratch: Path) -> Iterator[Ask]:
 ENGINES = {"node": node, "browser": browser}
 
 
-def _told(command: list[str]) -> str:
+def _output_of(command: list[str]) -> str:
     """Return what a program prints."""
-    done = subprocess.run(command, capture_output=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    return done.stdout.decode("utf-8")
+    completed = subprocess.run(command, capture_output=True, timeout=600, check=False)
+    assert completed.returncode == 0, completed.stderr.decode()
+    return completed.stdout.decode("utf-8")

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 __all__ = ["EXPORTS", "RELEASES", "release_of", "street_grid"]
 
@@ -68,10 +68,10 @@ RELEASES: Final = {
 """Mechanism, records and distance, epsilon, and what else [privacy] says, by name."""
 EXPORTS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     **{name: (name, {}) for name in RELEASES},
-    "columns": ("streets", {"form": "columns"}),
-    "mesh columns": ("mesh", {"form": "columns"}),
-    "word columns": ("words", {"form": "columns"}),
-    "few outputs": ("streets", {"form": "rows", "largest": 8 * 25 * 6}),
+    "columns": ("streets", {"form": "columns", "allow_larger_loss": True}),
+    "mesh columns": ("mesh", {"form": "columns", "allow_larger_loss": True}),
+    "word columns": ("words", {"form": "columns", "allow_larger_loss": True}),
+    "few outputs": ("streets", {"form": "rows", "max_bytes": 8 * 25 * 6, "allow_larger_loss": True}),
 }
 """Release and options, by name: streets, grid, plane, mesh and words, as rows, column weights and for any point, and
 one with the numbers of a predictive policy.
@@ -80,22 +80,22 @@ one with the numbers of a predictive policy.
 
 def release_of(name: str, folder: Path) -> Path:
     """Write a problem of :data:`RELEASES` into a folder and solve it; returns DIR."""
-    mechanism, text, epsilon, more = RELEASES[name]
+    mechanism, text, epsilon, extra_settings = RELEASES[name]
     _write_places(folder, text)
-    (folder / "problem.toml").write_text(text + HEAD.format(epsilon=epsilon, more=more))
+    (folder / "problem.toml").write_text(text + HEAD.format(epsilon=epsilon, more=extra_settings))
     return solve(mechanism, folder / "problem.toml", folder / "out", Options()).folder
 
 
-def street_grid(folder: Path, side: int) -> None:
+def street_grid(folder: Path, size: int) -> None:
     """Write points.csv and roads.csv of a town of side x side crossings, streets of 150 to 250 m."""
     rng = np.random.default_rng(7)
     lines, roads = ["id,lat,lon"], ["from,to,km"]
-    for r in range(side):
-        for c in range(side):
+    for r in range(size):
+        for c in range(size):
             lines.append(f"r{r}c{c},{41.9 + 0.0013 * r:.6f},{12.5 + 0.0017 * c:.6f}")
-            for other in ((r + 1, c), (r, c + 1)):
-                if max(other) < side:
-                    roads.append(f"r{r}c{c},r{other[0]}c{other[1]},{0.15 + 0.1 * rng.random():.3f}")
+            for neighbour in ((r + 1, c), (r, c + 1)):
+                if max(neighbour) < size:
+                    roads.append(f"r{r}c{c},r{neighbour[0]}c{neighbour[1]},{0.15 + 0.1 * rng.random():.3f}")
     (folder / "points.csv").write_text("\n".join(lines) + "\n")
     (folder / "roads.csv").write_text("\n".join(roads) + "\n")
 

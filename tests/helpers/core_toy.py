@@ -15,7 +15,8 @@ from privopt.interfaces import Mechanism, Outcome, Release, UtilityLoss
 from privopt.interfaces.additive import AdditiveNoise
 from privopt.numbers.noise import discrete_laplace, stated_scale
 from privopt.registry import Registered, Registry, registry, using
-from privopt.specs import GROUP, MechanismSpec, MethodSpec
+from privopt.registry.missing import CORE
+from privopt.specs import MechanismSpec, MethodSpec
 
 NAME = "toy-counts"
 COUNTS = "counts.csv"
@@ -90,9 +91,9 @@ def core_registry() -> Registry:
     method = MethodSpec(name="laplace", summary="discrete Laplace noise")
     target = f"{__name__}:ToyCounts"
     spec = MechanismSpec(name=NAME, target=target, guarantee="pure-dp", summary="noisy counts", methods=[method])
-    entries = {key: entry for key, entry in registry().entries.items() if entry.plugin == GROUP}
+    entries = {key: entry for key, entry in registry().entries.items() if entry.plugin == CORE}
     core = evolve(registry(), entries=entries, observers=(), handle_hook=None)
-    return core.replace(Registered(spec=spec, plugin=GROUP, version="0"))
+    return core.replace(Registered(spec=spec, plugin=CORE, version="0"))
 
 
 @contextmanager

@@ -14,9 +14,9 @@ def data_path(*parts: str) -> Path:
     The folder is named by the environment variable PRIVOPT_DATA; without it, it is `shared/data`
     next to the checkout.
     """
-    named = os.environ.get("PRIVOPT_DATA")
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    path = (Path(named) if named else beside).joinpath(*parts)
+    environment_folder = os.environ.get("PRIVOPT_DATA")
+    default_folder = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+    path = (Path(environment_folder) if environment_folder else default_folder).joinpath(*parts)
     if not path.exists():
         pytest.skip(f"no data at {path} (PRIVOPT_DATA names the folder)")
     return path

@@ -17,15 +17,15 @@ NOT_COPIED = shutil.ignore_patterns(".venv", ".git", ".tools", "dist", "site", "
 def find_uv() -> str:
     """Return the path of uv, looked for where .ci/bootstrap.py does."""
     places = [ROOT / ".tools" / "bin" / "uv", ROOT / ".tools" / "venv" / "bin" / "uv"]
-    found = shutil.which("uv") or next((str(path) for path in places if path.exists()), None)
-    assert found, "no uv on PATH or in .tools: make .venv first"
-    return found
+    program = shutil.which("uv") or next((str(path) for path in places if path.exists()), None)
+    assert program, "no uv on PATH or in .tools: make .venv first"
+    return program
 
 
 def run(*command: str | Path, cwd: Path, expect: int = 0, **environment: str) -> str:
     """Run a command without this checkout's environment; return its standard output."""
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    done = subprocess.run(
+    completed = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
         env=inherited | {"UV_PYTHON_DOWNLOADS": "never"} | environment,
@@ -34,8 +34,8 @@ def run(*command: str | Path, cwd: Path, expect: int = 0, **environment: str) ->
         check=False,
         timeout=600,
     )
-    assert done.returncode == expect, f"{command}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    assert completed.returncode == expect, f"{command}\n{completed.stdout}\n{completed.stderr}"
+    return completed.stdout
 
 
 def copy_checkout(folder: Path) -> Path:
@@ -44,8 +44,8 @@ def copy_checkout(folder: Path) -> Path:
 
 
 def build_wheels(folder: Path) -> Path:
-    """Build the wheels of all packages of the workspace into a folder."""
-    run(find_uv(), "build", "--quiet", "--all-packages", "--wheel", "--out-dir", folder, cwd=ROOT)
+    """Build the wheels of all distributions into a folder, as ``make wheels`` does."""
+    run(sys.executable, ROOT / ".ci" / "wheels.py", folder, cwd=ROOT)
     return folder
 
 

@@ -20,10 +20,10 @@ SQUARES = 64
 
 def nearest(p: Point, sides: list[tuple[Point, Point]]) -> tuple[int, Fraction]:
     """Return the first of the nearest sides to a position, and the part of the way along it."""
-    squares = [_square(p, *side) for side in sides]
+    squares = [_square(p, *side_ends) for side_ends in sides]
     rounded = [top / bottom for top, bottom in squares]  # correctly: the least is among the least of these
-    least = min(rounded)
-    candidates = (n for n, each in enumerate(rounded) if each == least)
+    min_distance = min(rounded)
+    candidates = (n for n, distance in enumerate(rounded) if distance == min_distance)
     n = min(candidates, key=lambda n: Fraction(*squares[n]))
     a, b = sides[n]
     length = scalar(b, a, b)
@@ -37,23 +37,25 @@ def _square(p: Point, a: Point, b: Point) -> tuple[int, int]:
     return turn(a, b, p) ** 2, scalar(b, a, b)
 
 
-def within(at: list[Point], triangles: list[Corners]) -> Callable[[Point], tuple[Corners, list[int]] | None]:
+def triangle_finder(
+    points: list[Point], triangles: list[Corners]
+) -> Callable[[Point], tuple[Corners, list[int]] | None]:
     """Return what finds a triangle around a position, and its shares times twice the area.
 
     Borders belong to both sides, which mix the same corners there. Triangles are sorted into
     squares that they meet.
     """
-    side = max(max(axis) - min(axis) for axis in zip(*at, strict=True)) // SQUARES + 1
+    square_side = max(max(axis) - min(axis) for axis in zip(*points, strict=True)) // SQUARES + 1
     squares: dict[tuple[int, ...], list[Corners]] = {}
     for t in triangles:
-        axes = zip(*(at[v] for v in t), strict=True)
-        spans = [range(min(axis) // side, max(axis) // side + 1) for axis in axes]
+        axes = zip(*(points[v] for v in t), strict=True)
+        spans = [range(min(axis) // square_side, max(axis) // square_side + 1) for axis in axes]
         for square in itertools.product(*spans):
             squares.setdefault(square, []).append(t)
 
     def find(p: Point) -> tuple[Corners, list[int]] | None:
-        for t in squares.get((p[0] // side, p[1] // side), []):
-            a, b, c = (at[v] for v in t)
+        for t in squares.get((p[0] // square_side, p[1] // square_side), []):
+            a, b, c = (points[v] for v in t)
             shares = [turn(p, b, c), turn(p, c, a), turn(p, a, b)]
             if min(shares) >= 0:
                 return t, shares
@@ -66,4 +68,4 @@ def rim_of(triangles: list[Corners]) -> list[tuple[int, int]]:
     """Return the sides of one triangle alone, in the order of triangles."""
     sides = [(t[i], t[(i + 1) % 3]) for t in triangles for i in range(3)]
     count = Counter(map(frozenset, sides))
-    return [side for side in sides if count[frozenset(side)] == 1]
+    return [triangle_side for triangle_side in sides if count[frozenset(triangle_side)] == 1]

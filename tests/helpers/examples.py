@@ -53,8 +53,10 @@ def _town(folder: Path, extra: str = "", rows: int = 7, cols: int = 8, epsilon: 
     """Return a town whose people are mostly in two quarters."""
     folder.mkdir(parents=True, exist_ok=True)
     row, col = np.divmod(np.arange(rows * cols), cols)
-    near = np.exp(-((row - 2) ** 2 + (col - 2) ** 2) / 3) + 0.7 * np.exp(-((row - 5) ** 2 + (col - 6) ** 2) / 2) + 0.03
-    lines = [f"r{r}c{c},{p!r}" for r, c, p in zip(row, col, (near / near.sum()).tolist(), strict=True)]
+    weights = (
+        np.exp(-((row - 2) ** 2 + (col - 2) ** 2) / 3) + 0.7 * np.exp(-((row - 5) ** 2 + (col - 6) ** 2) / 2) + 0.03
+    )
+    lines = [f"r{r}c{c},{p!r}" for r, c, p in zip(row, col, (weights / weights.sum()).tolist(), strict=True)]
     (folder / "prior.csv").write_text("\n".join(["id,p", *lines]) + "\n")
     (folder / "problem.toml").write_text(TOWN.format(rows=rows, cols=cols, epsilon=epsilon) + extra)
     return folder / "problem.toml"
@@ -73,17 +75,19 @@ def _words(folder: Path) -> Path:
     return folder / "problem.toml"
 
 
-def _towns(folder: Path, least: int = 20, most: int = 150, epsilon: float = 0.1, more: str = "") -> Path:
+def _towns(
+    folder: Path, min_clients: int = 20, max_clients: int = 150, epsilon: float = 0.1, extra_settings: str = ""
+) -> Path:
     """Sixty locations in clusters, and how many clients each has."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(11)
     centres = rng.uniform(0, 10, (6, 2))
     places = np.round(centres[rng.integers(0, 6, 60)] + rng.normal(0, 0.7, (60, 2)), 3)
     cost = np.round(rng.uniform(0.5, 2.0, 60), 2)
-    clients = rng.permutation(np.linspace(least, most, 60).astype(int))
+    clients = rng.permutation(np.linspace(min_clients, max_clients, 60).astype(int))
     rows = [f"L{i:02d},{x},{y},{c},{n}" for i, ((x, y), c, n) in enumerate(zip(places, cost, clients, strict=True))]
     (folder / "locations.csv").write_text("\n".join(["id,x,y,facility_cost,clients", *rows]) + "\n")
-    text = f'[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = {epsilon}\n{more}'
+    text = f'[locations]\npoints = "locations.csv"\n[privacy]\nepsilon = {epsilon}\n{extra_settings}'
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"
 
@@ -96,9 +100,9 @@ def _counties(folder: Path, epsilon: float = 0.002, times: int = 1) -> Path:
     """Households by size in six counties of two states, so many times."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = ["level_1,level_2,level_3,size,groups"]
-    for number, two in enumerate(HOUSEHOLDS):
+    for number, county_groups in enumerate(HOUSEHOLDS):
         for size in range(1, 13):
-            groups = two if size == 2 else round(61007 * (0.5 + 0.2 * number) * 0.62 ** (size - 1)) + size
+            groups = county_groups if size == 2 else round(61007 * (0.5 + 0.2 * number) * 0.62 ** (size - 1)) + size
             rows.append(f"Land,State {number // 3 + 1},County {number + 1},{size},{times * groups}")
     (folder / "counts.csv").write_text("\n".join(rows) + "\n")
     text = f'[hierarchy]\ncounts = "counts.csv"\nsizes = 12\n[privacy]\nepsilon = {epsilon}\n'
@@ -110,8 +114,8 @@ def _album(folder: Path) -> Path:
     """Sixteen photos of one place, as a classifier of 40 places sees them."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(5)
-    place = np.exp(-np.abs(np.arange(40) - 17) / 2.0)
-    scores = rng.normal(0, 1, (16, 40)) + rng.exponential(1.3, (16, 1)) * place
+    place_weights = np.exp(-np.abs(np.arange(40) - 17) / 2.0)
+    scores = rng.normal(0, 1, (16, 40)) + rng.exponential(1.3, (16, 1)) * place_weights
     np.save(folder / "scores.npy", scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
     text = '[photos]\nscores = "scores.npy"\ntrue_location = 17\nkeep = [3]\n[privacy]\ntop_k = 5\n'
     (folder / "problem.toml").write_text(text)

@@ -23,8 +23,8 @@ def toy(tmp_path):
 @pytest.fixture(scope="session")
 def solved_toy(tmp_path_factory):
     """Return a DIR of the toy problem, solved once; copy it before changing anything."""
-    from privopt.run.options import Options
     from privopt.run.solve import solve
+    from privopt.run.task import Options
 
     folder = tmp_path_factory.mktemp("solved")
     problem = write_toy(folder / "toy")
@@ -34,11 +34,11 @@ def solved_toy(tmp_path_factory):
 @pytest.fixture(scope="session")
 def town(tmp_path_factory):
     """DIR of a town of twelve places, which ledgers are charged for; the problem file lies beside it."""
-    from helpers.charging import made
+    from helpers.charging import write_town
     from privopt.run.solve import solve
 
     folder = tmp_path_factory.mktemp("town")
-    return solve("exponential", made(folder), folder / "out").folder
+    return solve("exponential", write_town(folder), folder / "out").folder
 
 
 @pytest.fixture
@@ -47,8 +47,8 @@ def privopt():
     from helpers.command import run as command
 
     def run(*arguments):
-        done = command(*arguments)
-        return subprocess.CompletedProcess(arguments, done.exit_code, done.stdout, done.stderr)
+        completed = command(*arguments)
+        return subprocess.CompletedProcess(arguments, completed.exit_code, completed.stdout, completed.stderr)
 
     return run
 
@@ -80,22 +80,22 @@ def result_of():
 @pytest.fixture(scope="session")
 def example(tmp_path_factory, entropy):
     """DIR of an example problem by its name in examples.py, solved once; copy it before changing anything."""
-    from privopt.run.options import Options
     from privopt.run.solve import solve
+    from privopt.run.task import Options
 
-    made = {}
+    folders = {}
 
-    def solved(name, *, secretive=False):
-        if (name, secretive) not in made:
-            found = (SECRETIVE if secretive else EXAMPLES)[name]
+    def solve_once(name, *, secretive=False):
+        if (name, secretive) not in folders:
+            example_problem = (SECRETIVE if secretive else EXAMPLES)[name]
             folder = tmp_path_factory.mktemp(name)
-            problem = found.write(folder / "problem")
+            problem = example_problem.write(folder / "problem")
             with entropy.of(f"{name} {secretive}"):
-                done = solve(found.mechanism, problem, folder / "out", Options(**found.options))
-            made[name, secretive] = done.folder
-        return made[name, secretive]
+                release = solve(example_problem.mechanism, problem, folder / "out", Options(**example_problem.options))
+            folders[name, secretive] = release.folder
+        return folders[name, secretive]
 
-    return solved
+    return solve_once
 
 
 @pytest.fixture(scope="session")
@@ -103,14 +103,14 @@ def report(example, tmp_path_factory):
     """Path of an example's report, written once, in a copy of its DIR; read it alone."""
     from privopt.report.write_report import write_report
 
-    made = {}
+    pages = {}
 
     def of(name, *, truth=False):
-        if (name, truth) not in made:
+        if (name, truth) not in pages:
             folder = tmp_path_factory.mktemp("report") / "out"
             shutil.copytree(example(name), folder)
-            made[name, truth] = write_report(folder, truth=truth)
-        return made[name, truth]
+            pages[name, truth] = write_report(folder, truth=truth)
+        return pages[name, truth]
 
     return of
 
@@ -118,10 +118,10 @@ def report(example, tmp_path_factory):
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """Return the documentation as pages, built without a warning; skipped where there is nothing to build them with."""
-    for needed in ("mkdocs", "pygments"):
-        pytest.importorskip(needed, reason=f"{needed} is not installed")
+    for package in ("mkdocs", "pygments"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
     folder = tmp_path_factory.mktemp("site")
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", folder],
         cwd=Path(__file__).parents[2],
         capture_output=True,
@@ -129,8 +129,8 @@ def site(tmp_path_factory):
         check=False,
         env=os.environ | {"NO_COLOR": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    assert "WARNING" not in done.stderr
+    assert completed.returncode == 0, completed.stderr
+    assert "WARNING" not in completed.stderr
     return folder
 
 
@@ -139,8 +139,9 @@ def undrawn(monkeypatch):
     """Let pages have the words of their figures in place of the figures: to draw them is most of a report's time."""
     from matplotlib.text import Text
 
-    def words(figure, title):
-        return f"<svg>{title} {' '.join(text.get_text() for text in figure.findobj(Text))}</svg>"
+    def words(figure, title, *, name="wide"):
+        # The drawing for telephones has the words of the other.
+        return f"<svg>{title} {' '.join(text.get_text() for text in figure.findobj(Text))}</svg>" * (name == "wide")
 
     # a function of that name stands in front of the module
     monkeypatch.setattr(import_module("privopt.report.page"), "svg", words)

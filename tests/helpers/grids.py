@@ -9,18 +9,20 @@ import pytest
 def by_pairs(names: str, *axes: Any) -> pytest.MarkDecorator:
     """Parametrize over a grid: in the suite each value of each axis is tried once or more, in ``make slow`` all are."""
     axes = tuple(list(axis) for axis in axes)
-    tried = {tuple(turn % len(axis) for axis in axes) for turn in range(max(map(len, axes)))}
+    tried_rows = {tuple(turn % len(axis) for axis in axes) for turn in range(max(map(len, axes)))}
     rows = [
-        pytest.param(*(axis[at] for axis, at in zip(axes, row, strict=True)), marks=[pytest.mark.slow][row in tried :])
+        pytest.param(
+            *(axis[index] for axis, index in zip(axes, row, strict=True)), marks=[pytest.mark.slow][row in tried_rows :]
+        )
         for row in product(*map(range, map(len, axes)))
     ]
     return pytest.mark.parametrize(tuple(names.split(", ")), rows)
 
 
-def often(names: str, values: Any, tried: Any) -> pytest.MarkDecorator:
+def often(names: str, values: Any, tried_values: Any) -> pytest.MarkDecorator:
     """Parametrize over values of which the suite tries those in ``tried``, and ``make slow`` all."""
     return pytest.mark.parametrize(
-        names, [each if each in tried else pytest.param(each, marks=pytest.mark.slow) for each in values]
+        names, [value if value in tried_values else pytest.param(value, marks=pytest.mark.slow) for value in values]
     )
 
 

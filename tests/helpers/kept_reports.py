@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import privopt
-from privopt.numbers.sampling import draw_each, seeded
+from privopt.numbers.sampling import draw_each, make_source
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 
@@ -37,32 +37,32 @@ def walks(streets, subjects, stays, reports, apart_km, chance):
         apart_km: length of way between two reports.
         chance: a generator.
     """
-    nodes, who, staying = [], [], []
+    nodes, subject_numbers, staying = [], [], []
     for subject in range(subjects):
-        here = int(chance.integers(streets.shape[0]))
-        for stay in range(stays):
-            if stay:
-                there = int(chance.integers(streets.shape[0]))
-                way = _way(streets, here, there, apart_km)
-                nodes += way
-                staying += [False] * len(way)
-                who += [subject] * len(way)
-                here = there
-            nodes += [here] * reports
+        start = int(chance.integers(streets.shape[0]))
+        for stay_number in range(stays):
+            if stay_number:
+                end = int(chance.integers(streets.shape[0]))
+                path = _path_nodes(streets, start, end, apart_km)
+                nodes += path
+                staying += [False] * len(path)
+                subject_numbers += [subject] * len(path)
+                start = end
+            nodes += [start] * reports
             staying += [True] * reports
-            who += [subject] * reports
-    return Walks(nodes=np.array(nodes), subjects=np.array(who), staying=np.array(staying))
+            subject_numbers += [subject] * reports
+    return Walks(nodes=np.array(nodes), subjects=np.array(subject_numbers), staying=np.array(staying))
 
 
-def _way(streets, here, there, apart_km):
-    far, before = dijkstra(streets, directed=False, indices=here, return_predecessors=True)
-    nodes, at = [], there
-    while at != here:
-        at = int(before[at])
+def _path_nodes(streets, start, end, apart_km):
+    distances, predecessors = dijkstra(streets, directed=False, indices=start, return_predecessors=True)
+    nodes, at = [], end
+    while at != start:
+        at = int(predecessors[at])
         nodes.append(at)
     nodes.reverse()
-    steps = (far[nodes] // apart_km).astype(int) if nodes else np.zeros(0, dtype=int)
-    return [node for node, more in zip(nodes, np.diff(steps, prepend=0), strict=True) if more]
+    steps = (distances[nodes] // apart_km).astype(int) if nodes else np.zeros(0, dtype=int)
+    return [node for node, step_count in zip(nodes, np.diff(steps, prepend=0), strict=True) if step_count]
 
 
 @frozen(kw_only=True)
@@ -90,7 +90,7 @@ class Compared:
     constant: float
 
 
-def compared(folder, text, records, walk, seed=3, every=(1, 2, 5, 10, 20), **options):
+def compare_losses(folder, text, records, walk, seed=3, intervals=(1, 2, 5, 10, 20), **options):
     """Prediction beside the optimal mechanism for independent reports, in whichever way these lose least in stays.
 
     Args:
@@ -104,10 +104,10 @@ def compared(folder, text, records, walk, seed=3, every=(1, 2, 5, 10, 20), **opt
     """
     problem = Path(folder) / "problem.toml"
     problem.write_text(text)
-    opened = privopt.solve("predictive", problem, **options).opened
-    data, walker, rows = opened.problem.data, opened.release.walker, records[walk.nodes]
+    release = privopt.solve("predictive", problem, **options).opened
+    data, walker, rows = release.problem.data, release.release.walker, records[walk.nodes]
     limit = Limit(None)
-    found = walker.walk(rows, walk.subjects, State(), charge=limit, source=seeded(seed))
+    walked = walker.walk(rows, walk.subjects, State(), charge=limit, source=make_source(seed))
     total = sum(limit.spent.values(), Fraction(0))
     cost = data.to_outputs
     constant = int((data.prior @ cost).argmin())
@@ -116,36 +116,36 @@ def compared(folder, text, records, walk, seed=3, every=(1, 2, 5, 10, 20), **opt
         lost = cost[rows, outputs]
         return float(lost[walk.staying].mean()), float(lost.mean())
 
-    spaced, held = {}, {}
+    spaced, kept_losses = {}, {}
     begins = np.searchsorted(walk.subjects, walk.subjects)
-    for k in every:
-        drawn = (np.arange(len(rows)) - begins) % k == 0
-        each = Fraction(int(total / int(drawn.sum()) * 10**6), 10**6)
-        plain = text.split("[predictive]")[0].replace(
-            f"epsilon = {float(walker.terms.report):g}\n", f"epsilon = {float(each)}\n"
+    for k in intervals:
+        is_drawn = (np.arange(len(rows)) - begins) % k == 0
+        report_epsilon = Fraction(int(total / int(is_drawn.sum()) * 10**6), 10**6)
+        plain_text = text.split("[predictive]")[0].replace(
+            f"epsilon = {float(walker.terms.report):g}\n", f"epsilon = {float(report_epsilon)}\n"
         )
-        assert f"epsilon = {float(each)}" in plain
-        problem.write_text(plain)
-        alone = privopt.solve("optimal-lp", problem, **options).opened.release
+        assert f"epsilon = {float(report_epsilon)}" in plain_text
+        problem.write_text(plain_text)
+        independent = privopt.solve("optimal-lp", problem, **options).opened.release
         outputs = np.full(len(rows), constant)
-        outputs[drawn] = draw_each(alone.weights, rows[drawn], source=seeded(seed + 1))
-        spaced[k], held[k] = losses(outputs), losses(outputs[np.flatnonzero(drawn)[np.cumsum(drawn) - 1]])
-    best = min(spaced, key=spaced.get), min(held, key=held.get)
+        outputs[is_drawn] = draw_each(independent.weights, rows[is_drawn], source=make_source(seed + 1))
+        spaced[k], kept_losses[k] = losses(outputs), losses(outputs[np.flatnonzero(is_drawn)[np.cumsum(is_drawn) - 1]])
+    best = min(spaced, key=spaced.get), min(kept_losses, key=kept_losses.get)
     return Compared(
         total=float(total) / len(limit.spent),
-        fresh=float((~found.kept).mean()),
-        predicted=losses(found.outputs),
+        fresh=float((~walked.kept).mean()),
+        predicted=losses(walked.outputs),
         even=spaced[1],
         independent=spaced[best[0]],
-        held=held[best[1]],
+        held=kept_losses[best[1]],
         best=best,
         constant=float((data.prior @ cost).min()),
     )
 
 
-def grid_streets(side, km):
+def grid_streets(size, km):
     """Streets of a square town: nodes row by row, every two neighbours joined."""
-    ends = [(r * side + c, r * side + c + 1) for r in range(side) for c in range(side - 1)]
-    ends += [(r * side + c, (r + 1) * side + c) for r in range(side - 1) for c in range(side)]
-    tails, heads = np.array(ends).T
-    return csr_array((np.full(len(ends), km), (tails, heads)), shape=(side**2, side**2)), ends
+    street_ends = [(r * size + c, r * size + c + 1) for r in range(size) for c in range(size - 1)]
+    street_ends += [(r * size + c, (r + 1) * size + c) for r in range(size - 1) for c in range(size)]
+    tails, heads = np.array(street_ends).T
+    return csr_array((np.full(len(street_ends), km), (tails, heads)), shape=(size**2, size**2)), street_ends

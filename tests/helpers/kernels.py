@@ -22,8 +22,8 @@ def built() -> bool:
 needs_kernel = pytest.mark.skipif(not built(), reason="privopt-kernel is not built: make formal")
 
 
-def ends(folder: Path) -> tuple[int, str]:
+def run_kernel(folder: Path) -> tuple[int, str]:
     """Return the program's exit code for a folder, and what it prints."""
-    done = subprocess.run([find_kernel(), folder], capture_output=True, text=True, check=False, timeout=60)
-    assert done.stderr == ""
-    return done.returncode, done.stdout
+    completed = subprocess.run([find_kernel(), folder], capture_output=True, text=True, check=False, timeout=600)
+    assert completed.stderr == ""
+    return completed.returncode, completed.stdout

@@ -27,7 +27,7 @@ PLANTED: Final = evolve(effort("dev"), shrinking=0.0)
 """How hard a planted fault is looked for: the first problem that shows it will do; the smallest takes seconds more."""
 
 
-def thinned(profile: Profile) -> Profile:
+def thin_neighbours(profile: Profile) -> Profile:
     """Return a profile with every third of the neighbours: problems have dozens of each kind, and each is loaded.
 
     ``make slow`` looks at all of them.

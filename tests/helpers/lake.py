@@ -8,15 +8,16 @@ from privopt_tables.released_matrix import ReleasedMatrix
 
 PLACES = {f"p{n}": (45.0 + 0.01 * (n // 3), 7.0 + 0.012 * (n % 3)) for n in range(9)}
 TRIPS = 3000
-COLUMNS = {"subject": "who", "row": "trip", "lat": "lat", "lon": "lon"}
+COLUMNS = {"subject": "who", "row": "trip", "lat": "lat", "lon": "lon", "keep": ("place",)}
+"""Arguments of ``batch``; the column ``place`` names each row's record, by which tests count reports."""
 NOTES = "ignore::privopt.api.released.PrivoptWarning"
 
 
-def at(places):
-    return {end: [place[axis] for place in places.values()] for axis, end in enumerate(("lat", "lon"))}
+def coordinates_of(places):
+    return {end: [coordinates[axis] for coordinates in places.values()] for axis, end in enumerate(("lat", "lon"))}
 
 
-def expected(release, places):
+def expected_reports(release, places):
     """(9,) the expected numbers of each report over draws for some places, given how many of each."""
     matrix = release.opened.release
     rows = {name: row for row, name in enumerate(matrix.records.tolist())}
@@ -24,14 +25,14 @@ def expected(release, places):
     return dict(zip(matrix.outputs.tolist(), shares, strict=True))
 
 
-def tallied(tally, part):
+def run_tally(tally, part):
     """Run the first pass over a partition; in any process."""
     import pyarrow
 
     return pyarrow.Table.from_batches(tally(iter(part)))
 
 
-def reported(plan, part):
+def run_reports(plan, part):
     """Run the second pass."""
     import pyarrow
 
@@ -45,7 +46,7 @@ def charges(folder):
         return {account.subject: (account.spent, account.reports) for account in ledger.accounts()}
 
 
-def drawn(tables):
+def reports_by_id(tables):
     """Return the report of each row by its id; a row that comes twice must have the same one."""
     reports = {}
     for row, report in pl.concat(map(pl.from_arrow, tables)).select("trip", "report").iter_rows():

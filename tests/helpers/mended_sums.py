@@ -34,7 +34,7 @@ def rewrite(folder: Path, name: str = "mechanism.npz", /, **changes) -> Path:
     return mend(folder)
 
 
-def refused(folder: Path) -> bool:
+def is_refused(folder: Path) -> bool:
     """Whether verify ends with code 1 or 2."""
     try:
         return verify(folder).verdict is None

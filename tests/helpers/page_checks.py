@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["clipped", "keyboard_faults"]
+__all__ = ["clipped_elements", "keyboard_faults"]
 
 CLIPPED = """() => [...document.querySelectorAll('body *')].filter(element => {
     const style = getComputedStyle(element);
@@ -29,21 +29,21 @@ PRESSED = 30
 """Times the Tab key is pressed: the header, the menu and the first controls of the page."""
 
 
-def clipped(page: Any) -> list[str]:
+def clipped_elements(page: Any) -> list[str]:
     """Return the elements that hide a part of their own text to the right."""
-    found: list[str] = page.evaluate(CLIPPED)
-    return found
+    elements: list[str] = page.evaluate(CLIPPED)
+    return elements
 
 
 def keyboard_faults(page: Any) -> list[str]:
     """Press Tab through the first controls; return those that are not reached in order, or show no focus."""
-    count, last, found = page.evaluate(FOCUSABLE), -1, []
+    count, last, faults = page.evaluate(FOCUSABLE), -1, []
     for _ in range(min(count, PRESSED)):
         page.keyboard.press("Tab")
-        place, marked, what = page.evaluate(FOCUSED)
-        if not marked:
-            found.append(f"no mark of focus: {what}")
-        if place == last:
-            found.append(f"the keyboard is caught: {what}")
-        last = place
-    return found if last >= 0 or not count else [*found, "the keyboard reaches nothing"]
+        position, has_mark, element = page.evaluate(FOCUSED)
+        if not has_mark:
+            faults.append(f"no mark of focus: {element}")
+        if position == last:
+            faults.append(f"the keyboard is caught: {element}")
+        last = position
+    return faults if last >= 0 or not count else [*faults, "the keyboard reaches nothing"]

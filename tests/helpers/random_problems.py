@@ -86,24 +86,24 @@ def _metric(folder: Path, rng: np.random.Generator, kind: str, loss: str, mechan
     records = 'points = "points.csv"'
     if "grid" in kind:
         rows, cols = int(rng.integers(2 if kind == "plane grid" else 1, 4)), int(rng.integers(2, 4))
-        side = f"{rng.uniform(0.05, 1):.{digits}f}" if digits > 1 else "0.1"
+        cell_km = f"{rng.uniform(0.05, 1):.{digits}f}" if digits > 1 else "0.1"
         corner = f", south_west = [{rng.uniform(-80, 80):.6f}, {rng.uniform(-180, 180):.6f}]" if "lat" in kind else ""
-        records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {side}{corner} }}"
+        records = f"grid = {{ rows = {rows}, cols = {cols}, cell_km = {cell_km}{corner} }}"
         ids, outputs = [f"r{r}c{c}" for r in range(rows) for c in range(cols)], rows * cols
     elif kind == "plane mesh":
         ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
         (folder / "r.geojson").write_text(json.dumps({"type": "Polygon", "coordinates": [ring]}))
-        side = f"{rng.uniform(0.5, 0.9):.{digits}f}"
-        records = f'mesh = {{ region = "r.geojson", side_km = {side}, planar = true }}'
-        outputs = len(lattice([[np.array(ring) * 1e6]], float(side) * 1e6)[0])
+        cell_km = f"{rng.uniform(0.5, 0.9):.{digits}f}"
+        records = f'mesh = {{ region = "r.geojson", side_km = {cell_km}, planar = true }}'
+        outputs = len(lattice([[np.array(ring) * 1e6]], float(cell_km) * 1e6)[0])
         ids = [str(i) for i in range(outputs)]
     elif kind in ("points", "outputs", "twins", "plane"):
         places = _decimals(rng, (n, 2), digits)
         places[1:] = places[1:-1] + places[:1] if kind == "twins" else places[1:]
         _csv(folder / "points.csv", "id,x,y", [(i, *row) for i, row in zip(ids, places, strict=True)])
     elif kind in ("latlon", "plane latlon"):
-        near = [[f"{41 + float(a) / 50:.8f}", f"{12 + float(b) / 50:.8f}"] for a, b in _decimals(rng, (n, 2), 6)]
-        _csv(folder / "points.csv", "id,lat,lon", [(i, *row) for i, row in zip(ids, near, strict=True)])
+        degrees = [[f"{41 + float(a) / 50:.8f}", f"{12 + float(b) / 50:.8f}"] for a, b in _decimals(rng, (n, 2), 6)]
+        _csv(folder / "points.csv", "id,lat,lon", [(i, *row) for i, row in zip(ids, degrees, strict=True)])
     elif "vector" in kind:
         vectors = rng.normal(0, 1, (n, int(rng.integers(1, 5))))
         if kind == "vector twins":
@@ -158,8 +158,8 @@ def _file(
         np.save(folder / "c.npy", rng.uniform(0, 3, (len(ids), outputs)))
         utility += '\ncost = "c.npy"'
     if loss == "travel-cost" and rng.random() < 0.5:
-        chosen = [ids[i] for i in rng.permutation(len(ids))[: int(rng.integers(1, len(ids) + 1))].tolist()]
-        _csv(folder / "t.csv", "id,weight", [(i, f"{rng.uniform(0.1, 2):.2f}") for i in chosen])
+        targets = [ids[i] for i in rng.permutation(len(ids))[: int(rng.integers(1, len(ids) + 1))].tolist()]
+        _csv(folder / "t.csv", "id,weight", [(i, f"{rng.uniform(0.1, 2):.2f}") for i in targets])
         utility += '\ntargets = "t.csv"'
     if rng.random() < 0.6 or (everywhere and prior):
         shares = rng.integers(1, 100, len(ids))
@@ -167,21 +167,20 @@ def _file(
             folder / "p.csv", "id,p", [(i, repr(p)) for i, p in zip(ids, (shares / shares.sum()).tolist(), strict=True)]
         )
         utility += '\nprior = "p.csv"'
-    within = (
+    limit_line = (
         f"\nneighbours_within = {rng.uniform(1.0, 3.0):.2f}" if rng.random() < 0.3 and "vectors" not in records else ""
     )
     if everywhere:
-        within = "\neverywhere = true"
+        limit_line = "\neverywhere = true"
         if loss != "matrix":  # vertices that are added have no costs
-            within += rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
+            limit_line += rng.choice(["", "\nsplit_km = 0.4", f"\nsplit_km = {rng.uniform(0.2, 1):.3f}"])
     if rng.spawn(2)[1].random() < 0.25:
         utility += "\nremap = true"
-    own = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
-    own = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own
-    text = (
-        f"[records]\n{records}\n{extra}[distance]\n{distance}\n[privacy]\nepsilon = {rng.uniform(0.2, 4):.3f}{within}\n"
-    )
-    (folder / "problem.toml").write_text(f"{text}[utility]\n{utility}{own}\n")
+    own_table = "\n[const-opt]\nradius = 1.0" if mechanism == "const-opt" else ""
+    own_table = "\n[bd-mdp]\nsubsets = 2" if mechanism == "bd-mdp" else own_table
+    text = f"[records]\n{records}\n{extra}[distance]\n{distance}\n"
+    text += f"[privacy]\nepsilon = {rng.uniform(0.2, 4):.3f}{limit_line}\n"
+    (folder / "problem.toml").write_text(f"{text}[utility]\n{utility}{own_table}\n")
     return folder / "problem.toml"
 
 
@@ -193,7 +192,7 @@ def _photos(folder: Path, rng: np.random.Generator) -> Path:
     scores[:, 0] += 1.0
     if rng.random() < 0.3:
         scores[rng.integers(0, photos), rng.integers(1, places)] = -np.inf
-    source, keep = 'scores = "scores.npy"', ""
+    source, keep_line = 'scores = "scores.npy"', ""
     np.save(folder / "scores.npy", scores if rng.random() < 0.5 else np.asfortranarray(scores))
     if rng.random() < 0.3:
         head = ",".join(["photo", *(f"c{j}" for j in range(places))])
@@ -204,13 +203,13 @@ def _photos(folder: Path, rng: np.random.Generator) -> Path:
         np.save(folder / "p.npy", weights / weights.sum(axis=1, keepdims=True))
         source = 'probabilities = "p.npy"'
     if rng.random() < 0.3:
-        keep = f"keep = [{int(rng.integers(0, photos))}]\n"
+        keep_line = f"keep = [{int(rng.integers(0, photos))}]\n"
     task = (
         f"top_k = {int(rng.integers(1, places - 1))}"
         if rng.random() < 0.6
         else f"deletion_budget = {int(rng.integers(1, photos))}"
     )
     margin = "margin = 0.1\n" if rng.random() < 0.3 else ""
-    text = f"[photos]\n{source}\ntrue_location = 0\nkeep_at_least = 0\n{keep}[privacy]\n{task}\n{margin}"
+    text = f"[photos]\n{source}\ntrue_location = 0\nkeep_at_least = 0\n{keep_line}[privacy]\n{task}\n{margin}"
     (folder / "problem.toml").write_text(text)
     return folder / "problem.toml"

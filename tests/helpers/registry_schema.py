@@ -12,9 +12,9 @@ TEXT = {"type": "string"}
 NUMBER = {"type": "number"}
 
 
-def one_of(*taken: str | int) -> dict[str, Any]:
+def one_of(*values: str | int) -> dict[str, Any]:
     """Return the rule for a value from a list."""
-    return {"enum": list(taken), "type": "integer" if isinstance(taken[0], int) else "string"}
+    return {"enum": list(values), "type": "integer" if isinstance(values[0], int) else "string"}
 
 
 def record(properties: dict[str, Any], required: tuple[str, ...] = ()) -> dict[str, Any]:

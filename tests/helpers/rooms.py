@@ -100,23 +100,23 @@ def trees() -> Mapping[str, ast.Module]:
 
 def imported_names(tree: ast.AST) -> list[tuple[tuple[str, ...], str]]:
     """Return, for each import, the names that may be its module, the likeliest first, and when it happens."""
-    found: list[tuple[tuple[str, ...], str]] = []
+    names_found: list[tuple[tuple[str, ...], str]] = []
 
-    def visit(node: ast.AST, when: str) -> None:
+    def visit(node: ast.AST, kind: str) -> None:
         if isinstance(node, ast.Import):
-            found.extend(((alias.name,), when) for alias in node.names)
+            names_found.extend(((alias.name,), kind) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert not node.level, "imports name their module from the top"
-            found.extend(((f"{node.module}.{alias.name}", str(node.module)), when) for alias in node.names)
+            names_found.extend(((f"{node.module}.{alias.name}", str(node.module)), kind) for alias in node.names)
         elif isinstance(node, ast.Constant):
-            named = NAMED.fullmatch(node.value) if isinstance(node.value, str) else None
-            found.extend([((named[1],), "named")] if named else [])
+            match = NAMED.fullmatch(node.value) if isinstance(node.value, str) else None
+            names_found.extend([((match[1],), "named")] if match else [])
         elif not names_what_stands_above(node):
             for child in ast.iter_child_nodes(node):
-                visit(child, inside(node, child, when))
+                visit(child, run_time_of(node, child, kind))
 
     visit(tree, "begun")
-    return found
+    return names_found
 
 
 def names_what_stands_above(node: ast.AST) -> bool:
@@ -127,12 +127,12 @@ def names_what_stands_above(node: ast.AST) -> bool:
     return any(isinstance(target, ast.Name) and target.id in UPWARD for target in targets)
 
 
-def inside(node: ast.AST, child: ast.AST, when: str) -> str:
+def run_time_of(node: ast.AST, child: ast.AST, kind: str) -> str:
     """Return when a child of a node is run, given when the node is."""
     if isinstance(node, ast.If) and child in node.body and "TYPE_CHECKING" in ast.unparse(node.test):
         return "typed"
     in_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    return "later" if in_function and when == "begun" else when
+    return "later" if in_function and kind == "begun" else kind
 
 
 @cache
@@ -141,34 +141,37 @@ def named_in(module: str) -> list[tuple[tuple[str, ...], str]]:
     return imported_names(trees()[module])
 
 
-def resolved(named: list[tuple[tuple[str, ...], str]], known: Mapping[str, object]) -> set[Import]:
+def resolve_names(names_found: list[tuple[tuple[str, ...], str]], known_modules: Mapping[str, object]) -> set[Import]:
     """Return what :func:`imported_names` found, as far as it is of known modules."""
-    candidates = (([name for name in names if name in known], when) for names, when in named)
-    return {Import(names[0], when) for names, when in candidates if names}
+    candidates = (([name for name in names if name in known_modules], kind) for names, kind in names_found)
+    return {Import(names[0], kind) for names, kind in candidates if names}
 
 
 @cache
 def imports() -> Mapping[str, frozenset[Import]]:
     """Return what each module imports of the core and of the plugins, itself left out."""
-    found = {name: resolved(named_in(name), modules()) for name in modules()}
-    return {name: frozenset(one for one in ones if one.module != name) for name, ones in found.items()}
+    imports_by_module = {name: resolve_names(named_in(name), modules()) for name in modules()}
+    return {
+        name: frozenset(import_ for import_ in imports_of_module if import_.module != name)
+        for name, imports_of_module in imports_by_module.items()
+    }
 
 
 def room_of(module: str) -> str:
     """Return a module's room: ``privopt.declare`` of ``privopt.declare.toml``."""
-    package, *rest = module.split(".")
-    return f"{package}.{rest[0] if rest else '__init__'}"
+    package, *parts = module.split(".")
+    return f"{package}.{parts[0] if parts else '__init__'}"
 
 
 def floor_of(module: str) -> int | None:
     """Return the floor of a module's room, those of metric DP above the core's; None where it has none."""
-    package, _, room = room_of(module).partition(".")
-    below = 0
+    package, _, package_name = room_of(module).partition(".")
+    floor_count = 0
     for storey, floors in FLOORS.items():
         for floor, rooms in enumerate(floors):
-            if storey == package and room in rooms:
-                return below + floor
-        below += len(floors)
+            if storey == package and package_name in rooms:
+                return floor_count + floor
+        floor_count += len(floors)
     return None
 
 
@@ -183,16 +186,18 @@ def parents(name: str) -> set[str]:
     return {".".join(parts[:n]) for n in range(1, len(parts))}
 
 
-def begun(found: Mapping[str, frozenset[Import] | set[Import]]) -> dict[str, set[str]]:
+def import_graph(imports_by_module: Mapping[str, frozenset[Import] | set[Import]]) -> dict[str, set[str]]:
     """Return what each module begins to import while it is imported: packages, too, that it is not in itself."""
     graph = {}
-    for name, ones in found.items():
-        first = {one.module for one in ones if one.when == "begun"}
-        above = {package for other in first for package in parents(other) & found.keys()}
-        graph[name] = (first | (above - parents(name))) - {name}
+    for name, imports_of_module in imports_by_module.items():
+        first = {import_.module for import_ in imports_of_module if import_.when == "begun"}
+        packages_above = {
+            package for import_target in first for package in parents(import_target) & imports_by_module.keys()
+        }
+        graph[name] = (first | (packages_above - parents(name))) - {name}
     return graph
 
 
-def outside(module: str) -> set[str]:
+def other_packages(module: str) -> set[str]:
     """Return the packages of others that are imported while a module is."""
-    return {names[-1].split(".")[0] for names, when in named_in(module) if when == "begun"}
+    return {names[-1].split(".")[0] for names, kind in named_in(module) if kind == "begun"}

@@ -9,13 +9,13 @@ import numpy as np
 DATA = re.compile(r'(<script type="application/json" id="check-data">)(.*?)(</script>)', re.DOTALL)
 
 
-def tampered(path, target, change):
+def tamper_page(path, target, change):
     """Return the page with something else in what it carries."""
     text = path.read_text()
     content = json.loads(DATA.search(text)[2])
     change(content)
-    made = json.dumps(content).replace("<", "\\u003c")
-    target.write_text(DATA.sub(lambda found: found[1] + made + found[3], text))
+    new_json = json.dumps(content).replace("<", "\\u003c")
+    target.write_text(DATA.sub(lambda match: match[1] + new_json + match[3], text))
     return target
 
 
@@ -34,7 +34,7 @@ def proof(content, name, change):
     content["proof"][name] = [kind, base64.b64encode(values.tobytes()).decode()]
 
 
-def said(part, key, value):
+def result_change(part, key, value):
     """Something else in result.json."""
     return lambda c: c["result"][part].update({key: value})
 
@@ -67,7 +67,7 @@ TOWN = {
     "asked.gap": lambda c: c["result"]["asked"].update(gap=1.5),
     "epsilon_text": lambda c: c["result"]["guarantee"].update(epsilon_text="1.4"),
     **{
-        f"{part}.{key} = {value}": said(part, key, value)
+        f"{part}.{key} = {value}": result_change(part, key, value)
         for part, key, value in [
             ("objective", "gap", 1e-9),
             ("objective", "gap", 0.25),
@@ -97,7 +97,7 @@ TOWN = {
 }
 
 
-def swapped(content):
+def swap_outputs(content):
     """Exchange outputs 0 and 1: as private as before, and no longer the best guesses."""
     array(
         content,
@@ -108,10 +108,10 @@ def swapped(content):
     content["result"]["objective"].update(value=0.61, lower_bound=None, gap=None)
 
 
-GUESSES = {("guesses", "others"): swapped}
+GUESSES = {("guesses", "others"): swap_outputs}
 NOWHERE = {
     **{
-        ("town", f"epsilon_text = {text!r}"): said("guarantee", "epsilon_text", text)
+        ("town", f"epsilon_text = {text!r}"): result_change("guarantee", "epsilon_text", text)
         for text in (["1.5"], "1.5 ", "\ufeff1.5", "\n1.5")
     },
     ("guesses", "remap"): lambda c: c["problem"]["utility"].update(remap="true"),

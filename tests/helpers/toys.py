@@ -19,10 +19,10 @@ prior = "prior.csv"
 
 def grid_text(rows: int, cols: int, cell: object = 1.0, epsilon: object = 1.0, *, within: object = None) -> str:
     """Return a problem file over an even grid of a plane; tables of mechanisms may follow."""
-    near = "" if within is None else f"neighbours_within = {within}\n"
+    limit_line = "" if within is None else f"neighbours_within = {within}\n"
     return (
         f'[records]\ngrid = {{ rows = {rows}, cols = {cols}, cell_km = {cell} }}\n[distance]\nkind = "euclidean"\n'
-        f'[privacy]\nepsilon = {epsilon}\n{near}[utility]\nkind = "distance"\n'
+        f'[privacy]\nepsilon = {epsilon}\n{limit_line}[utility]\nkind = "distance"\n'
     )
 
 

@@ -19,18 +19,22 @@ def optimum(cost, pairs, exponents, *, even=False, tolerance=1e-10):
         tolerance: by which rows may be missed.
     """
     (n, outputs), x = cost.shape, np.tile(exponents, 2)
-    both = np.concatenate([pairs, pairs[:, ::-1]]).reshape(-1, 2)[reached := x < (1 + even) * np.log(LARGEST)]
-    rows, share = np.arange(len(both)), np.exp(x[reached] * (-0.5 if even else 0.0))
-    one = csr_array((share, (rows, both[:, 0])), shape=(len(both), n))
-    other = csr_array((share * np.exp(x[reached]), (rows, both[:, 1])), shape=(len(both), n))
-    found = linprog(
+    directed_pairs = np.concatenate([pairs, pairs[:, ::-1]]).reshape(-1, 2)[
+        is_finite := x < (1 + even) * np.log(LARGEST)
+    ]
+    rows, scales = np.arange(len(directed_pairs)), np.exp(x[is_finite] * (-0.5 if even else 0.0))
+    left_rows = csr_array((scales, (rows, directed_pairs[:, 0])), shape=(len(directed_pairs), n))
+    right_rows = csr_array(
+        (scales * np.exp(x[is_finite]), (rows, directed_pairs[:, 1])), shape=(len(directed_pairs), n)
+    )
+    solution = linprog(
         cost.ravel(),
-        A_ub=kron(one - other, eye_array(outputs), format="csr") if len(both) else None,
-        b_ub=np.zeros(len(both) * outputs) if len(both) else None,
+        A_ub=kron(left_rows - right_rows, eye_array(outputs), format="csr") if len(directed_pairs) else None,
+        b_ub=np.zeros(len(directed_pairs) * outputs) if len(directed_pairs) else None,
         A_eq=kron(eye_array(n), np.ones((1, outputs)), format="csr"),
         b_eq=np.ones(n),
         method="highs",
         options={"primal_feasibility_tolerance": tolerance, "dual_feasibility_tolerance": tolerance},
     )
-    assert found.status == 0
-    return float(found.fun)
+    assert solution.status == 0
+    return float(solution.fun)

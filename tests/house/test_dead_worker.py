@@ -21,9 +21,9 @@ def test_number(number):
 
 
 @pytest.mark.parametrize(
-    ("workers", "ended"), [(1, "1 failed, 20 passed"), pytest.param(2, "2 failed, 40 passed", marks=pytest.mark.slow)]
+    ("workers", "ending"), [(1, "1 failed, 20 passed"), pytest.param(2, "2 failed, 40 passed", marks=pytest.mark.slow)]
 )
-def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path, workers, ended):
+def test_dead_worker_ends_the_run_and_names_the_test(tmp_path, workers, ending):
     """No worker takes a dead one's place: it would die of the same test."""
     pytest.importorskip("xdist")
     shutil.copy(ROOT / "conftest.py", tmp_path)
@@ -32,7 +32,7 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path, workers, ende
         (tmp_path / f"test_dies_{number}.py").write_text(SUITE)
     options = ("-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-p", "xdist.plugin", "-n", str(workers))
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "."],
         cwd=tmp_path,
         # Hypothesis's plugin takes longer than all the rest; conftest.py imports the helpers of the suite
@@ -42,6 +42,6 @@ def test_a_run_whose_worker_dies_ends_and_names_the_test(tmp_path, workers, ende
         timeout=600,
         check=False,
     )
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert "FAILED test_dies_0.py::test_number[20] - worker" in done.stdout
-    assert ended in done.stdout
+    assert completed.returncode == 1, completed.stdout + completed.stderr
+    assert "FAILED test_dies_0.py::test_number[20] - worker" in completed.stdout
+    assert ending in completed.stdout

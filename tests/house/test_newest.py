@@ -20,15 +20,15 @@ def newest(monkeypatch):
     return module
 
 
-def test_every_command_that_has_json_is_run(newest):
+def test_runs_every_command_with_json(newest):
     context = click.Context(cli)
     commands = {name: cli.get_command(context, name) for name in cli.list_commands(context)}  # those of plugins too
-    wanted = {name for name, command in commands.items() if any("--json" in p.opts for p in command.params)}
-    assert {line.split()[0] for line in newest.COMMANDS} == wanted
+    commands_with_json = {name for name, command in commands.items() if any("--json" in p.opts for p in command.params)}
+    assert {line.split()[0] for line in newest.COMMANDS} == commands_with_json
     assert all("--json" in line.split() for line in newest.COMMANDS)
 
 
-def test_a_banner_before_the_document_is_refused(newest):
+def test_refuses_banner_before_the_document(newest):
     newest.check_json("list --json", "[]\n")
-    with pytest.raises(SystemExit, match="standard output must be JSON"):
+    with pytest.raises(SystemExit, match="must be JSON"):
         newest.check_json("list --json", "Running HiGHS 1.16.0\n[]\n")

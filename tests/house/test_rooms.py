@@ -16,16 +16,16 @@ from helpers.rooms import (
     METRIC,
     PACKAGE,
     PLUGINS,
-    begun,
     circles,
     floor_of,
+    import_graph,
     imported_names,
     imports,
     modules,
     named_in,
-    outside,
+    other_packages,
     parents,
-    resolved,
+    resolve_names,
     room_of,
     trees,
 )
@@ -36,6 +36,7 @@ DEPENDS = {
     "privopt_bd_mdp": {METRIC},
     "privopt_clients": {METRIC},
     "privopt_lr_geo": {METRIC},
+    "privopt_spherical_laplace": {METRIC},
     "privopt_tables": {METRIC},
 }
 """Plugins that stand on other plugins; all others stand on the core alone."""
@@ -53,32 +54,39 @@ pytestmark = pytest.mark.skipif(not PLUGINS.is_dir(), reason="no plugins beside 
 # --- floors -------------------------------------------------------------------------------------------
 
 
-def runs_up(module, other):
+def runs_up(module, imported_module):
     """Tell whether a module imports from a higher floor, or from another room of its own floor."""
-    own, its = floor_of(module), floor_of(other)
-    return own is None or its is None or its > own or (its == own and room_of(module) != room_of(other))
+    module_floor, imported_floor = floor_of(module), floor_of(imported_module)
+    return (
+        module_floor is None
+        or imported_floor is None
+        or imported_floor > module_floor
+        or (imported_floor == module_floor and room_of(module) != room_of(imported_module))
+    )
 
 
 def upwards(name):
     """Yield imports of a module that run up, but for those that are allowed."""
-    for one in imports()[name]:
-        travels = one.when == "named" and room_of(one.module) in APART  # their files travel in pages
-        types = one.when == "typed" and name in TYPES_OF_PLUGINS
-        if runs_up(name, one.module) and not travels and not types:
-            yield one
+    for import_ in imports()[name]:
+        travels = import_.when == "named" and room_of(import_.module) in APART  # their files travel in pages
+        types = import_.when == "typed" and name in TYPES_OF_PLUGINS
+        if runs_up(name, import_.module) and not travels and not types:
+            yield import_
 
 
-def test_every_module_imports_from_floors_below_alone():
-    assert {name: up for name in STOREYS if (up := sorted(upwards(name)))} == {}
+def test_modules_import_only_from_floors_below():
+    assert {name: upward_imports for name in STOREYS if (upward_imports := sorted(upwards(name)))} == {}
 
 
-def test_every_room_has_a_floor():
+def test_every_package_has_a_floor():
     """Named in rooms.py and in docs/guide/house.md; there is none besides."""
-    there = {room_of(name) for name in STOREYS}
-    assert {f"{package}.{room}" for package in FLOORS for floor in FLOORS[package] for room in floor} == there
+    actual_packages = {room_of(name) for name in STOREYS}
+    assert {
+        f"{package}.{package_name}" for package in FLOORS for floor in FLOORS[package] for package_name in floor
+    } == actual_packages
 
 
-def test_an_import_that_runs_up_is_found():
+def test_finds_upward_imports():
     assert runs_up("privopt.declare.toml", "privopt.run.solve")
     assert runs_up("privopt.declare.toml", "privopt.numbers.noise")
     assert runs_up("privopt.run.solve", "privopt_metric_dp.space.places")
@@ -88,7 +96,7 @@ def test_an_import_that_runs_up_is_found():
     assert not runs_up("privopt.declare.toml", "privopt.declare.tables")
 
 
-def test_the_top_of_the_core_stays_small():
+def test_top_of_the_core_stays_small():
     rooms = {room_of(name) for name in modules() if name.split(".")[0] == "privopt"}
     assert len(rooms) <= 26, sorted(rooms)  # privopt.sql among them: users import it by this name
 
@@ -102,17 +110,22 @@ def packages(name):
     A mechanism's handle may be missing: the core sees to it.
     """
     text = re.sub(r"^ *handle\b.*", "", modules()[name].read_text("utf-8"), flags=re.MULTILINE)
-    targets = {found.split(".")[0] for found in re.findall(r"\bprivopt_\w+(?=[.:]\w)", text)}
-    found = {one.module.split(".")[0] for one in imports()[name]} | targets
-    return found & {other.split(".")[0] for other in modules()}
+    targets = {package_names.split(".")[0] for package_names in re.findall(r"\bprivopt_\w+(?=[.:]\w)", text)}
+    package_names = {import_.module.split(".")[0] for import_ in imports()[name]} | targets
+    return package_names & {module_name.split(".")[0] for module_name in modules()}
 
 
-def test_the_core_imports_no_plugin():
+def test_core_imports_no_plugin():
     core = [name for name in modules() if name.split(".")[0] == "privopt"]
-    found = {name: {one for one in imports()[name] if not one.module.startswith("privopt.")} for name in core}
-    found = {name: {one for one in ones if one.module != "privopt"} for name, ones in found.items()}
-    assert {name for name, ones in found.items() if ones} <= TYPES_OF_PLUGINS
-    assert {one.when for name in TYPES_OF_PLUGINS for one in found[name]} == {"typed"}
+    imports_by_module = {
+        name: {import_ for import_ in imports()[name] if not import_.module.startswith("privopt.")} for name in core
+    }
+    imports_by_module = {
+        name: {import_ for import_ in plugin_imports if import_.module != "privopt"}
+        for name, plugin_imports in imports_by_module.items()
+    }
+    assert {name for name, plugin_imports in imports_by_module.items() if plugin_imports} <= TYPES_OF_PLUGINS
+    assert {import_.when for name in TYPES_OF_PLUGINS for import_ in imports_by_module[name]} == {"typed"}
 
 
 def names_metric_dp(tree):
@@ -122,27 +135,35 @@ def names_metric_dp(tree):
     return any(OF_METRIC_DP.search(node.value) for node in strings if id(node) not in prose)
 
 
-def test_the_core_knows_nothing_of_metric_dp():
-    found = {name for name, tree in trees().items() if name.split(".")[0] == "privopt" and names_metric_dp(tree)}
-    assert found == KNOWS_METRIC_DP
+def test_core_knows_nothing_of_metric_dp():
+    module_names = {name for name, tree in trees().items() if name.split(".")[0] == "privopt" and names_metric_dp(tree)}
+    assert module_names == KNOWS_METRIC_DP
 
 
 @pytest.mark.parametrize(
     "text", ["x = 'metric-dp'", "x = f'install privopt-metric-dp for {y}'", "f(MetricData='optimal-lp')"]
 )
-def test_a_string_that_names_metric_dp_is_found(text):
+def test_finds_strings_that_name_metric_dp(text):
     assert names_metric_dp(ast.parse(text))
     assert not names_metric_dp(ast.parse('"""Says metric-dp."""\nx = "pure-dp"'))
 
 
-@pytest.mark.parametrize("plugin", sorted(PLUGINS.glob("*/pyproject.toml")), ids=lambda path: path.parent.name)
-def test_a_plugin_stands_on_the_core_and_what_it_depends_on(plugin):
-    (package,) = (path.name for path in (plugin.parent / "src").iterdir() if (path / "__init__.py").is_file())
-    own = [name for name in modules() if name.split(".")[0] == package]
-    used = set.union(*map(packages, own)) - {package, "privopt"}
-    assert used == DEPENDS.get(package, set())
-    needed = [re.match(r"[\w-]+", line)[0] for line in tomllib.loads(plugin.read_text())["project"]["dependencies"]]
-    assert {name.replace("-", "_") for name in needed if name.startswith("privopt")} == used | {"privopt"}
+WITH_CODE = sorted(path.parent for path in PLUGINS.glob("*/pyproject.toml") if (path.parent / "src").is_dir())
+
+
+@pytest.mark.parametrize("plugin", WITH_CODE, ids=lambda path: path.name)
+def test_plugins_import_only_their_dependencies(plugin):
+    (package,) = (path.name for path in (plugin / "src").iterdir() if (path / "__init__.py").is_file())
+    own_modules = [name for name in modules() if name.split(".")[0] == package]
+    used_packages = set.union(*map(packages, own_modules)) - {package, "privopt"}
+    assert used_packages == DEPENDS.get(package, set())
+    requirements = [
+        re.match(r"[\w-]+", line)[0]
+        for line in tomllib.loads((plugin / "pyproject.toml").read_text())["project"]["dependencies"]
+    ]
+    assert {name.replace("-", "_") for name in requirements if name.startswith("privopt")} == used_packages | {
+        "privopt_core"
+    }
 
 
 def private(name):
@@ -154,17 +175,20 @@ def private(name):
 
 
 def test_plugins_import_no_private_name():
-    found = {name: list(private(name)) for name in modules() if name.split(".")[0] != "privopt"}
-    assert {name: names for name, names in found.items() if names} == {}
+    private_names = {name: list(private(name)) for name in modules() if name.split(".")[0] != "privopt"}
+    assert {name: names for name, names in private_names.items() if names} == {}
 
 
-def test_what_stands_apart_imports_the_standard_library_alone():
+def test_separate_modules_use_the_standard_library():
     for name in modules():
         if room_of(name) in APART:
-            others = {names[-1].split(".")[0] for names, when in named_in(name) if when != "named"}
-            beside = {other.rpartition(".")[2] for other in modules() if room_of(other) in APART}  # run by their paths
-            assert others <= sys.stdlib_module_names | beside | FLOORS.keys(), name
-            assert {room_of(one.module) for one in imports()[name]} <= APART, name
+            other_packages = {names[-1].split(".")[0] for names, kind in named_in(name) if kind != "named"}
+            # run by their paths
+            sibling_names = {
+                module_name.rpartition(".")[2] for module_name in modules() if room_of(module_name) in APART
+            }
+            assert other_packages <= sys.stdlib_module_names | sibling_names | FLOORS.keys(), name
+            assert {room_of(import_.module) for import_ in imports()[name]} <= APART, name
 
 
 # --- what `list` loads ----------------------------------------------------------------------------------
@@ -173,55 +197,61 @@ def test_what_stands_apart_imports_the_standard_library_alone():
 def entry_points():
     """Modules that plugins' entry points name, and the core's."""
     for path in (PACKAGE.parent / "pyproject.toml", *PLUGINS.glob("*/pyproject.toml")):
-        yield from tomllib.loads(path.read_text())["project"]["entry-points"]["privopt"].values()
+        project = tomllib.loads(path.read_text())["project"]
+        yield from project.get("entry-points", {}).get("privopt", {}).values()  # none in the one that has no code
 
 
-def test_what_list_loads_imports_nothing_heavy():
-    graph = nx.DiGraph(begun(imports()))
-    loaded = set()
+def test_list_imports_nothing_heavy():
+    graph = nx.DiGraph(import_graph(imports()))
+    loaded_modules = set()
     for first in ("privopt.command.cli", "privopt.registry", *entry_points()):
-        loaded |= {first, *nx.descendants(graph, first)}
-    loaded |= {package for name in loaded for package in parents(name)}
-    assert len(loaded) > 15
-    assert {name: found for name in sorted(loaded) if (found := outside(name) & HEAVY)} == {}
+        loaded_modules |= {first, *nx.descendants(graph, first)}
+    loaded_modules |= {package for name in loaded_modules for package in parents(name)}
+    assert len(loaded_modules) > 15
+    assert {name: heavy for name in sorted(loaded_modules) if (heavy := other_packages(name) & HEAVY)} == {}
 
 
 # --- circles ------------------------------------------------------------------------------------------
 
 
-def test_no_circle_between_files():
-    graph = {name: {one.module for one in ones} for name, ones in imports().items()}
+def test_files_have_no_circle():
+    graph = {name: {import_.module for import_ in imports_of_file} for name, imports_of_file in imports().items()}
     assert len(graph) > 400
     assert circles(graph) == []
 
 
-def test_a_circle_through_a_lazy_import_a_type_or_a_string_is_found():
-    def found(source):
-        return resolved(imported_names(ast.parse(source)), {"privopt.a": "", "privopt.b": ""})
+def test_finds_circles_of_any_import():
+    def resolve_imports(source):
+        return resolve_names(imported_names(ast.parse(source)), {"privopt.a": "", "privopt.b": ""})
 
-    lazy = found("def f():\n    from privopt.b import g")
-    typed = found("if TYPE_CHECKING:\n    import privopt.a")
-    named = found('target = "privopt.a:PROFILE"')
-    assert [one.when for (one,) in (lazy, typed, named)] == ["later", "typed", "named"]
-    assert found('def privopt_kinds():\n    return ["privopt.a:A"]\nkit = "privopt.a:B"') == set()
-    for back in (typed, named):
-        graph = {"privopt.a": {one.module for one in lazy}, "privopt.b": {one.module for one in back}}
+    lazy = resolve_imports("def f():\n    from privopt.b import g")
+    typed = resolve_imports("if TYPE_CHECKING:\n    import privopt.a")
+    string_import = resolve_imports('target = "privopt.a:PROFILE"')
+    assert [import_.when for (import_,) in (lazy, typed, string_import)] == ["later", "typed", "named"]
+    assert resolve_imports('def privopt_kinds():\n    return ["privopt.a:A"]\nkit = "privopt.a:B"') == set()
+    for way_back in (typed, string_import):
+        graph = {
+            "privopt.a": {import_.module for import_ in lazy},
+            "privopt.b": {import_.module for import_ in way_back},
+        }
         assert circles(graph) == [["privopt.a", "privopt.b"]]
 
 
 def test_any_module_can_be_imported_first():
-    assert circles(begun(imports())) == []
+    assert circles(import_graph(imports())) == []
 
 
-def test_a_circle_through_a_package_is_found():
-    def found(sources):
+def test_finds_circles_through_a_package():
+    def find_circles(sources):
         return circles(
-            begun({name: resolved(imported_names(ast.parse(source)), sources) for name, source in sources.items()})
+            import_graph(
+                {name: resolve_names(imported_names(ast.parse(source)), sources) for name, source in sources.items()}
+            )
         )
 
     sources = {"a": "", "a.checks": "from a.checks import one", "a.checks.one": "from a.places import Place"}
-    assert found({**sources, "a.places": "import a"}) == []
-    assert found({**sources, "a.places": "from a.checks.two import x", "a.checks.two": ""}) == [
+    assert find_circles({**sources, "a.places": "import a"}) == []
+    assert find_circles({**sources, "a.places": "from a.checks.two import x", "a.checks.two": ""}) == [
         ["a.checks", "a.checks.one", "a.places"]
     ]
 
@@ -260,8 +290,8 @@ def test_each_module_is_imported_alone():
     path = os.pathsep.join(map(str, [examples, *examples.glob("third-party*/src")]))
     environment = os.environ | {"PYTHONPATH": path, "OPENBLAS_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", SERVER]
-    done = subprocess.run(
+    completed = subprocess.run(
         command, input=json.dumps(names), capture_output=True, text=True, env=environment, check=False
     )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout) == {}
+    assert completed.returncode == 0, completed.stderr
+    assert json.loads(completed.stdout) == {}

@@ -13,16 +13,16 @@ MAX_FILES = 95
 """Files that the smallest solve enters; the number may only fall."""
 
 
-def test_the_base_of_metric_mechanisms_stays_small():
+def test_base_of_metric_mechanisms_stays_small():
     methods = [
         name for name, member in vars(MetricMechanism).items() if callable(member) and not isinstance(member, type)
     ]
     assert len(methods) <= MAX_METHODS, methods
 
 
-def test_the_smallest_solve_enters_few_files():
+def test_smallest_solve_enters_few_files():
     """In a process of its own: what this one has imported and cached would not be entered again."""
     script = Path(__file__).with_name("count_files.py")
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=600)
-    *files, count = done.stdout.splitlines()
+    completed = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=600)
+    *files, count = completed.stdout.splitlines()
     assert len(files) == int(count.split()[0]) <= MAX_FILES, files

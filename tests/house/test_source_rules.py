@@ -16,7 +16,7 @@ from privopt.interfaces.notions import LocalDP
 from privopt.registry import registry
 from privopt.specs import NOTHING
 from privopt.testing.checks import checks as all_checks
-from privopt.testing.under_trial import missing_traits, nature
+from privopt.testing.under_trial import missing_traits, traits_of
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.trace_dp import TraceRelease
 
@@ -29,7 +29,6 @@ CALLERS = {
     "backends/workers.py",
     "backends/_highs_calls.py",
     "execution/worker.py",
-    "files/working_folder.py",
     "files/new_folder.py",
     "run/solve.py",
     "registry/discovery.py",
@@ -46,7 +45,7 @@ LISTS = {"privopt.builtin", "privopt.checker"}
 """What registers kinds, and what shares no code, so that it knows what it knows and names the rest."""
 
 
-def named(path: Path, names: set[str]) -> bool:
+def is_file_in(path: Path, names: set[str]) -> bool:
     """Tell whether a path ends in one of some names."""
     return any(path.as_posix().endswith(f"/{name}") for name in names)
 
@@ -64,9 +63,9 @@ def nodes(*kinds: type[ast.AST], having: str = "") -> Iterator[tuple[Path, ast.A
             yield from ((path, node) for node in ast.walk(tree) if isinstance(node, kinds))
 
 
-def lines(found: Iterator[tuple[Path, ast.AST]]) -> list[str]:
+def lines(nodes_found: Iterator[tuple[Path, ast.AST]]) -> list[str]:
     """Return file and line of each."""
-    return [f"{path.relative_to(PACKAGE.parent)}:{node.lineno}" for path, node in found]
+    return [f"{path.relative_to(PACKAGE.parent)}:{node.lineno}" for path, node in nodes_found]
 
 
 # --- one mechanism for each side question -------------------------------------------------------------
@@ -82,34 +81,39 @@ def test_nothing_takes_a_deadline():
         return name in names
 
     names = ("deadline", "until_monotonic", "time_left_at")
-    found = nodes(ast.arg, ast.keyword, ast.Attribute, ast.Name, having="|".join(names))
-    assert lines(each for each in found if names_one(each[1])) == []
+    nodes_found = nodes(ast.arg, ast.keyword, ast.Attribute, ast.Name, having="|".join(names))
+    assert lines(file_node for file_node in nodes_found if names_one(file_node[1])) == []
 
 
-def test_no_loop_compares_the_monotonic_clock():
+def test_loops_do_not_compare_the_monotonic_clock():
     """``time.monotonic()`` measures durations; what is compared with it is a deadline by another name."""
 
     def compares(node):
         sides = (node.left, *node.comparators)
-        return any(isinstance(side, ast.Call) and ast.unparse(side.func) == "time.monotonic" for side in sides)
+        return any(isinstance(operand, ast.Call) and ast.unparse(operand.func) == "time.monotonic" for operand in sides)
 
-    found = (each for each in nodes(ast.Compare, having="monotonic") if compares(each[1]))
-    assert lines(each for each in found if not named(each[0], CLOCKS | {"backends/workers.py"})) == []
+    nodes_found = (file_node for file_node in nodes(ast.Compare, having="monotonic") if compares(file_node[1]))
+    assert (
+        lines(file_node for file_node in nodes_found if not is_file_in(file_node[0], CLOCKS | {"backends/workers.py"}))
+        == []
+    )
 
 
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "TimeoutError"])
-def test_interrupts_are_the_callers_alone(error):
+def test_only_callers_catch_interrupts(error):
     def elsewhere(path):
-        callers = named(path, CALLERS | {"execution/cluster.py", "decompose/benders.py"})
+        callers = is_file_in(path, CALLERS | {"execution/cluster.py", "decompose/benders.py"})
         return not (callers or {"testing", *IN_ONE_GO} & set(path.parts))
 
-    caught = (
-        each for each in nodes(ast.ExceptHandler, having=error) if each[1].type is not None and elsewhere(each[0])
+    handlers = (
+        file_node
+        for file_node in nodes(ast.ExceptHandler, having=error)
+        if file_node[1].type is not None and elsewhere(file_node[0])
     )
-    assert lines(each for each in caught if error in ast.unparse(each[1].type)) == []
+    assert lines(file_node for file_node in handlers if error in ast.unparse(file_node[1].type)) == []
 
 
-def test_no_wall_clock_hides_in_a_solver():
+def test_solvers_use_no_wall_clock():
     """Solvers that look at time look at the clock's own."""
     assert [path for path, text in texts() if "solvers" in path.parts and "time.monotonic" in text] == []
 
@@ -117,14 +121,23 @@ def test_no_wall_clock_hides_in_a_solver():
 # --- seams --------------------------------------------------------------------------------------------
 
 
-def test_no_module_writes_into_a_frozen_problem():
-    written = (each for each in nodes(ast.Attribute, having="__setattr__") if each[1].attr == "__setattr__")
-    assert lines(each for each in written if each[0].name == "problem.py" or each[0].match("declare/*.py")) == []
+def test_frozen_problems_are_not_changed():
+    assignments = (
+        file_node for file_node in nodes(ast.Attribute, having="__setattr__") if file_node[1].attr == "__setattr__"
+    )
+    assert (
+        lines(
+            file_node
+            for file_node in assignments
+            if file_node[0].name == "problem.py" or file_node[0].match("declare/*.py")
+        )
+        == []
+    )
 
 
 def test_array_types_have_one_name_each():
     """They are privopt.arrays'; what stands elsewhere would be a second name for the same."""
-    again = [
+    duplicates = [
         f"{name}: {node.lineno}"
         for name, tree in trees().items()
         for node in tree.body
@@ -133,7 +146,7 @@ def test_array_types_have_one_name_each():
         and ast.unparse(node.value.value).endswith("NDArray")
         and modules()[name].name != "arrays.py"
     ]
-    assert not again
+    assert not duplicates
 
 
 # --- kinds --------------------------------------------------------------------------------------------
@@ -143,13 +156,13 @@ def lists_of_kinds(tree):
     """Yield collections of several names of one role, and comparisons with a notion's name: (line, names)."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Tuple | ast.List | ast.Set):
-            found = strings(node.elts)
-            if len(found) >= 2 and any(set(found) <= names for names in NAMES.values()):
-                yield node.lineno, found
+            names_found = strings(node.elts)
+            if len(names_found) >= 2 and any(set(names_found) <= names for names in NAMES.values()):
+                yield node.lineno, names_found
         if isinstance(node, ast.Compare):
-            found = NOTIONS.intersection(strings([node.left, *node.comparators]))
-            if found:
-                yield node.lineno, sorted(found)
+            names_found = NOTIONS.intersection(strings([node.left, *node.comparators]))
+            if names_found:
+                yield node.lineno, sorted(names_found)
 
 
 def strings(nodes):
@@ -160,30 +173,30 @@ ENTRY = re.compile(r"^    (\S.*?):(?: |$)", re.MULTILINE)
 SECTION = re.compile(r"^(?:Args|Attributes):\n((?:    .*\n?|\n)+)", re.MULTILINE)
 
 
-def test_docstrings_describe_what_is_there():
+def test_docstrings_match_the_code():
     """Each entry of Args and Attributes is a name, and nothing that gives None is said to return something."""
-    found = []
+    documented = []
     for path, node in nodes(ast.FunctionDef, ast.ClassDef):
         text = ast.get_docstring(node) or ""
-        given = getattr(node, "returns", None)
-        if text.startswith("Return ") and isinstance(given, ast.Constant) and given.value is None:
-            found.append((path, node))
+        annotation = getattr(node, "returns", None)
+        if text.startswith("Return ") and isinstance(annotation, ast.Constant) and annotation.value is None:
+            documented.append((path, node))
         entries = [entry for section in SECTION.findall(text) for entry in ENTRY.findall(section)]
         if not all(name.strip("*").isidentifier() for entry in entries for name in re.split(r", | and ", entry)):
-            found.append((path, node))
-    assert lines(found) == []
+            documented.append((path, node))
+    assert lines(documented) == []
 
 
-def test_no_module_of_the_core_lists_kinds_or_asks_for_a_notion_by_name():
+def test_core_lists_no_kinds_or_notions():
     core = [name for name in modules() if name.split(".")[0] == "privopt" and name not in LISTS]
-    assert {name: found for name in core if (found := list(lists_of_kinds(trees()[name])))} == {}
+    assert {name: lists_found for name in core if (lists_found := list(lists_of_kinds(trees()[name])))} == {}
     assert list(lists_of_kinds(ast.parse('x = {"pure-dp", "local-dp"}\nif kind == "metric-dp": pass')))
 
 
-def test_checks_are_chosen_by_what_a_release_is():
-    asked = {trait for check in all_checks().values() for trait in check.of}
-    assert asked <= set(missing_traits())
+def test_checks_are_chosen_by_traits():
+    check_traits = {trait for check in all_checks().values() for trait in check.of}
+    assert check_traits <= set(missing_traits())
     notions = [registry().kind("notion", name).load() for name in NAMES["notion"]]
-    found = {trait for cls in RELEASES for notion in notions for trait in nature(cls, notion)}
-    assert found == set(missing_traits())
-    assert nature(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}
+    traits_found = {trait for cls in RELEASES for notion in notions for trait in traits_of(cls, notion)}
+    assert traits_found == set(missing_traits())
+    assert traits_of(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}

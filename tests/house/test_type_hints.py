@@ -21,31 +21,33 @@ def own_functions(cls):
             yield name, function
 
 
-def resolves(thing):
+def resolves(value):
     """None, or why the types are not found."""
     try:
-        typing.get_type_hints(thing)
+        typing.get_type_hints(value)
     except Exception as error:  # evaluating annotations may raise anything
         return repr(error)
     return None
 
 
-def unresolved(module):
+def unresolved_types(module):
     """Public things whose types are not found: name -> why."""
-    found = {}
+    reasons_by_name = {}
     for name, value in vars(module).items():
         if name.startswith("_") or getattr(value, "__module__", None) != module.__name__:
             continue
         if inspect.isclass(value):
             if all(resolves(base) is None for base in value.__mro__[1:]):  # a base of another library may be at fault
-                found[name] = resolves(value)
-            found |= {f"{name}.{own}": resolves(function) for own, function in own_functions(value)}
+                reasons_by_name[name] = resolves(value)
+            reasons_by_name |= {
+                f"{name}.{member_name}": resolves(function) for member_name, function in own_functions(value)
+            }
         elif inspect.isfunction(value) and value.__globals__ is vars(module):  # not one that a library made of it
-            found[name] = resolves(value)
-    return {name: why for name, why in found.items() if why}
+            reasons_by_name[name] = resolves(value)
+    return {name: reason for name, reason in reasons_by_name.items() if reason}
 
 
-def test_types_of_all_that_is_public_are_found():
+def test_public_types_are_resolved():
     assert len(MODULES) > 400
-    missing = {name: unresolved(importlib.import_module(name)) for name in MODULES}
-    assert {name: found for name, found in missing.items() if found} == {}
+    missing = {name: unresolved_types(importlib.import_module(name)) for name in MODULES}
+    assert {name: reasons for name, reasons in missing.items() if reasons} == {}

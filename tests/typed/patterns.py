@@ -17,8 +17,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.mechanisms.answer import Matrix
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
-from privopt_metric_dp.problem.declared import MetricProblem
-from privopt_metric_dp.problem.kinds import LossKind, Spaces
+from privopt_metric_dp.problem.declared import LossKind, MetricProblem, Spaces
 from privopt_metric_dp.space.distance_table import MatrixMetric
 from privopt_metric_dp.space.places import Space
 
@@ -63,22 +62,22 @@ class Answered(MetricMechanism[Question]):
 
     problem_class = Question
 
-    def load(self, declared: Question, file: str) -> MetricInstance[Question]:
+    def load(self, problem: Question, file: str) -> MetricInstance[Question]:
         """Every two answers are at distance 1."""
-        k = declared.answers
+        k = problem.answers
         answers = Space(ids=tuple(map(str, range(k))), source="answers")
         data = MetricData(
             records=answers,
             outputs=answers,
             metric=MatrixMetric(1.0 - np.eye(k)),
-            epsilon=declared.epsilon,
+            epsilon=problem.epsilon,
             within=None,
             unit="answer",
             loss_unit="answers missed",
             prior=np.full(k, 1 / k),
             cost=1.0 - np.eye(k),
         )
-        return MetricInstance(declared=declared, data=data)
+        return MetricInstance(declared=problem, data=data)
 
     def privacy(self, problem: MetricInstance[Question], method: str) -> MetricDP:
         """Local DP of the answer."""

@@ -49,15 +49,15 @@ def test_plugins_type_check_under_strict(tmp_path):
     (tmp_path / "mypy.ini").write_text(CONFIG.format(files=", ".join(map(str, [*files, tmp_path / "planted.py"]))))
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--cache-dir", "cache", "--no-error-summary"]
     home = {**os.environ, "MYPYPATH": str(EXAMPLES)}
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=home)
-    errors = [line for line in done.stdout.splitlines() if ": error: " in line]
-    planted = [line for line in errors if line.startswith("planted.py")]
-    assert [line for line in errors if line not in planted] == [], done.stdout
-    assert re.search(r"planted.py:7: error: .*\[assignment\]\nplanted.py:9: error: .*\[list-item\]", "\n".join(planted))
-    assert done.stderr == ""
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=home)
+    errors = [line for line in completed.stdout.splitlines() if ": error: " in line]
+    planted_errors = [line for line in errors if line.startswith("planted.py")]
+    assert [line for line in errors if line not in planted_errors] == [], completed.stdout
+    assert re.search(r"planted.py:7: .*\[assignment\]\nplanted.py:9: .*\[list-item\]", "\n".join(planted_errors))
+    assert completed.stderr == ""
 
 
-def test_a_new_plugin_says_that_it_has_types(tmp_path):
+def test_new_plugin_says_that_it_has_types(tmp_path):
     for kind in registry().of("template"):
         [package] = (new_plugin(f"acme-{kind}", tmp_path, kind) / "src").iterdir()
         assert (package / "py.typed").read_bytes() == b""

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+import privopt as po
 from privopt.declare import load_problem
 from privopt.registry import registry
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
@@ -31,12 +32,16 @@ RUNS = (
 def privopt(*arguments: str | Path) -> str:
     """Run one command as a user would, showing it; its standard output comes back."""
     words = [str(word) for word in arguments]
-    shown = [str(Path(word).relative_to(Path.cwd())) if word.startswith(str(Path.cwd())) else word for word in words]
-    print(f"$ privopt {' '.join(shown)}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "privopt", *words], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        sys.exit(f"demo: the command ended with exit code {done.returncode}")
-    return done.stdout
+    shown_words = [
+        str(Path(word).relative_to(Path.cwd())) if word.startswith(str(Path.cwd())) else word for word in words
+    ]
+    print(f"$ privopt {' '.join(shown_words)}", flush=True)
+    completed = subprocess.run(
+        [sys.executable, "-m", "privopt", *words], stdout=subprocess.PIPE, text=True, check=False
+    )
+    if completed.returncode:
+        sys.exit(f"demo: the command ended with exit code {completed.returncode}")
+    return completed.stdout
 
 
 def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, float | None]:
@@ -44,21 +49,21 @@ def losses(data: MetricData, folder: Path, users: list[str]) -> tuple[float, flo
     places = list(data.records.ids)
     with np.load(folder / "mechanism.npz") as archive:
         rows, ids = archive["weights"] / 2.0**63, archive["records"].tolist()
-    own = [float(rows[ids.index(user)] @ data.cost[places.index(user)]) for user in users]
-    whole = float((data.weighted * rows).sum()) if ids == places else None
-    return float(np.mean(own)), whole
+    user_errors = [float(rows[ids.index(user)] @ data.cost[places.index(user)]) for user in users]
+    city_error = float((data.weighted * rows).sum()) if ids == places else None
+    return float(np.mean(user_errors)), city_error
 
 
 def table(results: dict[str, dict[str, Any]], users: list[str]) -> None:
     """Print what each method costs, between which places its guarantee is, and whom its users must trust."""
     data = MetricInstance.of(load_problem(MetricProblem, PROBLEM, ignore=registry().mechanisms.keys())).data
     print(f"{'':14}{'those four':>12}{'whole city':>12}  {'holds between':24}a user tells the server")
-    for name, _, scope, told in RUNS:
-        own, whole = losses(data, OUT / name, users)
-        if whole is None:
-            whole = results[name]["details"].get("population", {}).get("value")
-        city = f"{whole:9.3f} km" if whole is not None else f"{'-':>12}"
-        print(f"  {name:12}{own:9.3f} km{city}  {scope:24}{told}")
+    for name, _, scope, trust in RUNS:
+        user_error, city_error = losses(data, OUT / name, users)
+        if city_error is None:
+            city_error = results[name]["details"].get("population", {}).get("value")
+        city = f"{city_error:9.3f} km" if city_error is not None else f"{'-':>12}"
+        print(f"  {name:12}{user_error:9.3f} km{city}  {scope:24}{trust}")
 
 
 def main() -> None:
@@ -93,6 +98,9 @@ def main() -> None:
     print(f"  bound       {objective['lower_bound']:.6f} {objective['unit']}: none with this guarantee can lose less")
     print(f"              over the whole city; optimal-lp is {objective['gap']:.1e} above it")
     print(f"  a report    someone at {users[1]} might say: {', '.join(reports.split())}")
+    guess_with_report, guess_without = po.open(OUT / "optimal-lp").meaning[-1].split("; ")
+    print(f"  attacker    {guess_with_report[0].lower()}{guess_with_report[1:]};")
+    print(f"              {guess_without.rstrip('.')} (optimal-lp)")
     print()
     print(f"Files in {OUT.relative_to(HERE.parents[2])}/lr-geo-exact:")
     for path in sorted((OUT / "lr-geo-exact").rglob("*")):

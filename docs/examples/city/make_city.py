@@ -35,20 +35,20 @@ def junctions(random: np.random.Generator) -> dict[str, tuple[float, float]]:
 
 def streets(places: dict[str, tuple[float, float]], random: np.random.Generator) -> list[tuple[str, str, float]]:
     """Streets (from, to, km) along the grid, a tenth longer than the crow flies and more; few cross the river."""
-    found = []
+    street_list = []
     for r in range(ROWS):
         for c in range(COLS):
             for dr, dc in ((0, 1), (1, 0)):
-                other = f"r{r + dr}c{c + dc}"
+                end = f"r{r + dr}c{c + dc}"
                 over_river = dr == 1 and r + 1 == RIVER
-                if other not in places or (over_river and c not in BRIDGES):
+                if end not in places or (over_river and c not in BRIDGES):
                     continue
                 if not over_river and dr == 1 and random.random() < 0.12:
                     continue  # a dead end
-                here = f"r{r}c{c}"
-                km = math.dist(places[here], places[other]) * float(random.uniform(1.05, 1.35))
-                found.append((here, other, km))
-    return found
+                start = f"r{r}c{c}"
+                km = math.dist(places[start], places[end]) * float(random.uniform(1.05, 1.35))
+                street_list.append((start, end, km))
+    return street_list
 
 
 def write(path: Path, header: list[str], rows: list[list[object]]) -> None:

@@ -12,13 +12,13 @@ from helpers.forgeries.arrays import arrays_of, planes_of, regions_of
 from helpers.forgeries.bases import BASES, METRIC, PLANES, REGIONS, make
 from helpers.forgeries.changes import Forgery
 from helpers.forgeries.claims import claims_of, files_of
-from helpers.forgeries.guesses import guesses_of, restated
+from helpers.forgeries.guesses import guesses_of, restate_weights
 from helpers.forgeries.photos import photos_of
 from helpers.forgeries.problems import problems_of
 from helpers.forgeries.proofs import proofs_of
 from privopt.files.release_folder import sums_text
 
-__all__ = ["BASES", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restated"]
+__all__ = ["BASES", "METRIC", "REGIONS", "Forgery", "forge", "forgeries", "make", "restate_weights"]
 
 
 def forgeries(base: str, folder: Path) -> Iterator[Forgery]:

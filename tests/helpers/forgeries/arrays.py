@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from helpers.forgeries.changes import Change, Forgery, edited, npz, several
+from helpers.forgeries.changes import Change, Forgery, npz, problem_change, several
 from helpers.forgeries.planes import forged_planes, forged_regions
 from privopt import checker
 from privopt.checker.exact import ONE, down
@@ -26,8 +26,8 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         names = archive.files
     exact = exact_distances(folder)
 
-    def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
-        return Forgery(name=f"{name}: {what}", change=npz("mechanism.npz", change))
+    def at(name: str, description: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"{name}: {description}", change=npz("mechanism.npz", change))
 
     for i in range(len(weights)):
         top, low = int(weights[i].argmax()), int(weights[i].argmin())
@@ -36,7 +36,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
             a["weights"][i] = 0
             a["weights"][i, top] = 2**63
 
-        def moved(a: Any, i: int = i, top: int = top, low: int = low) -> None:
+        def move_third(a: Any, i: int = i, top: int = top, low: int = low) -> None:
             part = a["weights"][i, top] // np.uint64(3)
             a["weights"][i, top] -= part
             a["weights"][i, low] += part
@@ -44,8 +44,12 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         def one_more(a: Any, i: int = i, top: int = top) -> None:
             a["weights"][i, top] += np.uint64(1)
 
-        for what, change in (("all on one", all_on_one), ("a third moved", moved), ("one too many", one_more)):
-            yield at("weights", f"row {i}: {what}", change)
+        for description, change in (
+            ("all on one", all_on_one),
+            ("a third moved", move_third),
+            ("one too many", one_more),
+        ):
+            yield at("weights", f"row {i}: {description}", change)
     yield at("weights", "rows turned over", lambda a: a.update(weights=a["weights"][::-1].copy()))
     yield at("weights", "columns turned over", lambda a: a.update(weights=a["weights"][:, ::-1].copy()))
     yield at("weights", "doubles", lambda a: a.update(weights=a["weights"].astype(np.float64)))
@@ -63,10 +67,10 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
             f"without {pairs[p].tolist()}",
             lambda a, p=p: a.update(pairs=np.delete(a["pairs"], p, 0), distances=np.delete(a["distances"], p)),
         )
-        for what, factor in (("longer", 1 + 1e-6), ("shorter", 1 - 1e-8)) if distances[p] > 0.0 else ():
+        for description, factor in (("longer", 1 + 1e-6), ("shorter", 1 - 1e-8)) if distances[p] > 0.0 else ():
             yield at(
                 "distances",
-                f"{what} {pairs[p].tolist()}",
+                f"{description} {pairs[p].tolist()}",
                 lambda a, p=p, factor=factor: a["distances"].__setitem__(p, a["distances"][p] * factor),
             )
         if distances[p] > 0.0:
@@ -76,12 +80,12 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
                 lambda a, p=p, d=exact[p]: a["distances"].__setitem__(p, np.nextafter(d, np.inf)),
             )
     yield at("pairs", "none", lambda a: a.update(pairs=a["pairs"][:0], distances=a["distances"][:0]))
-    for what, turned in (("again", 1), ("again, the other way", -1)):
+    for description, step in (("again", 1), ("again, the other way", -1)):
         yield at(
             "pairs",
-            f"one {what}",
-            lambda a, turned=turned: a.update(
-                pairs=np.concatenate([a["pairs"], a["pairs"][:1, ::turned]]),
+            f"one {description}",
+            lambda a, step=step: a.update(
+                pairs=np.concatenate([a["pairs"], a["pairs"][:1, ::step]]),
                 distances=np.append(a["distances"], a["distances"][0]),
             ),
         )
@@ -102,7 +106,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         change=lambda f: (f / "mechanism.npz").write_bytes((f / "mechanism.npz").read_bytes()[:-40]),
     )
     yield Forgery(name="mechanism.npz: no archive", change=lambda f: (f / "mechanism.npz").write_bytes(b"PK"))
-    for what, change in {
+    for description, change in {
         "no array": lambda raw: b"no array",
         "cut": lambda raw: raw[:-8],
         "longer": lambda raw: raw + bytes(8),
@@ -110,7 +114,7 @@ def arrays_of(folder: Path, base: str) -> Iterator[Forgery]:
         "another version": lambda raw: raw[:6] + b"\x02" + raw[7:],
     }.items():
         yield Forgery(
-            name=f"mechanism.npz: a member: {what}", change=lambda f, x=change: _member(f / "mechanism.npz", x)
+            name=f"mechanism.npz: a member: {description}", change=lambda f, x=change: _member(f / "mechanism.npz", x)
         )
     for name in ("mechanism.npz", "proof.npz"):
         yield Forgery(name=f"{name}: a member twice", change=lambda f, n=name: _twice(f / n))
@@ -133,17 +137,17 @@ def regions_of(folder: Path) -> Iterator[Forgery]:
     with np.load(folder / "mechanism.npz") as archive:
         weights, names = archive["weights"], archive.files
 
-    def at(name: str, what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
-        return Forgery(name=f"{name}: {what}", change=npz("mechanism.npz", change))
+    def at(name: str, description: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"{name}: {description}", change=npz("mechanism.npz", change))
 
     for i in range(len(weights)):
 
-        def moved(a: Any, i: int = i) -> None:
+        def move_third(a: Any, i: int = i) -> None:
             part = a["weights"][i, 0] // np.uint64(3)
             a["weights"][i, 0] -= part
             a["weights"][i, 1] += part
 
-        yield at("weights", f"row {i}: a third moved", moved)
+        yield at("weights", f"row {i}: a third moved", move_third)
         yield at(
             "weights",
             f"row {i}: one too many",
@@ -168,57 +172,67 @@ def regions_of(folder: Path) -> Iterator[Forgery]:
     yield at(
         "vertices", "beside streets", lambda a: a.update(vertices=np.zeros((len(a["weights"]), 2), dtype=np.int64))
     )
-    yield Forgery(name="a road shorter", change=edited("a,b,0.31", "a,b,0.3", "roads.csv"))
-    yield Forgery(name="a road more", change=edited("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
-    yield Forgery(name="a node renamed", change=edited("b,n,0.2\nn,d,0.3", "b,m,0.2\nm,d,0.3", "roads.csv"))
-    yield Forgery(name="epsilon less", change=edited("epsilon = 2.0", "epsilon = 1.999"))
-    yield Forgery(name="no region", change=edited("everywhere = true\nsplit_km = 0.35", ""))
-    yield Forgery(name="other pieces", change=edited("split_km = 0.35", "split_km = 0.3"))
-    yield Forgery(name="a street round the earth, in pieces", change=edited("a,b,0.31", "a,b,100000", "roads.csv"))
-    for split in ("0.00001", "1e-300", "-0.35", "0", "true", '"0.35"'):
-        yield Forgery(name=f"split {split}", change=edited("split_km = 0.35", f"split_km = {split}"))
-    yield Forgery(name="no split", change=edited("split_km = 0.35", ""))
+    yield Forgery(name="a road shorter", change=problem_change("a,b,0.31", "a,b,0.3", "roads.csv"))
+    yield Forgery(name="a road more", change=problem_change("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+    yield Forgery(name="a node renamed", change=problem_change("b,n,0.2\nn,d,0.3", "b,m,0.2\nm,d,0.3", "roads.csv"))
+    yield Forgery(name="epsilon less", change=problem_change("epsilon = 2.0", "epsilon = 1.999"))
+    yield Forgery(name="no region", change=problem_change("everywhere = true\nsplit_km = 0.35", ""))
+    yield Forgery(name="other pieces", change=problem_change("split_km = 0.35", "split_km = 0.3"))
     yield Forgery(
-        name="neighbours beside it", change=edited("split_km = 0.35", "split_km = 0.35\nneighbours_within = 0.6")
+        name="a street round the earth, in pieces", change=problem_change("a,b,0.31", "a,b,100000", "roads.csv")
     )
-    yield Forgery(name="another loss", change=edited('kind = "distance"\n', 'kind = "travel-cost"\n'))
+    for split in ("0.00001", "1e-300", "-0.35", "0", "true", '"0.35"'):
+        yield Forgery(name=f"split {split}", change=problem_change("split_km = 0.35", f"split_km = {split}"))
+    yield Forgery(name="no split", change=problem_change("split_km = 0.35", ""))
+    yield Forgery(
+        name="neighbours beside it",
+        change=problem_change("split_km = 0.35", "split_km = 0.35\nneighbours_within = 0.6"),
+    )
+    yield Forgery(name="another loss", change=problem_change('kind = "distance"\n', 'kind = "travel-cost"\n'))
 
 
 def planes_of(folder: Path, base: str) -> Iterator[Forgery]:
     """Every array of a release over a plane, and other regions."""
     with np.load(folder / "mechanism.npz") as archive:
         arrays = {name: archive[name] for name in archive.files}
-    for what, change in forged_planes(arrays):
-        yield Forgery(name=what, change=npz("mechanism.npz", change))
-    for what, old, new, file in forged_regions(base == "squares"):
-        yield Forgery(name=what, change=edited(old, new, file))
+    for description, change in forged_planes(arrays):
+        yield Forgery(name=description, change=npz("mechanism.npz", change))
+    for description, old, new, file in forged_regions(base == "squares"):
+        yield Forgery(name=description, change=problem_change(old, new, file))
     if base == "squares":
-        for side, what in (
+        for side_km, description in (
             ("0.001", "0.001 km"),  # the suite tries the first alone: too many triangles
             ("0.0001", "0.0001 km"),
             ("0.4", "0.4 km"),
             ("1e-9", "a micrometre"),
             ('"0.4"', "a text"),
         ):
-            yield Forgery(name=f"a mesh of sides of {what}", change=_meshed(side))
+            yield Forgery(name=f"a mesh of sides of {description}", change=_mesh_change(side_km))
         yield Forgery(
-            name="a mesh over no polygon", change=several(_meshed("0.4"), edited("Polygon", "Point", "r.geojson"))
+            name="a mesh over no polygon",
+            change=several(_mesh_change("0.4"), problem_change("Polygon", "Point", "r.geojson")),
         )
     else:
-        for what, one, other in (("near a pole", "0.5,0.1", "89.2,0.9"), ("half way round", "0.5,100", "1.2,-100")):
-            earth = edited("euclidean", "haversine"), edited("p5,1.2,0.9", f"p5,{other}", "points.csv")
-            head = edited("id,x,y\np0,0,0\np1,0.5,0.1", f"id,lat,lon\np0,0,0\np1,{one}", "points.csv")
-            yield Forgery(name=f"points {what}", change=several(*earth, head))
+        for description, south_west, north_east in (
+            ("near a pole", "0.5,0.1", "89.2,0.9"),
+            ("half way round", "0.5,100", "1.2,-100"),
+        ):
+            earth = (
+                problem_change("euclidean", "haversine"),
+                problem_change("p5,1.2,0.9", f"p5,{north_east}", "points.csv"),
+            )
+            head = problem_change("id,x,y\np0,0,0\np1,0.5,0.1", f"id,lat,lon\np0,0,0\np1,{south_west}", "points.csv")
+            yield Forgery(name=f"points {description}", change=several(*earth, head))
 
 
-def _meshed(side: str) -> Change:
+def _mesh_change(side_km: str) -> Change:
     """Return a mesh in place of the squares."""
     ring = [[0, 0], [1, 0.1], [0.7, 1], [0, 0]]
     text = json.dumps({"type": "Polygon", "coordinates": [ring]})
-    mesh = f'mesh = {{ region = "r.geojson", side_km = {side}, planar = true }}'
+    mesh = f'mesh = {{ region = "r.geojson", side_km = {side_km}, planar = true }}'
     return several(
         lambda folder: (folder / "problem" / "r.geojson").write_text(text),
-        edited("grid = { rows = 2, cols = 3, cell_km = 0.5 }", mesh),
+        problem_change("grid = { rows = 2, cols = 3, cell_km = 0.5 }", mesh),
     )
 
 
@@ -247,8 +261,8 @@ def _twice(path: Path) -> None:
 
 def _bomb(path: Path) -> None:
     """One array of 64 MiB of zeros in some 64 kB."""
-    with np.load(path) as stored:
-        arrays = {key: stored[key] for key in stored.files}
+    with np.load(path) as archive:
+        arrays = {key: archive[key] for key in archive.files}
     largest = max(arrays, key=lambda key: arrays[key].nbytes)
     arrays[largest] = np.zeros(2**26 // arrays[largest].itemsize, dtype=arrays[largest].dtype)
     np.savez_compressed(path, **arrays)

@@ -9,8 +9,8 @@ import numpy as np
 
 from helpers.examples import EXAMPLES
 from helpers.forgeries.planes import SQUARES, TRIANGLES
-from privopt.run.options import Options
 from privopt.run.solve import solve
+from privopt.run.task import Options
 
 
 def _town(folder: Path) -> Path:

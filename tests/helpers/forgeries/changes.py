@@ -30,13 +30,13 @@ class Forgery:
 
 
 def npz(name: str, change: Callable[[dict[str, Any]], object]) -> Change:
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         with np.load(folder / name) as archive:
             arrays = {key: archive[key].copy() for key in archive.files}
-        made = change(arrays)
-        np.savez(folder / name, **(made if isinstance(made, dict) else arrays))
+        result = change(arrays)
+        np.savez(folder / name, **(result if isinstance(result, dict) else arrays))
 
-    return changed
+    return apply_change
 
 
 def no_bound(folder: Path) -> None:
@@ -46,7 +46,7 @@ def no_bound(folder: Path) -> None:
     (folder / "result.json").write_text(json.dumps(result))
 
 
-def edited(
+def problem_change(
     old: str, new: str, file: str = "problem.toml", also: Callable[[dict[str, Any]], object] | None = None
 ) -> Change:
     """Another problem beside the release, its sum in result.json mended."""

@@ -16,10 +16,10 @@ from helpers.forgeries.trees import forged_units
 def put(*path: Any, to: Any) -> Change:
     def change(folder: Path) -> None:
         result = json.loads((folder / "result.json").read_text())
-        at = result
+        table = result
         for name in path[:-1]:
-            at = at[name]
-        at[path[-1]] = to
+            table = table[name]
+        table[path[-1]] = to
         (folder / "result.json").write_text(json.dumps(result))
 
     return change
@@ -28,10 +28,10 @@ def put(*path: Any, to: Any) -> Change:
 def drop(*path: Any) -> Change:
     def change(folder: Path) -> None:
         result = json.loads((folder / "result.json").read_text())
-        at = result
+        table = result
         for name in path[:-1]:
-            at = at[name]
-        del at[path[-1]]
+            table = table[name]
+        del table[path[-1]]
         (folder / "result.json").write_text(json.dumps(result))
 
     return change
@@ -50,10 +50,13 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
             }:
                 continue
             yield Forgery(name=f"{table}.{name} is gone", change=drop(table, name))
-            for other in [*_others(value), *(_spellings(value) if name == "epsilon_text" and value else [])]:
-                yield Forgery(name=f"{table}.{name} = {other!r}", change=put(table, name, to=other))
-    for name, other in forged_units(result) if "value_unit" in result["details"] else ():
-        text = json.dumps(other)
+            for other_value in [
+                *_other_values(value),
+                *(_spellings(value) if name == "epsilon_text" and value else []),
+            ]:
+                yield Forgery(name=f"{table}.{name} = {other_value!r}", change=put(table, name, to=other_value))
+    for name, other_value in forged_units(result) if "value_unit" in result["details"] else ():
+        text = json.dumps(other_value)
         yield Forgery(name=name, change=lambda f, text=text: (f / "result.json").write_text(text))
     for status in ("optimal", "feasible", "perfect", None):
         if status != result["status"]:
@@ -63,15 +66,17 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
         yield Forgery(name="rows of users", change=put("mechanism", to="lr-geo"))
         yield Forgery(name="a value below all that counts", change=put("objective", "value", to=1e-300))
     better = [value * 1.01 + 1, bound * (1 + 1e-6) + 1e-9, "inf", True] if bound is not None else []
-    for other in better:
-        yield Forgery(name=f"objective.lower_bound = {other!r}", change=put("objective", "lower_bound", to=other))
-    for other in (-1.0, 0, 1.0, True, None, "1e-3"):
-        yield Forgery(name=f"asked.gap = {other!r}", change=put("asked", "gap", to=other))
+    for other_value in better:
+        yield Forgery(
+            name=f"objective.lower_bound = {other_value!r}", change=put("objective", "lower_bound", to=other_value)
+        )
+    for other_value in (-1.0, 0, 1.0, True, None, "1e-3"):
+        yield Forgery(name=f"asked.gap = {other_value!r}", change=put("asked", "gap", to=other_value))
     yield Forgery(name="problem.sha256", change=put("problem", "sha256", to="0" * 64))
     for file in ("other.toml", "../problem/problem.toml", "", "/etc/passwd"):
         yield Forgery(name=f"problem.file = {file}", change=put("problem", "file", to=file))
     text = json.dumps(result)
-    for name, forged in (
+    for name, forged_text in (
         ("a name twice", text.replace('"status":', '"status": "optimal", "status":', 1)),
         *(
             (number, text.replace('"details": {', f'"details": {{"x": {number}, ', 1))
@@ -89,11 +94,11 @@ def claims_of(result: dict[str, Any]) -> Iterator[Forgery]:
     ):
         yield Forgery(
             name=f"result.json: {name}",
-            change=lambda folder, forged=forged: (folder / "result.json").write_text(forged),
+            change=lambda folder, forged_text=forged_text: (folder / "result.json").write_text(forged_text),
         )
 
 
-def _others(value: Any) -> list[Any]:
+def _other_values(value: Any) -> list[Any]:
     if value is None:
         return [1.0]
     if isinstance(value, bool):
@@ -121,7 +126,9 @@ def files_of(folder: Path) -> Iterator[Forgery]:
     yield Forgery(name="an empty folder", change=lambda f: (f / "more").mkdir(), mended=False)
     yield Forgery(name="an unlisted file", change=lambda f: (f / "more.txt").write_text("x"), mended=False)
     for sign in ("\n", "\r", "\\"):
-        yield Forgery(name=f"{sign!r} in a name", change=lambda f, s=sign: _listed(f, f"more{s}.txt"), mended=False)
+        yield Forgery(
+            name=f"{sign!r} in a name", change=lambda f, s=sign: _add_listed_file(f, f"more{s}.txt"), mended=False
+        )
     yield Forgery(
         name="a file that the problem does not name", change=lambda f: (f / "problem" / "x.csv").write_text("x")
     )
@@ -131,11 +138,11 @@ def files_of(folder: Path) -> Iterator[Forgery]:
     )
 
 
-def _append(path: Path, more: bytes) -> None:
-    path.write_bytes(path.read_bytes() + more)
+def _append(path: Path, extra_bytes: bytes) -> None:
+    path.write_bytes(path.read_bytes() + extra_bytes)
 
 
-def _listed(folder: Path, name: str) -> None:
+def _add_listed_file(folder: Path, name: str) -> None:
     """One more file, which SHA256SUMS lists by its name as it stands: not as sha256sum writes such names."""
     (folder / name).write_text("x")
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
@@ -145,6 +152,6 @@ def _listed(folder: Path, name: str) -> None:
 
 
 def _link(path: Path) -> None:
-    kept = path.with_name(path.name + ".kept")
-    path.rename(kept)
-    path.symlink_to(kept.name)
+    moved_path = path.with_name(path.name + ".kept")
+    path.rename(moved_path)
+    path.symlink_to(moved_path.name)

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from helpers.forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz, several
+from helpers.forgeries.changes import Change, Forgery, beside_it, no_bound, npz, problem_change, several
 from helpers.forgeries.problems import FORMS, npy_as
 
 
 def _cells(change: Callable[[list[str]], list[str] | None]) -> Change:
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         path = folder / "deletions.csv"
         lines = path.read_text().splitlines()
-        made = change(lines)
-        path.write_text("\n".join(lines if made is None else made) + "\n")
+        new_lines = change(lines)
+        path.write_text("\n".join(lines if new_lines is None else new_lines) + "\n")
 
-    return changed
+    return apply_change
 
 
-def _signed(folder: Path) -> None:
+def _hide_by_sign(folder: Path) -> None:
     """Scores that shall hide the place if 255 is read where -1 is written."""
     table = np.full((16, 40), -1, dtype=np.int8)
     table[:, 17] = 1
@@ -31,8 +31,8 @@ def _signed(folder: Path) -> None:
     result = json.loads((folder / "result.json").read_text())
     lines = (folder / "deletions.csv").read_text().splitlines()
     if result["objective"]["unit"] == "photos":
-        kept = [f"{line.rpartition(',')[0]},0" for line in lines[1:]]
-        (folder / "deletions.csv").write_text("\n".join([lines[0], *kept]) + "\n")
+        kept_lines = [f"{line.rpartition(',')[0]},0" for line in lines[1:]]
+        (folder / "deletions.csv").write_text("\n".join([lines[0], *kept_lines]) + "\n")
         result["objective"]["value"] = 0.0
         result["certificate"].update(protected_k=39, rank_after=40, worst=0.0)
     result["objective"].update(lower_bound=None, gap=None)
@@ -44,13 +44,13 @@ def _signed(folder: Path) -> None:
 def _as_csv(change: Callable[[str], str]) -> Change:
     """Return the same scores as CSV, then changed."""
 
-    def changed(folder: Path) -> None:
+    def write_as_csv(folder: Path) -> None:
         table = np.load(folder / "problem" / "scores.npy").astype(str).tolist()
         rows = [",".join(row) for row in [[f"c{j}" for j in range(len(table[0]))], *table]]
         (folder / "problem" / "scores.csv").write_text(change("\n".join(rows) + "\n"), newline="")
         (folder / "problem" / "scores.npy").unlink()
 
-    return several(changed, edited('"scores.npy"', '"scores.csv"'))
+    return several(write_as_csv, problem_change('"scores.npy"', '"scores.csv"'))
 
 
 SCORES = {
@@ -66,14 +66,14 @@ SCORES = {
 
 
 def _first(text: str, cell: str) -> str:
-    head, _, rest = text.partition("\n")
-    return f"{head}\n{cell},{rest.partition(',')[2]}"
+    head, _, remaining_text = text.partition("\n")
+    return f"{head}\n{cell},{remaining_text.partition(',')[2]}"
 
 
 def _trivial(change: Callable[[Path], object]) -> Change:
     """Return the bound that needs no proof, beside a proof that is changed."""
 
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         result = json.loads((folder / "result.json").read_text())
         value, fewest = result["objective"]["value"], result["objective"]["unit"] == "photos"
         bound = 0.0 if fewest else 39.0
@@ -82,7 +82,7 @@ def _trivial(change: Callable[[Path], object]) -> Change:
         (folder / "result.json").write_text(json.dumps(result))
         change(folder / "proof.npz")
 
-    return changed
+    return apply_change
 
 
 def photos_of(folder: Path) -> Iterator[Forgery]:
@@ -90,36 +90,39 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
     lines = (folder / "deletions.csv").read_text().splitlines()
     for row in range(1, len(lines)):
 
-        def toggle(found: list[str], row: int = row) -> None:
-            name, _, gone = found[row].rpartition(",")
-            found[row] = f"{name},{1 - int(gone)}"
+        def toggle(lines: list[str], row: int = row) -> None:
+            name, _, deleted = lines[row].rpartition(",")
+            lines[row] = f"{name},{1 - int(deleted)}"
 
         yield Forgery(name=f"photo {row - 1} toggled", change=_cells(toggle))
-    yield Forgery(name="scores of bytes with a sign", change=_signed)
-    for what, odd in SCORES.items():
-        yield Forgery(name=what, change=_as_csv(odd))
-    for what, form in FORMS.items():
-        if what in ("version 2", "no order of bytes"):
-            yield Forgery(name=f"scores, {what}", change=npy_as("scores.npy", form))
+    yield Forgery(name="scores of bytes with a sign", change=_hide_by_sign)
+    for description, score in SCORES.items():
+        yield Forgery(name=description, change=_as_csv(score))
+    for description, form in FORMS.items():
+        if description in ("version 2", "no order of bytes"):
+            yield Forgery(name=f"scores, {description}", change=npy_as("scores.npy", form))
     yield Forgery(name="a third field", change=_cells(lambda found: found.__setitem__(1, f"{found[1]},secret")))
-    yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
-    yield Forgery(name="keep_at_least below 0", change=edited("[privacy]", "keep_at_least = -5\n[privacy]"))
-    yield Forgery(name="true_location below 0", change=edited("location = 17", "location = -23"))
-    for keep in ("[99]", "[-1]", "[true]", '["no such photo"]', "[0.5]"):
-        yield Forgery(name=f"keep = {keep}", change=edited("keep = [3]", f"keep = {keep}"))
-    yield Forgery(name="more to keep than there are", change=edited("[privacy]", "keep_at_least = 99\n[privacy]"))
-    for odd in ('"0.0"', "false", "nan", "-0.1", "0.1"):
-        yield Forgery(name=f"margin = {odd}", change=edited("[privacy]\n", f"[privacy]\nmargin = {odd}\n"))
-    yield Forgery(name="keep_at_least no number", change=edited("[privacy]", "keep_at_least = true\n[privacy]"))
-    yield Forgery(name="a folder beside scores", change=edited("[privacy]", 'folder = "x"\n[privacy]'))
+    yield Forgery(name="a table that nobody knows", change=problem_change("[privacy]", "[zones]\nwide = 2\n[privacy]"))
+    yield Forgery(name="keep_at_least below 0", change=problem_change("[privacy]", "keep_at_least = -5\n[privacy]"))
+    yield Forgery(name="true_location below 0", change=problem_change("location = 17", "location = -23"))
+    for keep_text in ("[99]", "[-1]", "[true]", '["no such photo"]', "[0.5]"):
+        yield Forgery(name=f"keep = {keep_text}", change=problem_change("keep = [3]", f"keep = {keep_text}"))
+    yield Forgery(
+        name="more to keep than there are", change=problem_change("[privacy]", "keep_at_least = 99\n[privacy]")
+    )
+    for score in ('"0.0"', "false", "nan", "-0.1", "0.1"):
+        yield Forgery(name=f"margin = {score}", change=problem_change("[privacy]\n", f"[privacy]\nmargin = {score}\n"))
+    yield Forgery(name="keep_at_least no number", change=problem_change("[privacy]", "keep_at_least = true\n[privacy]"))
+    yield Forgery(name="a folder beside scores", change=problem_change("[privacy]", 'folder = "x"\n[privacy]'))
     for task in ("top_k = 5", "deletion_budget = 4"):
         if task not in (folder / "problem" / "problem.toml").read_text():
             if task.startswith("top"):  # nobody need stay: a choice of none protects all
                 change = several(
-                    edited("deletion_budget = 4", "deletion_budget = 99"), edited("keep = [3]", "keep_at_least = 0")
+                    problem_change("deletion_budget = 4", "deletion_budget = 99"),
+                    problem_change("keep = [3]", "keep_at_least = 0"),
                 )
                 yield Forgery(name="a budget for all", change=change)
-            yield Forgery(name="two tasks", change=edited("[privacy]\n", f"[privacy]\n{task}\n"))
+            yield Forgery(name="two tasks", change=problem_change("[privacy]\n", f"[privacy]\n{task}\n"))
     yield Forgery(name="proof.npz: beside no bound", change=no_bound)
     yield Forgery(name="proof.npz: none beside a trivial bound", change=_trivial(lambda proof: proof.unlink()))
     yield Forgery(name="proof.npz: no archive", change=_trivial(lambda proof: proof.write_bytes(b"x")))
@@ -132,8 +135,8 @@ def photos_of(folder: Path) -> Iterator[Forgery]:
     with np.load(folder / "proof.npz") as archive:
         arrays = {key: archive[key].copy() for key in archive.files}
 
-    def at(what: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
-        return Forgery(name=f"proof.npz: {what}", change=npz("proof.npz", change))
+    def at(description: str, change: Callable[[dict[str, Any]], object]) -> Forgery:
+        return Forgery(name=f"proof.npz: {description}", change=npz("proof.npz", change))
 
     if len(arrays["kind"]) > 1:
         yield at("multipliers 0", lambda a: a.update(values=a["values"] * 0))

@@ -29,25 +29,25 @@ SQUARES = TRIANGLES.replace('points = "points.csv"', "grid = { rows = 2, cols = 
 """Halves of the squares between cells of a grid, each in quarters."""
 
 
-def _moved(i: int, many: int) -> Callable[[Arrays], object]:
+def _move_weight(i: int, divisor: int) -> Callable[[Arrays], object]:
     """Return a part of a row's greatest weight goes to its least."""
 
     def change(arrays: Arrays) -> None:
         row = arrays["weights"][i]
-        top, least, part = row.argmax(), row.argmin(), row.max() // np.uint64(many)
+        top, min_index, part = row.argmax(), row.argmin(), row.max() // np.uint64(divisor)
         row[top] -= part
-        row[least] += part
+        row[min_index] += part
 
     return change
 
 
-def _flipped(arrays: Arrays) -> None:
+def _flip_triangles(arrays: Arrays) -> None:
     """Two triangles with a common side have the other diagonal of their four corners."""
     triangles = [tuple(t) for t in arrays["simplices"].tolist()]
     for n, (a, b, c) in enumerate(triangles):
-        for m, other in enumerate(triangles):
-            if m > n and {b, c} < {*other} and a not in other:
-                (d,) = {*other} - {b, c}
+        for m, other_triangle in enumerate(triangles):
+            if m > n and {b, c} < {*other_triangle} and a not in other_triangle:
+                (d,) = {*other_triangle} - {b, c}
                 arrays["simplices"][[n, m]] = (a, b, d), (a, d, c)
                 return
 
@@ -56,7 +56,7 @@ def forged_planes(arrays: Arrays) -> Iterator[Pair]:
     """Yield changes of a region's arrays, with their names."""
     weights, corners = arrays["weights"], arrays["vertices"]
     for i in range(len(weights)):
-        yield f"weights: row {i}: a third moved", _moved(i, 3)
+        yield f"weights: row {i}: a third moved", _move_weight(i, 3)
         yield f"weights: row {i}: one too many", lambda a, i=i: a["weights"].__setitem__((i, 0), a["weights"][i, 0] + 1)
         for axis in (0, 1):
             yield (
@@ -74,7 +74,7 @@ def forged_planes(arrays: Arrays) -> Iterator[Pair]:
     yield "vertices: one less", lambda a: a.update(vertices=a["vertices"][1:])
     for n in range(len(arrays["simplices"])):
         yield f"simplices: without {n}", lambda a, n=n: a.update(simplices=np.delete(a["simplices"], n, 0))
-    yield "simplices: a side flipped", _flipped
+    yield "simplices: a side flipped", _flip_triangles
     yield "simplices: one twice", lambda a: a.update(simplices=np.concatenate([a["simplices"], a["simplices"][:1]]))
     yield "simplices: one for another", lambda a: a["simplices"].__setitem__(0, a["simplices"][-1])
     yield "simplices: one more over others", lambda a: a.update(simplices=np.append(a["simplices"], [[0, 1, 5]], 0))

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from helpers.forgeries.changes import Change, Forgery, beside_it, edited, no_bound, npz, several
+from helpers.forgeries.changes import Change, Forgery, beside_it, no_bound, npz, problem_change, several
 
 
 def _npy(name: str, change: Callable[[Any], object]) -> Change:
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         table = np.load(folder / "problem" / name)
-        made = change(table)
-        np.save(folder / "problem" / name, table if made is None else made)
+        new_table = change(table)
+        np.save(folder / "problem" / name, table if new_table is None else new_table)
 
-    return changed
+    return apply_change
 
 
 def npy_as(name: str, form: Callable[[Any], bytes]) -> Change:
@@ -39,24 +39,24 @@ def _nothing_held(folder: Path) -> None:
 
 
 def _bytes(change: Callable[[bytes], bytes], name: str = "points.csv") -> Change:
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         path = folder / "problem" / name
         path.write_bytes(change(path.read_bytes()))
 
-    return changed
+    return apply_change
 
 
 def _member(name: str, form: Callable[[Any], bytes]) -> Change:
     """Return an array of mechanism.npz in another form, of the same numbers."""
 
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         with np.load(folder / "mechanism.npz") as archive:
             arrays = {key: archive[key] for key in archive.files}
         with zipfile.ZipFile(folder / "mechanism.npz", "w") as packed:
             for key, array in arrays.items():
                 packed.writestr(f"{key}.npy", form(array) if key == name else _npy_bytes(array))
 
-    return changed
+    return apply_change
 
 
 def _npy_bytes(array: Any, version: tuple[int, int] = (1, 0)) -> bytes:
@@ -107,43 +107,51 @@ def _half(folder: Path) -> None:
 def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
     """Releases beside problems that they do not serve."""
     epsilon = next(line for line in (folder / "problem" / "problem.toml").read_text().splitlines() if "epsilon" in line)
-    stated = epsilon.split("= ")[1]
-    less = f"{float(stated) * 0.999999:.7f}"
+    epsilon_text = epsilon.split("= ")[1]
+    smaller_epsilon = f"{float(epsilon_text) * 0.999999:.7f}"
 
-    def claims(result: dict[str, Any], text: str = less) -> None:
+    def claims(result: dict[str, Any], text: str = smaller_epsilon) -> None:
         result["guarantee"].update(epsilon=float(text), epsilon_text=text)
         result["guarantee"]["statement"] = result["guarantee"]["statement"].replace(
-            f"exp({float(stated):g} d)", f"exp({float(text):g} d)"
+            f"exp({float(epsilon_text):g} d)", f"exp({float(text):g} d)"
         )
         result["certificate"]["allowed"] = float(text)
 
-    yield Forgery(name="epsilon of the problem less", change=edited(epsilon, f"epsilon = {less}"))
-    yield Forgery(name="epsilon less, and claimed", change=edited(epsilon, f"epsilon = {less}", also=claims))
-    yield Forgery(name="a key that nobody knows", change=edited(epsilon, f"{epsilon}\nmagic = 1"))
-    yield Forgery(name="another notion", change=edited(epsilon, f'{epsilon}\nkind = "magic"'))
-    yield Forgery(name="a table that nobody knows", change=edited("[privacy]", "[zones]\nwide = 2\n[privacy]"))
-    yield Forgery(name="a name outside tables", change=edited("[records]", "wide = 2\n[records]"))
-    for within in ("-5.0", "0", "0.0", "true", '"1.0"', "nan", "-inf"):
-        change = edited("[privacy]", f"[privacy]\nneighbours_within = {within}")
+    yield Forgery(name="epsilon of the problem less", change=problem_change(epsilon, f"epsilon = {smaller_epsilon}"))
+    yield Forgery(
+        name="epsilon less, and claimed", change=problem_change(epsilon, f"epsilon = {smaller_epsilon}", also=claims)
+    )
+    yield Forgery(name="a key that nobody knows", change=problem_change(epsilon, f"{epsilon}\nmagic = 1"))
+    yield Forgery(name="another notion", change=problem_change(epsilon, f'{epsilon}\nkind = "magic"'))
+    for unit in ("9", "band"):  # not a word, and a word beside a distance in km
+        yield Forgery(name=f"records by {unit}", change=problem_change("[records]", f'[records]\nunit = "{unit}"'))
+    yield Forgery(name="a name outside tables", change=problem_change("[records]", "wide = 2\n[records]"))
+    for limit in ("-5.0", "0", "0.0", "true", '"1.0"', "nan", "-inf"):
+        change = problem_change("[privacy]", f"[privacy]\nneighbours_within = {limit}")
         if base == "roads":
-            change = edited("neighbours_within = 0.6", f"neighbours_within = {within}")
-        yield Forgery(name=f"neighbours within {within}", change=change)
-        yield Forgery(name=f"neighbours within {within}, and nothing held", change=several(change, _nothing_held))
-    yield Forgery(name="epsilon in quotes", change=edited(epsilon, f'epsilon = "{stated}"'))
-    yield Forgery(name="everywhere is no truth", change=edited(epsilon, f"{epsilon}\neverywhere = 0"))
-    yield Forgery(name="no TOML", change=edited(epsilon, "epsilon ="))
-    yield Forgery(name="epsilon is no number", change=edited(epsilon, 'epsilon = "inf"'))
-    yield Forgery(name="a distance that nobody knows", change=edited("[distance]\nkind = ", '[distance]\nkind = "x"#'))
-    yield Forgery(name="a loss that nobody knows", change=edited("[utility]\nkind = ", '[utility]\nkind = "x"#'))
-    for name in ("records", "epsilon", stated, "distance", "distance.kind"):
+            change = problem_change("neighbours_within = 0.6", f"neighbours_within = {limit}")
+        yield Forgery(name=f"neighbours within {limit}", change=change)
+        yield Forgery(name=f"neighbours within {limit}, and nothing held", change=several(change, _nothing_held))
+    yield Forgery(name="epsilon in quotes", change=problem_change(epsilon, f'epsilon = "{epsilon_text}"'))
+    yield Forgery(name="everywhere is no truth", change=problem_change(epsilon, f"{epsilon}\neverywhere = 0"))
+    yield Forgery(name="no TOML", change=problem_change(epsilon, "epsilon ="))
+    yield Forgery(name="epsilon is no number", change=problem_change(epsilon, 'epsilon = "inf"'))
+    yield Forgery(
+        name="a distance that nobody knows", change=problem_change("[distance]\nkind = ", '[distance]\nkind = "x"#')
+    )
+    yield Forgery(
+        name="a loss that nobody knows", change=problem_change("[utility]\nkind = ", '[utility]\nkind = "x"#')
+    )
+    for name in ("records", "epsilon", epsilon_text, "distance", "distance.kind"):
         yield Forgery(name=f"a file {name} beside it", change=beside_it(name))
     if base == "town":
-        yield Forgery(name="a table that is not there", change=edited('"points.csv"', '"gone.csv"'))
-        yield Forgery(name="a table outside", change=edited('"points.csv"', '"../result.json"'))
+        yield Forgery(name="a table that is not there", change=problem_change('"points.csv"', '"gone.csv"'))
+        yield Forgery(name="a table outside", change=problem_change('"points.csv"', '"../result.json"'))
         yield Forgery(
-            name="two kinds of places", change=edited('points = "points.csv"', 'points = "points.csv"\ncount = 6')
+            name="two kinds of places",
+            change=problem_change('points = "points.csv"', 'points = "points.csv"\ncount = 6'),
         )
-        for what, old, new in (
+        for description, old, new in (
             ("a cell less", "p1,0.5,0.1", "p1,0.5"),
             ("a cell more", "p1,0.5,0.1", "p1,0.5,0.1,9"),
             ("a head alone", "p0,0,0\np1,0.5,0.1\np2,1.1,0\np3,0.1,0.7\np4,0.6,0.8\np5,1.2,0.9\n", ""),
@@ -151,48 +159,51 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
             ("two systems", "id,x,y\n", "id,x,y,lat,lon\n"),
             ("no ids", "id,x,y", "name,x,y"),
         ):
-            yield Forgery(name=f"points: {what}", change=edited(old, new, "points.csv"))
+            yield Forgery(name=f"points: {description}", change=problem_change(old, new, "points.csv"))
         yield Forgery(
             name="points beyond a pole",
             change=several(
-                edited("p1,0.5", "p1,90.5", "points.csv"),
-                edited("id,x,y", "id,lat,lon", "points.csv"),
-                edited("euclidean", "haversine"),
+                problem_change("p1,0.5", "p1,90.5", "points.csv"),
+                problem_change("id,x,y", "id,lat,lon", "points.csv"),
+                problem_change("euclidean", "haversine"),
             ),
         )
-        for what, odd in ODD.items():
-            yield Forgery(name=f"points: {what}", change=_bytes(odd))
+        for description, contents in ODD.items():
+            yield Forgery(name=f"points: {description}", change=_bytes(contents))
         for array in ("weights", "records", "distances"):
-            for what, form in FORMS.items():
-                yield Forgery(name=f"{array}: {what}", change=_member(array, form))
+            for description, form in FORMS.items():
+                yield Forgery(name=f"{array}: {description}", change=_member(array, form))
         yield Forgery(name="a file called as the distance", change=beside_it("euclidean"))
-        yield Forgery(name="points nearer", change=edited("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
+        yield Forgery(name="points nearer", change=problem_change("p1,0.5,0.1", "p1,0.45,0.1", "points.csv"))
         yield Forgery(
-            name="points in another order", change=edited("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv")
+            name="points in another order",
+            change=problem_change("p0,0,0\np1,0.5,0.1", "p1,0.5,0.1\np0,0,0", "points.csv"),
         )
-        yield Forgery(name="an id twice", change=edited("p1,0.5", "p0,0.5", "points.csv"))
-        yield Forgery(name="a coordinate that is none", change=edited("p1,0.5", "p1,half", "points.csv"))
-        yield Forgery(name="a point less", change=edited("p5,1.2,0.9\n", "", "points.csv"))
-        yield Forgery(name="another prior", change=edited("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
+        yield Forgery(name="an id twice", change=problem_change("p1,0.5", "p0,0.5", "points.csv"))
+        yield Forgery(name="a coordinate that is none", change=problem_change("p1,0.5", "p1,half", "points.csv"))
+        yield Forgery(name="a point less", change=problem_change("p5,1.2,0.9\n", "", "points.csv"))
+        yield Forgery(name="another prior", change=problem_change("p0,0.1\np1,0.2", "p0,0.2\np1,0.1", "prior.csv"))
         tenfold = "id,p\n" + "".join(f"p{i},{p}\n" for i, p in enumerate((1, 2, 2, 2, 2, 1)))
         yield Forgery(
             name="a prior that sums to 10", change=lambda folder: (folder / "problem" / "prior.csv").write_text(tenfold)
         )
-        yield Forgery(name="a prior for fewer", change=edited("p5,0.1\n", "", "prior.csv"))
-        yield Forgery(name="a prior below 0", change=edited("p0,0.1", "p0,-0.1", "prior.csv"))
-        yield Forgery(name="neighbours claimed", change=edited(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
+        yield Forgery(name="a prior for fewer", change=problem_change("p5,0.1\n", "", "prior.csv"))
+        yield Forgery(name="a prior below 0", change=problem_change("p0,0.1", "p0,-0.1", "prior.csv"))
+        yield Forgery(name="neighbours claimed", change=problem_change(epsilon, f"{epsilon}\nneighbours_within = 0.6"))
     if base == "twins":
-        yield Forgery(name="no twins", change=edited("p4,0.5,0.1", "p4,0.5,0.11", "points.csv"))
-        yield Forgery(name="more twins", change=edited("p5,1.2,0.9", "p5,0.5,0.1", "points.csv"))
+        yield Forgery(name="no twins", change=problem_change("p4,0.5,0.1", "p4,0.5,0.11", "points.csv"))
+        yield Forgery(name="more twins", change=problem_change("p5,1.2,0.9", "p5,0.5,0.1", "points.csv"))
     if base == "roads":
-        yield Forgery(name="a road shorter", change=edited("a,b,0.31", "a,b,0.3", "roads.csv"))
-        yield Forgery(name="a road more", change=edited("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
-        yield Forgery(name="a road of no length given", change=edited("a,b,0.31", "a,b,", "roads.csv"))
-        yield Forgery(name="a road below 0", change=edited("a,b,0.31", "a,b,-0.31", "roads.csv"))
-        yield Forgery(name="a node less", change=edited("e,a,0.5\n", "", "roads.csv"))
-        yield Forgery(name="more neighbours", change=edited("neighbours_within = 0.6", "neighbours_within = 1.1"))
-        yield Forgery(name="every pair", change=edited("neighbours_within = 0.6\n", ""))
-        yield Forgery(name="another loss", change=edited('kind = "travel-cost"', 'kind = "distance"'))
+        yield Forgery(name="a road shorter", change=problem_change("a,b,0.31", "a,b,0.3", "roads.csv"))
+        yield Forgery(name="a road more", change=problem_change("a,b,0.31", "a,b,0.31\na,c,0.4", "roads.csv"))
+        yield Forgery(name="a road of no length given", change=problem_change("a,b,0.31", "a,b,", "roads.csv"))
+        yield Forgery(name="a road below 0", change=problem_change("a,b,0.31", "a,b,-0.31", "roads.csv"))
+        yield Forgery(name="a node less", change=problem_change("e,a,0.5\n", "", "roads.csv"))
+        yield Forgery(
+            name="more neighbours", change=problem_change("neighbours_within = 0.6", "neighbours_within = 1.1")
+        )
+        yield Forgery(name="every pair", change=problem_change("neighbours_within = 0.6\n", ""))
+        yield Forgery(name="another loss", change=problem_change('kind = "travel-cost"', 'kind = "distance"'))
     if base == "table":
         yield Forgery(
             name="a distance less", change=_npy("d.npy", lambda d: d.__setitem__(([0, 1], [1, 0]), d[0, 1] * 0.9))
@@ -204,15 +215,15 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(
             name="distances that are no numbers", change=_npy("d.npy", lambda d: d.__setitem__((0, 1), np.nan))
         )
-        yield Forgery(name="anywhere between ids", change=edited(epsilon, f"{epsilon}\neverywhere = true"))
-        yield Forgery(name="fewer ids", change=edited("count = 5", "count = 4"))
-        yield Forgery(name="ids without end", change=edited("count = 5", "count = 9999999"))
-        yield Forgery(name="outputs without end", change=edited("count = 4", "count = 9999999"))
-        yield Forgery(name="outputs below 0", change=edited("count = 4", "count = -4"))
+        yield Forgery(name="anywhere between ids", change=problem_change(epsilon, f"{epsilon}\neverywhere = true"))
+        yield Forgery(name="fewer ids", change=problem_change("count = 5", "count = 4"))
+        yield Forgery(name="ids without end", change=problem_change("count = 5", "count = 9999999"))
+        yield Forgery(name="outputs without end", change=problem_change("count = 4", "count = 9999999"))
+        yield Forgery(name="outputs below 0", change=problem_change("count = 4", "count = -4"))
         yield Forgery(name="distances of half precision", change=_half)
-        for what in ("version 2", "version 3", "no order of bytes"):
-            yield Forgery(name=f"distances, {what}", change=npy_as("d.npy", FORMS[what]))
-            yield Forgery(name=f"costs, {what}", change=npy_as("c.npy", FORMS[what]))
+        for description in ("version 2", "version 3", "no order of bytes"):
+            yield Forgery(name=f"distances, {description}", change=npy_as("d.npy", FORMS[description]))
+            yield Forgery(name=f"costs, {description}", change=npy_as("c.npy", FORMS[description]))
         for kind in ("f2", ">f2", "f4", ">f8", "i1", ">i4", "u1"):
             yield Forgery(
                 name=f"distances {kind}", change=_npy("d.npy", lambda d, k=kind: (d > 0).astype(np.int8).astype(k))
@@ -224,10 +235,12 @@ def problems_of(folder: Path, base: str) -> Iterator[Forgery]:
         yield Forgery(name="costs turned over", change=_npy("c.npy", lambda c: c[::-1].copy()))
         yield Forgery(name="costs of fewer", change=_npy("c.npy", lambda c: c[1:].copy()))
     if base == "grid":
-        yield Forgery(name="cells smaller", change=edited("cell_km = 0.5", "cell_km = 0.4999"))
-        yield Forgery(name="cells fewer", change=edited("rows = 2", "rows = 1"))
+        yield Forgery(name="cells smaller", change=problem_change("cell_km = 0.5", "cell_km = 0.4999"))
+        yield Forgery(name="cells fewer", change=problem_change("rows = 2", "rows = 1"))
         for south_west in ("[41.86, 1e6]", "[89.9999, 12.44]", "[-90.5, 0.0]", "[41.86]", '["41.86", "12.44"]'):
-            yield Forgery(name=f"a corner at {south_west}", change=edited("[41.86, 12.44]", south_west))
-        yield Forgery(name="cells without end", change=edited("cols = 3", "cols = 3000000"))
-        yield Forgery(name="as many cells as can be", change=edited("rows = 2, cols = 3", "rows = 3000, cols = 3333"))
-        yield Forgery(name="another place", change=edited("41.86", "61.86"))
+            yield Forgery(name=f"a corner at {south_west}", change=problem_change("[41.86, 12.44]", south_west))
+        yield Forgery(name="cells without end", change=problem_change("cols = 3", "cols = 3000000"))
+        yield Forgery(
+            name="as many cells as can be", change=problem_change("rows = 2, cols = 3", "rows = 3000, cols = 3333")
+        )
+        yield Forgery(name="another place", change=problem_change("41.86", "61.86"))

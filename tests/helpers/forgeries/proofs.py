@@ -17,24 +17,24 @@ from privopt import checker
 from privopt.files.release_folder import sums_text
 
 
-def _one_bit(folder: Path, beside: float) -> None:
+def _one_bit(folder: Path, direction: float) -> None:
     """State the double next to the bound, which agrees to fifteen digits."""
     result = json.loads((folder / "result.json").read_text())
-    result["objective"]["lower_bound"] = float(np.nextafter(result["objective"]["lower_bound"], beside))
+    result["objective"]["lower_bound"] = float(np.nextafter(result["objective"]["lower_bound"], direction))
     (folder / "result.json").write_text(json.dumps(result))
 
 
-def _raised(change: Callable[[dict[str, Any]], object], by: float = 0.0) -> Change:
+def _raise_bound(change: Callable[[dict[str, Any]], object]) -> Change:
     """Return a change to the proof beside a bound raised to the value, all else made to fit."""
 
-    def changed(folder: Path) -> None:
+    def apply_change(folder: Path) -> None:
         npz("proof.npz", change)(folder)
         result = json.loads((folder / "result.json").read_text())
         result["objective"].update(lower_bound=result["objective"]["value"], gap=0.0)
         result["status"] = "optimal"
         (folder / "result.json").write_text(json.dumps(result))
 
-    return changed
+    return apply_change
 
 
 def proofs_of(folder: Path) -> Iterator[Forgery]:
@@ -42,20 +42,24 @@ def proofs_of(folder: Path) -> Iterator[Forgery]:
     with np.load(folder / "proof.npz") as archive:
         arrays = {key: archive[key].copy() for key in archive.files}
 
-    def at(what: str, change: Callable[[dict[str, Any]], object], raised: bool = False) -> Forgery:
-        return Forgery(name=f"proof.npz: {what}", change=_raised(change) if raised else npz("proof.npz", change))
+    def at(description: str, change: Callable[[dict[str, Any]], object], is_raised: bool = False) -> Forgery:
+        return Forgery(
+            name=f"proof.npz: {description}", change=_raise_bound(change) if is_raised else npz("proof.npz", change)
+        )
 
-    yield at("a bound that is the value", lambda a: None, raised=True)
-    for what, change, raised in forged_trees(arrays) if "trees" in arrays else _rows(arrays):
-        yield at(what, change, raised)
+    yield at("a bound that is the value", lambda a: None, is_raised=True)
+    for description, change, is_raised in forged_trees(arrays) if "trees" in arrays else _rows(arrays):
+        yield at(description, change, is_raised)
     yield at("another version", lambda a: a["version"].__setitem__(0, 7))
     yield at("an array that nothing reads", lambda a: a.update(more=np.arange(2)))
     for factor in (0.5, 1.37, 2.0, 0.0, -1.0, np.inf, np.nan):
         yield at(f"a unit times {factor}", lambda a, factor=factor: a.update(unit=a["unit"] * factor))
     yield at("a unit too fine", lambda a: a.update(unit=a["unit"] * 2.0**-20))
     yield Forgery(name="a bound at a unit too fine", change=_fine)
-    for beside in (-np.inf, np.inf):
-        yield Forgery(name=f"a bound one bit towards {beside}", change=lambda f, beside=beside: _one_bit(f, beside))
+    for direction in (-np.inf, np.inf):
+        yield Forgery(
+            name=f"a bound one bit towards {direction}", change=lambda f, direction=direction: _one_bit(f, direction)
+        )
     for name in arrays:
         yield at(f"without {name}", lambda a, n=name: a.pop(n))
     yield Forgery(name="proof.npz: none at all", change=lambda f: (f / "proof.npz").unlink())
@@ -68,21 +72,25 @@ def proofs_of(folder: Path) -> Iterator[Forgery]:
 def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any]], object], bool]]:
     """Yield changes of row-by-row multipliers, with their names, and whether the bound is raised too."""
     for factor in (0.9, 1.1, 0.5, 2.0, 100.0, -1.0, np.nan, np.inf):
-        for raised in (False, True):
+        for is_raised in (False, True):
             yield (
-                f"multipliers times {factor}" + ", the bound raised" * raised,
+                f"multipliers times {factor}" + ", the bound raised" * is_raised,
                 lambda a, x=factor: a.update(values=(a["values"] * x).astype(np.float64)),
-                raised,
+                is_raised,
             )
     large = np.argsort(-arrays["values"])[: max(6, len(arrays["values"]) // 3)]  # a small one may change no bound
-    for place in large[np.linspace(0, len(large) - 1, min(6, len(large))).astype(int)].tolist():
-        yield f"multiplier {place} away", lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e-3), False
+    for position in large[np.linspace(0, len(large) - 1, min(6, len(large))).astype(int)].tolist():
         yield (
-            f"multiplier {place} large",
-            lambda a, p=place: a["values"].__setitem__(p, a["values"][p] * 1e3 + 1),
+            f"multiplier {position} away",
+            lambda a, p=position: a["values"].__setitem__(p, a["values"][p] * 1e-3),
             False,
         )
-    for what, change in {
+        yield (
+            f"multiplier {position} large",
+            lambda a, p=position: a["values"].__setitem__(p, a["values"][p] * 1e3 + 1),
+            False,
+        )
+    for description, change in {
         "rows the other way": lambda a: a.update(pairs=a["pairs"][:, ::-1].copy()),
         "a row of one record": lambda a: a["pairs"].__setitem__((0, 1), a["pairs"][0, 0]),
         "a row out of range": lambda a: a["pairs"].__setitem__((0, 0), 77),
@@ -97,7 +105,7 @@ def _rows(arrays: dict[str, Any]) -> Iterator[tuple[str, Callable[[dict[str, Any
         "objects for multipliers": lambda a: a.update(values=a["values"].astype(object)),
         "prices beside rows": lambda a: a.update(prices=np.zeros(6)),
     }.items():
-        yield what, change, False
+        yield description, change, False
 
 
 def _fine(folder: Path) -> None:
@@ -106,11 +114,11 @@ def _fine(folder: Path) -> None:
     (folder / "SHA256SUMS").write_text(sums_text(folder))
     lines: list[str] = []
     with pytest.MonkeyPatch.context() as patch:
-        replace_need(patch, lambda holds, why, code=1: None)  # a checker that looks at nothing
+        replace_need(patch, lambda condition, reason, code=1: None)  # a checker that looks at nothing
         checker.check(folder, lines.append)
-    found = next(line for line in lines if "none is below" in line).split()[-1]
+    bound_text = next(line for line in lines if "none is below" in line).split()[-1]
     result = json.loads((folder / "result.json").read_text())
     objective = result["objective"]
-    objective["lower_bound"] = float(found)
-    objective["gap"] = max(0.0, (objective["value"] - float(found)) / max(abs(objective["value"]), 1e-12))
+    objective["lower_bound"] = float(bound_text)
+    objective["gap"] = max(0.0, (objective["value"] - float(bound_text)) / max(abs(objective["value"]), 1e-12))
     (folder / "result.json").write_text(json.dumps(result))

@@ -66,15 +66,26 @@ def forged_units(result: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]
     """Yield changes of a loss's rounding, and the text of result.json for each."""
     value, unit = result["objective"]["value"], result["details"]["value_unit"]
 
-    def said(value: Any, unit: Any) -> dict[str, Any]:
+    def state_value(value: Any, unit: Any) -> dict[str, Any]:
         objective = dict(result["objective"], value=value)
         if type(value) is float and objective["gap"] is not None:
             objective["gap"] = max(0.0, (value - objective["lower_bound"]) / max(abs(value), 1e-12))
         return dict(result, objective=objective, details=dict(result["details"], value_unit=unit))
 
-    for other in (unit * 1.1, unit * 2, value * 2.0**-49, value * 2.0**-29 + 1e-9, 1e6, 0.0, -unit, "1e-13", [], {}):
-        yield f"details.value_unit = {other!r}", said(value, other)
-    for beside in (-np.inf, np.inf):
-        yield f"objective.value one bit towards {beside}", said(float(np.nextafter(value, beside)), unit)
+    for other_unit in (
+        unit * 1.1,
+        unit * 2,
+        value * 2.0**-49,
+        value * 2.0**-29 + 1e-9,
+        1e6,
+        0.0,
+        -unit,
+        "1e-13",
+        [],
+        {},
+    ):
+        yield f"details.value_unit = {other_unit!r}", state_value(value, other_unit)
+    for direction in (-np.inf, np.inf):
+        yield f"objective.value one bit towards {direction}", state_value(float(np.nextafter(value, direction)), unit)
     for steps in (-1, 1):
-        yield f"objective.value {steps} units more", said(value + steps * unit, unit)
+        yield f"objective.value {steps} units more", state_value(value + steps * unit, unit)

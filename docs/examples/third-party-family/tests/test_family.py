@@ -40,18 +40,18 @@ class TwiceEpsilon(PolicyResponse):
 
     def probabilities(self, problem, steps):
         """Decrease four times as fast."""
-        return [share**4 for share in super().probabilities(problem, steps)]
+        return [probability**4 for probability in super().probabilities(problem, steps)]
 
 
 @pytest.mark.parametrize("check", ["policy-kept", "channel"])
-def test_a_mechanism_that_spends_twice_is_caught(check):
-    tried = subject(TwiceEpsilon, guarantee="policy-dp")
-    found = run_check(check, tried, how="dev")
-    tried.close()
-    assert found.status == "failed"
+def test_kit_finds_twice_the_epsilon(check):
+    kit_subject = subject(TwiceEpsilon, guarantee="policy-dp")
+    outcome = run_check(check, kit_subject, how="dev")
+    kit_subject.close()
+    assert outcome.status == "failed"
 
 
-def test_a_policy_that_is_no_distance_is_caught(monkeypatch):
+def test_kit_finds_policy_that_is_no_distance(monkeypatch):
     monkeypatch.setattr(Steps, "distances", lambda self, answers, file: [[1] * len(answers)] * len(answers))
     assert kit.is_a_distance("steps", None, 0).status == "failed"
 
@@ -61,20 +61,20 @@ def test_two_answers_are_randomised_response():
     assert release.result.objective.value == pytest.approx(1 / (1 + math.e), rel=1e-2)
 
 
-def test_what_the_crowd_answered_is_estimated():
+def test_estimates_the_answers_of_a_crowd():
     problem = privopt.policy_problem(["never", "seldom", "often"], epsilon=2)
     release = privopt.solve("policy-response", problem)
     draw = random.Random(3)
     truths = draw.choices(["never", "seldom", "often"], [6, 3, 1], k=400)
-    found = release.estimate([release.sample(truth)[0] for truth in truths])
-    assert found.low[0] <= 0.6 <= found.high[0]
+    estimated = release.estimate([release.sample(truth)[0] for truth in truths])
+    assert estimated.low[0] <= 0.6 <= estimated.high[0]
 
 
-def test_weights_that_are_no_whole_numbers_are_refused(tmp_path):
+def test_refuses_weights_that_are_no_integers(tmp_path):
     tables = {"question": {"answers": ["no", "yes"]}, "policy": {"kind": "steps"}, "privacy": {"epsilon": 2}}
     (tmp_path / "problem.toml").write_text(to_toml(tables))
     problem = PolicyResponse().load(load_problem(PolicyProblem, tmp_path / "problem.toml"), "problem.toml")
-    held = {"answers": ["no", "yes"], "weights": [[2**62, 2**62], [2**62, 2**62 + 0.5]]}
-    (tmp_path / "answers.json").write_text(json.dumps(held))
-    with pytest.raises(InputError, match="expected answers and weights"):
+    contents = {"answers": ["no", "yes"], "weights": [[2**62, 2**62], [2**62, 2**62 + 0.5]]}
+    (tmp_path / "answers.json").write_text(json.dumps(contents))
+    with pytest.raises(InputError, match="answers and weights"):
         AnswerRelease.read(tmp_path, problem)

@@ -7,7 +7,7 @@ import pytest
 import privopt as po
 
 
-def test_shares_of_the_answers(tmp_path):
+def test_estimates_the_shares_of_answers(tmp_path):
     ranks = ["never", "seldom", "often"]
     (tmp_path / "question.toml").write_text(
         '[attribute]\nranks = ["never", "seldom", "often"]\n[privacy]\nepsilon = 2.0\n'
@@ -15,7 +15,7 @@ def test_shares_of_the_answers(tmp_path):
     release = po.solve("ranked-response", tmp_path / "question.toml", method="warner")
     draw = random.Random(3)
     reports = [release.sample(draw.choices(ranks, [6, 3, 1])[0])[0] for _ in range(400)]
-    found = release.estimate(reports)
-    assert found.shares.sum() == pytest.approx(1)
-    assert found.shares[0] > 0.4
-    assert found.low[0] <= 0.6 <= found.high[0]
+    estimated = release.estimate(reports)
+    assert estimated.shares.sum() == pytest.approx(1)
+    assert estimated.shares[0] > 0.4
+    assert estimated.low[0] <= 0.6 <= estimated.high[0]

@@ -49,8 +49,8 @@ def privopt_kinds():
         ),
     ]
     return [
-        KindSpec(role=role, name=name, target=f"policy_dp.{where}", summary=summary)
-        for role, name, where, summary in rows
+        KindSpec(role=role, name=name, target=f"policy_dp.{path}", summary=summary)
+        for role, name, path, summary in rows
     ]
 
 

@@ -34,11 +34,11 @@ def renamed(problem, chance):
     """Return the same question with other words for its answers."""
     answers = problem.get("question.answers")
     names = dict(zip(answers, (f"word {n}" for n in chance.sample(range(100), len(answers))), strict=True))
-    changed = problem.with_key("question.answers", list(names.values()))
+    renamed_problem = problem.with_key("question.answers", list(names.values()))
     if problem.get("policy.kind") == "blocks":
         blocks = [[names[answer] for answer in block] for block in problem.get("policy.blocks")]
-        changed = changed.with_key("policy.blocks", blocks)
-    return Variant(problem=changed, change="every answer got another name")
+        renamed_problem = renamed_problem.with_key("policy.blocks", blocks)
+    return Variant(problem=renamed_problem, change="every answer got another name")
 
 
 def nothing_near(problem):
@@ -55,22 +55,22 @@ def stricter(problem):
 def alike(problem):
     """(answer, answer, steps) of pairs that must be alike, by a search over those a step apart."""
     answers = problem.declared.question.answers
-    for start, row in enumerate(searched(problem.distances)):
+    for start, row in enumerate(step_counts(problem.distances)):
         yield from ((answers[start], answers[end], float(steps)) for end, steps in row.items() if start < end)
 
 
-def searched(distances):
+def step_counts(distances):
     """Of each answer the steps to all within reach, breadth first over those one step apart."""
-    beside = [{k for k, steps in enumerate(row) if steps == 1} for row in distances]
-    found = []
+    neighbours = [{k for k, steps in enumerate(row) if steps == 1} for row in distances]
+    counts_by_answer = []
     for start in range(len(distances)):
-        reached, front = {start: 0}, {start}
+        steps_by_answer, front = {start: 0}, {start}
         while front:
-            steps = 1 + reached[next(iter(front))]
-            front = {k for i in front for k in beside[i]} - reached.keys()
-            reached |= dict.fromkeys(front, steps)
-        found.append(reached)
-    return found
+            steps = 1 + steps_by_answer[next(iter(front))]
+            front = {k for i in front for k in neighbours[i]} - steps_by_answer.keys()
+            steps_by_answer |= dict.fromkeys(front, steps)
+        counts_by_answer.append(steps_by_answer)
+    return counts_by_answer
 
 
 PROFILE = Profile(
@@ -98,31 +98,33 @@ def policy_kept(trial):
     problem = trial.problem()
     run = trial.run(problem)
     epsilon, rows = run.problem.declared.privacy.epsilon, run.release.weights.tolist()
-    for i, reached in enumerate(searched(run.problem.distances)):
-        for k, steps in reached.items():
-            most = exp_fixed(min(epsilon * steps, Fraction(45)), 64)[1]
-            if any(one << 64 > most * two for one, two in zip(rows[i], rows[k], strict=True)):
+    for i, steps_by_answer in enumerate(step_counts(run.problem.distances)):
+        for k, steps in steps_by_answer.items():
+            max_ratio = exp_fixed(min(epsilon * steps, Fraction(45)), 64)[1]
+            if any(
+                weight << 64 > max_ratio * other_weight for weight, other_weight in zip(rows[i], rows[k], strict=True)
+            ):
                 trial.fail(f"answers {i} and {k}, {steps} steps apart, can be told apart", problem)
 
 
 def is_a_distance(name, how, seed):
     """Hold a policy's distances to what policies promise of them."""
-    begun = time.perf_counter()
+    start_seconds = time.perf_counter()
     policy = registry().kind("policy", name).load()
     keys = {"blocks": (QUESTION[:3], QUESTION[3:])} if name == "blocks" else {}
     rows = policy(**keys).distances(QUESTION, "problem")
-    found = ""
+    fault = ""
     for i, row in enumerate(rows):
         if row[i] != 0 or any(row[k] != rows[k][i] for k in range(len(rows))):
-            found = f"answer {i}: expected 0 to itself and the same there and back, got {row}"
-    reached = [{k: steps for k, steps in enumerate(row) if steps is not None} for row in rows]
-    if not found and reached != searched(rows):
-        found = f"expected the fewest steps between answers one step apart, got {rows}"
+            fault = f"answer {i}: expected 0 to itself and the same there and back, got {row}"
+    steps_by_answer = [{k: steps for k, steps in enumerate(row) if steps is not None} for row in rows]
+    if not fault and steps_by_answer != step_counts(rows):
+        fault = f"expected the fewest steps between answers one step apart, got {rows}"
     return CheckResult(
         check="is-a-distance",
         version=1,
-        status="failed" if found else "passed",
-        reason=found,
-        seconds=time.perf_counter() - begun,
+        status="failed" if fault else "passed",
+        reason=fault,
+        seconds=time.perf_counter() - start_seconds,
         examples=1,
     )

@@ -84,31 +84,31 @@ class AnswerRelease(Release):
 
     def write(self, folder):
         """Write answers.json."""
-        held = {"answers": list(self.records), "weights": self.weights.tolist()}
-        (folder / FILE).write_text(json.dumps(held, indent=1) + "\n", "utf-8")
+        contents = {"answers": list(self.records), "weights": self.weights.tolist()}
+        (folder / FILE).write_text(json.dumps(contents, indent=1) + "\n", "utf-8")
 
     @classmethod
     def read(cls, folder, problem):
         """Read answers.json."""
         answers = problem.declared.question.answers
         try:
-            held = json.loads((folder / FILE).read_text("utf-8"))
-            weights = [[index(weight) for weight in row] for row in held["weights"]]  # whole numbers alone
-            made = cls(records=tuple(held["answers"]), weights=weights)
+            contents = json.loads((folder / FILE).read_text("utf-8"))
+            weights = [[index(weight) for weight in row] for row in contents["weights"]]  # whole numbers alone
+            release = cls(records=tuple(contents["answers"]), weights=weights)
         except (ValueError, OverflowError, KeyError, TypeError):
             raise InputError([Fault(FILE, "", "other contents", "answers and weights")]) from None
-        if made.records != answers or made.weights.shape != (len(answers), len(answers)):
+        if release.records != answers or release.weights.shape != (len(answers), len(answers)):
             raise InputError(
                 [Fault(FILE, "answers", "other answers", "those of the problem, a row of weights for each")]
             )
-        return made
+        return release
 
     def sample(self, input_id, count):
         """Draw reports of somebody whose answer is ``input_id``."""
         if input_id not in self.records:
             raise UsageError(f"answer: expected one of {', '.join(self.records)}, got {input_id!r}")
         row = self.weights[self.records.index(input_id)]
-        return [self.records[place] for place in draw(row, count).tolist()]
+        return [self.records[number] for number in draw(row, count).tolist()]
 
     def channel(self):
         """Return how reports come from answers, for ``privopt estimate``."""
@@ -141,17 +141,17 @@ class PolicyResponse(Mechanism):
         rows = tuple(map(tuple, declared.policy.distances(answers, file)))
         if not any(steps for row in rows for steps in row):
             raise InputError([Fault(file, "policy", "no two answers that must be alike", "one such pair or more")])
-        least = 4 * len(answers) * math.exp(DEPTH) / TOTAL / float(1 - KEPT)
-        if declared.privacy.epsilon < least:
-            found = f"{float(declared.privacy.epsilon):g}"
-            wanted = f"at least {least:.3g} (probabilities are rounded to whole numbers)"
-            raise InputError([Fault(file, "privacy.epsilon", found, wanted)])
+        min_epsilon = 4 * len(answers) * math.exp(DEPTH) / TOTAL / float(1 - KEPT)
+        if declared.privacy.epsilon < min_epsilon:
+            actual = f"{float(declared.privacy.epsilon):g}"
+            expectation = f"at least {min_epsilon:.3g} (probabilities are rounded to whole numbers)"
+            raise InputError([Fault(file, "privacy.epsilon", actual, expectation)])
         return PolicyInstance(declared=declared, distances=rows)
 
     def privacy(self, problem, method):
         """Return the notion, with the problem's distances."""
-        declared = problem.declared
-        return PolicyDP(epsilon=declared.privacy.epsilon, policy=declared.policy.kind, distances=problem.distances)
+        keys = problem.declared
+        return PolicyDP(epsilon=keys.privacy.epsilon, policy=keys.policy.kind, distances=problem.distances)
 
     def utility(self, problem, method):
         """Return the loss."""
@@ -171,8 +171,8 @@ class PolicyResponse(Mechanism):
         """Round the shares to whole numbers; what is left over goes to the true answer."""
         weights = []
         for true, steps in enumerate(problem.distances):
-            shares = [Fraction(share) for share in self.probabilities(problem, steps)]
-            row = [int(share * TOTAL / sum(shares)) for share in shares]
+            shares = [Fraction(exact_share) for exact_share in self.probabilities(problem, steps)]
+            row = [int(exact_share * TOTAL / sum(shares)) for exact_share in shares]
             row[true] += TOTAL - sum(row)
             weights.append(row)
         return Outcome(release=AnswerRelease(records=problem.declared.question.answers, weights=weights))

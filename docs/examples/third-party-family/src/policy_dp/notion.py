@@ -49,7 +49,7 @@ class PolicyDP(BoundedOdds):
         return f"a report is at most {factor(float(guarantee.epsilon))} as likely under an answer as one step beside it"
 
     @classmethod
-    def hidden(cls, guarantee):
+    def describe_hidden(cls, guarantee):
         """Say what stays hidden."""
         return "Which of two answers beside each other was meant hardly shows"
 
@@ -63,20 +63,20 @@ class PolicyDP(BoundedOdds):
         worst, failures = 0.0, []
         weights = [[int(weight) for weight in row] for row in release.weights]
         for i, k, steps in self.pairs():
-            allowed = min(self.epsilon * steps, Fraction(LARGEST))
-            least = exp_fixed(allowed, BITS)[0]
-            for output, (one, two) in enumerate(zip(weights[i], weights[k], strict=True)):
-                high, low = max(one, two), min(one, two)
+            exponent = min(self.epsilon * steps, Fraction(LARGEST))
+            min_ratio = exp_fixed(exponent, BITS)[0]
+            for output, (own_weight, other_weight) in enumerate(zip(weights[i], weights[k], strict=True)):
+                high, low = max(own_weight, other_weight), min(own_weight, other_weight)
                 if high:
                     worst = max(worst, log_bounds(Fraction(high, low), Fraction(steps))[1] if low else float("inf"))
-                if high << BITS > least * low:
-                    failures.append(f"answers {i} and {k}, output {output}: weights {one} and {two}")
-        holds = not failures and all(sum(row) == 1 << 63 for row in weights)
+                if high << BITS > min_ratio * low:
+                    failures.append(f"answers {i} and {k}, output {output}: weights {own_weight} and {other_weight}")
+        is_kept = not failures and all(sum(row) == 1 << 63 for row in weights)
         return Certificate(
-            holds=holds,
+            holds=is_kept,
             evidence="proved",
             kind=self.kind,
-            worst=min(worst, float(self.epsilon)) if holds else worst,
+            worst=min(worst, float(self.epsilon)) if is_kept else worst,
             allowed=float(self.epsilon),
             checked=len(self.pairs()) * len(weights),
             arithmetic="whole numbers, exp enclosed to 128 binary digits",
@@ -86,5 +86,5 @@ class PolicyDP(BoundedOdds):
     @classmethod
     def limits(cls, result):
         """Return what was checked, and what was not."""
-        checked = ["The weights of every pair of answers with a distance, output by output, in whole numbers."]
-        return checked, ["A second answer of the same person: it spends epsilon again."]
+        checked_parts = ["The weights of every pair of answers with a distance, output by output, in whole numbers."]
+        return checked_parts, ["A second answer of the same person: it spends epsilon again."]

@@ -62,10 +62,16 @@ class Blocks(Policy):
 
     def distances(self, answers, file):
         """Return 1 within a block, None between two."""
-        listed = [answer for block in self.blocks for answer in block]
-        if sorted(listed) != sorted(answers):
-            raise InputError([Fault(file, "policy.blocks", f"{len(listed)} answers", "each of question.answers once")])
+        policy_answers = [answer for block in self.blocks for answer in block]
+        if sorted(policy_answers) != sorted(answers):
+            raise InputError(
+                [Fault(file, "policy.blocks", f"{len(policy_answers)} answers", "each of question.answers once")]
+            )
         block_of = {answer: number for number, block in enumerate(self.blocks) for answer in block}
         return [
-            [0 if one == two else 1 if block_of[one] == block_of[two] else None for two in answers] for one in answers
+            [
+                0 if row_answer == other_answer else 1 if block_of[row_answer] == block_of[other_answer] else None
+                for other_answer in answers
+            ]
+            for row_answer in answers
         ]

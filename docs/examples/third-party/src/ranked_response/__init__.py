@@ -34,6 +34,6 @@ def privopt_kinds():
         ("decomposer", "lazy-rows", "decomposers:LazyRows", "rows of each block brought in as they are missed"),
     ]
     return [
-        KindSpec(role=role, name=name, target=f"ranked_response.{where}", summary=summary)
-        for role, name, where, summary in rows
+        KindSpec(role=role, name=name, target=f"ranked_response.{path}", summary=summary)
+        for role, name, path, summary in rows
     ]

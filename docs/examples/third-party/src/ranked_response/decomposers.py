@@ -21,29 +21,29 @@ class LazyRows(Decomposer):
         """Return the form's columns stay together; its rows come block by block."""
         backend = get(context.solver)
         block_of_row = self.block_of_row(form, blocks)
-        taken = (block_of_row < 0) | (form.row_lower == form.row_upper)
+        is_used = (block_of_row < 0) | (form.row_lower == form.row_upper)
         size = abs(form.A).max(axis=1).toarray().ravel() + 1.0
         for rounds in range(1, form.shape[0] + 2):
             if context.remaining == 0.0:
                 raise StoppedError(f"stopped after {rounds - 1} rounds with nothing feasible")
-            answer = backend.solve(self.with_rows(form, taken), time_limit=context.remaining, gap=context.gap)
+            answer = backend.solve(self.with_rows(form, is_used), time_limit=context.remaining, gap=context.gap)
             if answer.outcome is Outcome.INFEASIBLE:
                 raise InfeasibleError("the model has no solution: some of its rows have none")
             if answer.outcome is Outcome.UNBOUNDED:
-                if taken.all():
+                if is_used.all():
                     raise UnboundedError("the model has no bound")
-                taken[:] = True
+                is_used[:] = True
                 continue
             if answer.outcome is not Outcome.OPTIMAL:
                 raise StoppedError(f"stopped in round {rounds} with nothing feasible")
             assert answer.x is not None  # an optimum has a point
             activity = form.A @ answer.x
             missed = np.maximum(form.row_lower - activity, activity - form.row_upper) / size
-            new = self.worst(missed * ~taken, block_of_row, len(blocks))
+            new = self.worst(missed * ~is_used, block_of_row, len(blocks))
             context.report("delayed rows", rounds, answer.bound)
             if not len(new):
                 duals = np.zeros(form.shape[0])
-                duals[taken] = 0.0 if answer.duals is None else answer.duals
+                duals[is_used] = 0.0 if answer.duals is None else answer.duals
                 return Decomposed(
                     status="optimal",
                     x=answer.x,
@@ -51,16 +51,16 @@ class LazyRows(Decomposer):
                     bound=answer.bound,
                     duals=None if answer.duals is None else duals,
                     rounds=rounds,
-                    details={"rows": int(taken.sum()), "rows_of_the_whole": form.shape[0]},
+                    details={"rows": int(is_used.sum()), "rows_of_the_whole": form.shape[0]},
                 )
-            taken[new] = True
+            is_used[new] = True
         raise AssertionError("every round brings a row in")
 
     @staticmethod
-    def with_rows(form, taken):
+    def with_rows(form, is_used):
         """Return the form with some of its rows, without the names of their constraints."""
-        lower, upper = form.row_lower[taken], form.row_upper[taken]
-        return evolve(form, A=form.A[taken], row_lower=lower, row_upper=upper, families=())
+        lower, upper = form.row_lower[is_used], form.row_upper[is_used]
+        return evolve(form, A=form.A[is_used], row_lower=lower, row_upper=upper, families=())
 
     @staticmethod
     def block_of_row(form, blocks):
@@ -69,9 +69,9 @@ class LazyRows(Decomposer):
         for number, columns in enumerate(blocks):
             block_of_column[np.asarray(columns)] = number
         entries = form.A.tocoo()
-        found = np.full(form.shape[0], -1)
-        np.maximum.at(found, entries.row, block_of_column[entries.col])
-        return found
+        block_numbers = np.full(form.shape[0], -1)
+        np.maximum.at(block_numbers, entries.row, block_of_column[entries.col])
+        return block_numbers
 
     @staticmethod
     def worst(missed, block_of_row, blocks):

@@ -6,7 +6,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.errors import Fault, InputError
-from privopt_metric_dp.problem.kinds import DistanceKind
+from privopt_metric_dp.problem.declared import DistanceKind
 from privopt_metric_dp.space.metrics import Metric
 
 

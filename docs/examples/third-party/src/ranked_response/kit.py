@@ -42,10 +42,10 @@ def words(draw):
         "privacy": {"epsilon": Decimal("0.7")},
         "utility": {"kind": "distance"},
     }
-    files = {"words.csv": csv_bytes(["id"], [[each] for each in records])}
+    files = {"words.csv": csv_bytes(["id"], [[record_word] for record_word in records])}
     if draw(st.booleans()):
         tables["outputs"] = {"points": "outputs.csv"}
-        files["outputs.csv"] = csv_bytes(["id"], [[each] for each in records[:2]])
+        files["outputs.csv"] = csv_bytes(["id"], [[record_word] for record_word in records[:2]])
     return GeneratedProblem(toml=to_toml(tables), files=files)
 
 

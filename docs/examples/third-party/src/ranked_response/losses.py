@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from privopt_metric_dp.problem.kinds import LossKind
+from privopt_metric_dp.problem.declared import LossKind
 
 
 @frozen(kw_only=True)

@@ -18,7 +18,7 @@ from privopt.numbers import exp_fixed
 from privopt.numbers.sampling import TOTAL
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, add_reversed_pairs
 from privopt_metric_dp.matrix.release import MatrixRelease
-from privopt_metric_dp.problem.kinds import MetricNotion
+from privopt_metric_dp.problem.declared import MetricNotion
 
 BITS = 80
 MIXED = 1e-6
@@ -89,8 +89,8 @@ class ApproximateMetricDP(MatrixConstraint):
         """Return a solver's rows, moved a little towards the uniform one (the sum is convex), in integers."""
         z = np.clip(z, 0, None)
         z /= z.sum(axis=1, keepdims=True)
-        share = MIXED if self.delta > MIXED else 0.5
-        z = (1 - share) * z + share / z.shape[1]
+        uniform_share = MIXED if self.delta > MIXED else 0.5
+        z = (1 - uniform_share) * z + uniform_share / z.shape[1]
         weights = np.floor(z * float(TOTAL) * (1 - 1e-12)).astype(np.uint64)
         for row in weights:
             row[row.argmax()] += np.uint64(TOTAL - int(row.sum()))
@@ -102,14 +102,17 @@ class ApproximateMetricDP(MatrixConstraint):
     def measure(self, release):
         """Return the greatest sum over the pairs, in integers: exp is enclosed from below, which enlarges each term."""
         worst = 0
-        allowed = self.delta * TOTAL * 2**BITS
+        max_sum = self.delta * TOTAL * 2**BITS
         for (a, b), distance in zip(add_reversed_pairs(release.pairs).tolist(), [*release.distances] * 2, strict=True):
             low, _ = exp_fixed(self.epsilon * Fraction(float(distance)), BITS)
-            row, other = release.weights[a].tolist(), release.weights[b].tolist()
-            excess = sum(max(0, (one << BITS) - low * two) for one, two in zip(row, other, strict=True))
+            row, other_row = release.weights[a].tolist(), release.weights[b].tolist()
+            excess = sum(
+                max(0, (weight << BITS) - low * other_weight)
+                for weight, other_weight in zip(row, other_row, strict=True)
+            )
             worst = max(worst, excess)
         return Certificate(
-            holds=worst <= allowed,
+            holds=worst <= max_sum,
             evidence="proved",
             kind=self.kind,
             worst=np.nextafter(float(Fraction(worst, TOTAL << BITS)), np.inf),

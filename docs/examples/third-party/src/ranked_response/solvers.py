@@ -27,19 +27,19 @@ class Clarabel(Backend):
         low = np.concatenate([conditioned.row_lower, conditioned.form.col_lower])
         high = np.concatenate([conditioned.row_upper, conditioned.form.col_upper])
         equal = np.flatnonzero(low == high)
-        above = np.flatnonzero((low < high) & np.isfinite(high))
-        below = np.flatnonzero((low < high) & np.isfinite(low))
-        a = sparse.csc_matrix(sparse.vstack([rows[equal], rows[above], -rows[below]]))
-        b = np.concatenate([high[equal], high[above], -low[below]])
+        upper_rows = np.flatnonzero((low < high) & np.isfinite(high))
+        lower_rows = np.flatnonzero((low < high) & np.isfinite(low))
+        a = sparse.csc_matrix(sparse.vstack([rows[equal], rows[upper_rows], -rows[lower_rows]]))
+        b = np.concatenate([high[equal], high[upper_rows], -low[lower_rows]])
         settings = clarabel.DefaultSettings()
         settings.verbose = False
         settings.max_threads = options.threads
         if options.time_limit is not None:
             settings.time_limit = options.time_limit
-        cones = [clarabel.ZeroConeT(len(equal)), clarabel.NonnegativeConeT(len(above) + len(below))]
+        cones = [clarabel.ZeroConeT(len(equal)), clarabel.NonnegativeConeT(len(upper_rows) + len(lower_rows))]
         quadratic = sparse.csc_matrix((n, n))
-        found = clarabel.DefaultSolver(quadratic, conditioned.c, a, b, cones, settings).solve()
-        status = str(found.status)
+        solution = clarabel.DefaultSolver(quadratic, conditioned.c, a, b, cones, settings).solve()
+        status = str(solution.status)
         if status == "PrimalInfeasible":
             return Raw(outcome=Outcome.INFEASIBLE, message=status)
         if status == "DualInfeasible":
@@ -49,16 +49,16 @@ class Clarabel(Backend):
                 return Raw(outcome=Outcome.STOPPED, message=status)
             raise RejectedAnswerError(f"clarabel ended with {status}")
         duals = np.zeros(len(low))
-        prices = -np.array(found.z)
+        prices = -np.array(solution.z)
         duals[equal] = prices[: len(equal)]
-        duals[above] += prices[len(equal) : len(equal) + len(above)]
-        duals[below] -= prices[len(equal) + len(above) :]
+        duals[upper_rows] += prices[len(equal) : len(equal) + len(upper_rows)]
+        duals[lower_rows] -= prices[len(equal) + len(upper_rows) :]
         m = conditioned.A.shape[0]
         return Raw(
             outcome=Outcome.OPTIMAL,
-            x=np.array(found.x),
+            x=np.array(solution.x),
             duals=duals[:m],
             reduced=duals[m:],
-            iterations=found.iterations,
-            seconds=found.solve_time,
+            iterations=solution.iterations,
+            seconds=solution.solve_time,
         )

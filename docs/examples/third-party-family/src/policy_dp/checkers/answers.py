@@ -31,28 +31,32 @@ class Answers:
         self.policy = problem.table("policy", "kind blocks")
         self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
         self.result = result
-        held = json.loads((folder / "answers.json").read_text("utf-8"))
-        need(held.keys() == {"answers", "weights"}, "answers.json: unknown here", 2)
-        need(held["answers"] == self.answers, "answers.json: other answers than the problem's")
-        self.weights = held["weights"]
+        contents = json.loads((folder / "answers.json").read_text("utf-8"))
+        need(contents.keys() == {"answers", "weights"}, "answers.json: unknown here", 2)
+        need(contents["answers"] == self.answers, "answers.json: other answers than the problem's")
+        self.weights = contents["weights"]
         sides = {len(self.weights), *map(len, self.weights)}
         need(sides == {len(self.answers)}, "answers.json: not a row of weights for each answer", 2)
-        whole = all(type(weight) is int and weight >= 0 for row in self.weights for weight in row)
-        need(whole, "answers.json: weights that are no whole numbers", 2)
+        are_integers = all(type(weight) is int and weight >= 0 for row in self.weights for weight in row)
+        need(are_integers, "answers.json: weights that are no whole numbers", 2)
         self.pairs = self._pairs()
 
     def _pairs(self):
         """(answer, answer, steps) of all pairs that must be alike."""
         count = range(len(self.answers))
-        every = [(i, k) for i in count for k in count if i < k]
+        answer_pairs = [(i, k) for i in count for k in count if i < k]
         if self.policy["kind"] == "steps":
-            return [(i, k, k - i) for i, k in every]
+            return [(i, k, k - i) for i, k in answer_pairs]
         need(self.policy["kind"] == "blocks", f"policy {self.policy['kind']!r}: unknown here", 2)
         blocks = [set(block) for block in self.policy["blocks"]]
-        listed = sorted(answer for block in self.policy["blocks"] for answer in block)
-        need(listed == sorted(self.answers), "policy.blocks: not each answer once", 2)
-        together = [{self.answers[i], self.answers[k]} for i, k in every]
-        return [(i, k, 1) for (i, k), two in zip(every, together, strict=True) if any(two <= block for block in blocks)]
+        policy_answers = sorted(answer for block in self.policy["blocks"] for answer in block)
+        need(policy_answers == sorted(self.answers), "policy.blocks: not each answer once", 2)
+        together = [{self.answers[i], self.answers[k]} for i, k in answer_pairs]
+        return [
+            (i, k, 1)
+            for (i, k), pair_blocks in zip(answer_pairs, together, strict=True)
+            if any(pair_blocks <= block for block in blocks)
+        ]
 
     def claims(self):
         """Return the claims to check, in order."""
@@ -68,12 +72,12 @@ class Answers:
         need(all(sum(row) == TOTAL for row in self.weights), "a row that does not sum to 2**63")
         self.worst = 0.0
         for i, k, steps in self.pairs:
-            allowed = exp_down(low(min(self.epsilon * steps, Fraction(LARGEST))))
-            for output, two in enumerate(zip(self.weights[i], self.weights[k], strict=True)):
-                if max(two):
-                    where = f"answers {i} and {k}, output {output}"
-                    need(max(two) * ONE <= allowed * min(two), f"{where}: told apart")
-                    self.worst = max(self.worst, math.log(Fraction(max(two), min(two))) / steps)
+            max_ratio = exp_down(low(min(self.epsilon * steps, Fraction(LARGEST))))
+            for output, output_weights in enumerate(zip(self.weights[i], self.weights[k], strict=True)):
+                if max(output_weights):
+                    place_text = f"answers {i} and {k}, output {output}"
+                    need(max(output_weights) * ONE <= max_ratio * min(output_weights), f"{place_text}: told apart")
+                    self.worst = max(self.worst, math.log(Fraction(max(output_weights), min(output_weights))) / steps)
         return f"{len(self.pairs)} pairs of answers are alike as the policy says"
 
     def words(self):
@@ -92,7 +96,7 @@ class Answers:
             "unit": "per step",
             "scope": self.policy["kind"],
         }
-        measured = {
+        measurement = {
             "worst": min(self.worst, epsilon),
             "allowed": epsilon,
             "checked": len(self.pairs) * len(self.answers),
@@ -100,7 +104,7 @@ class Answers:
         return compare(
             self.result,
             promise=promise,
-            measured=measured,
+            measured=measurement,
             value=float(1 - Fraction(right, len(self.answers) * TOTAL)),
             unit="share",
             gap=None,
