@@ -236,6 +236,7 @@ def limited_server():
             sockets[-1].sendall(text)
             return sockets[-1]
 
+        connect.server = servers[-1]
         return connect
 
     yield start
@@ -286,8 +287,9 @@ def test_server_closes_excess_connections(limited_server):
 def test_server_limits_received_bytes(limited_server):
     connect = limited_server(body_bytes=1500)
     first = connect(put(1, 1000) + b"x")
-    while not connect(put(2, 1000)).recv(12).startswith(b"HTTP/1.0 503"):
-        time.sleep(0.01)  # until the first request has been read
+    while connect.server._reserved_bytes < 1000:  # a second request must not overtake the first
+        time.sleep(0.01)
+    assert connect(put(2, 1000)).recv(12).startswith(b"HTTP/1.0 503")
     first.shutdown(socket.SHUT_WR)
     assert first.recv(12).startswith(b"HTTP/1.0 400")
 

@@ -2,8 +2,8 @@
 //
 // The noise around x has the density exp(-epsilon d(x, y)) / Z: an angle G^-1(U) and a bearing 2 pi V, of whose uniform
 // U and V n bits are read. The possible positions lie in a disc; n is doubled until all of it rounds to one output.
-// The same bytes give the same report as in Python (privopt_spherical_laplace/sampler). The proof:
-// docs/reference/proof.md, "The sphere". A number x is an integer near x 2^w; `/` rounds towards 0, `>>` down.
+// The same bytes give the same report as in Python. Proof: docs/reference/proof.md, "The sphere".
+// A number x is an integer near x 2^w; `/` rounds towards 0, `>>` down.
 
 /** Returns a client for an epsilon such as "1.4/km", and { digits }, { grid } or nearestOf() of privopt-points. */
 export const fromEpsilon = (epsilon, outputs) => new Sphere(epsilon, outputs);
@@ -41,7 +41,7 @@ class Sphere {
     return this.#position(input).map((degrees) => Math.floor(degrees / this.#side)).join();
   }
 
-  /** Whether a text is a cell, for policies. */
+  /** Whether a text is a cell. */
   isCell(text) {
     return /^-?\d+,-?\d+$/.test(text);
   }
@@ -135,7 +135,7 @@ function boundsOfLatitude({ w, east, north, up, radius }) {
   return [[-min(margin - latitude, pole), min(latitude + margin, pole)], cosine];
 }
 
-/** Returns bounds of the longitude in degrees, far apart for a disc too near to a pole. */
+/** Returns bounds of the longitude, far apart near a pole. */
 function boundsOfLongitude({ w, east, north, radius, longitude: [n, d] }, cosine) {
   if (4n * radius > cosine) return [0n, 180n << w];
   const longitude = floorDivide(n << w, d) + toDegrees(arctangent(east, north, w), w);
@@ -185,7 +185,7 @@ function invert(u, n, [a, b], w) {
     const next = slope > 0n ? angle - floorDivide(excess << w, slope) : -1n;
     angle = lower < next && next < upper ? next : (lower + upper) >> 1n;
   }
-  // Newton's steps prove nothing: the width is doubled until the signs of G - U at both ends do.
+  // Newton's steps prove nothing; the signs of G - U at both ends do.
   let width = slope > 0n ? (2n << (2n * w - n)) / slope + 1n : halfTurn;
   const [first, last] = [((u * total) >> n) - (w << 40n), (((u + 1n) * total) >> n) + (w << 40n)];
   while (!((angle <= width || evaluate(angle - width)[0] <= first)
@@ -261,7 +261,7 @@ function arctangent(y, x, w) {
 
 const toDegrees = (angle, w) => floorDivide((angle * 180n) << w, pi(w));
 
-/** Returns the floor of a square root. */
+/** Returns a square root, rounded down. */
 export function squareRoot(square) {
   let [root, next] = [0n, 1n << BigInt(2 * square.toString(16).length)];
   do {
@@ -283,7 +283,7 @@ export function exactly(number) {
   return [BigInt(number), d];
 }
 
-/** Returns a decimal text as a fraction, 0 if it is none. */
+/** Returns a decimal text as a fraction, or 0. */
 function toFraction(text) {
   const [, whole = 0, decimals = "", exponent = 0] = /^(\d+)\.?(\d*)(?:e([+-]?\d\d?))?$/i.exec(text) ?? [];
   const power = Number(exponent) - decimals.length;
