@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from helpers.even_spheres import icosahedral_positions, spiral_positions
 
+from privopt.numbers.distances import directions
 from privopt_metric_dp.solvers import Instance, dual_bound, solve
 
 PUBLISHED = [
@@ -90,6 +92,54 @@ def test_point_sets_have_polygon_symmetries(excess, count, order):
         )
         assert find_symmetry(instance).order == expected_order
         assert excess(instance, solve(instance).z) < 1e-8
+
+
+def sphere_instance(positions, epsilon=2.0):
+    """Return the program over positions in degrees on the unit sphere, all pairs, uniform prior."""
+    points, count = directions(positions), len(positions)
+    distance = 2 * np.arcsin(np.minimum(np.linalg.norm(points[:, None] - points[None], axis=2) / 2, 1.0))
+    i, j = np.triu_indices(count, 1)
+    return Instance(
+        cost=distance / count,
+        pairs=np.stack([i, j], axis=1),
+        distances=distance[i, j],
+        epsilon=epsilon,
+        coordinates=points,
+    )
+
+
+CUBE = [(sign * np.degrees(np.arcsin(3**-0.5)), 45.0 + 90 * turn) for sign in (-1, 1) for turn in range(4)]
+TOWN = [(41.9 + 0.01 * row, 12.5 + 0.01 * column) for row in range(3) for column in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("positions", "order"),
+    [
+        (CUBE, 48),
+        (icosahedral_positions(1), 60),
+        (spiral_positions(40), 2),
+        (TOWN, 2),
+        (np.random.default_rng(3).uniform(-80, 80, (12, 2)), 1),
+    ],
+    ids=["cube", "icosahedral", "spiral", "town", "random"],
+)
+def test_sets_on_a_sphere_have_polyhedral_symmetries(excess, positions, order):
+    from privopt_metric_dp.solvers.interior_point import InteriorPoint
+    from privopt_metric_dp.solvers.solver import Part
+    from privopt_metric_dp.solvers.symmetry import find_symmetry
+
+    instance = sphere_instance(np.asarray(positions), 500.0 if positions is TOWN else 2.0)
+    symmetry = find_symmetry(instance)
+    assert symmetry.order == order
+    assert symmetry.origin()[1].min() >= 0
+    with_it, without = (solve(instance, method=InteriorPoint(symmetry=uses), gap=1e-8) for uses in (True, False))
+    assert with_it.objective == pytest.approx(without.objective, rel=1e-7)
+    assert with_it.lower_bound <= with_it.objective * (1 + 1e-12)
+    assert excess(instance, with_it.z) < 1e-8
+    # Only one output of each orbit takes memory.
+    bytes_with, bytes_without = (InteriorPoint(symmetry=uses).peak_bytes(Part(instance)) for uses in (True, False))
+    assert bytes_with <= bytes_without
+    assert (bytes_with < bytes_without / 3) == (order == 60)
 
 
 def test_uneven_prior_breaks_the_symmetry(grid_instance):

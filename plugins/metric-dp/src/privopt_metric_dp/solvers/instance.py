@@ -17,8 +17,10 @@ from attrs.converters import optional
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
+from privopt.numbers.distances import directions
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import Multipliers, SparseMultipliers
+from privopt_metric_dp.space.places import Space
 
 __all__ = ["Instance", "Solution", "dual_bound", "one_output"]
 
@@ -38,6 +40,13 @@ def _to_pairs(values: Any) -> Any:
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
+def _read_coordinates(records: Space) -> Floats | None:
+    """Return the coordinates of records: unit vectors for places on the Earth, whose symmetries are a sphere's."""
+    if records.kind == "geographic" and records.coordinates is not None:
+        return directions(records.coordinates)
+    return records.coordinates
+
+
 @frozen(kw_only=True, eq=False)
 class Instance:
     """The linear program of an optimal mechanism, as arrays.
@@ -47,7 +56,8 @@ class Instance:
         pairs: ``(P, 2)`` required pairs ``i < j``, sorted and unique.
         distances: ``(P,)`` distances of the pairs, not negative, in any unit.
         epsilon: Epsilon per unit of distance, above 0.
-        coordinates: ``(N, dim)`` positions of the records, or None. They are only used to find symmetries.
+        coordinates: ``(N, dim)`` positions of the records, or None. Places on the Earth are unit vectors. They are only
+            used to find symmetries.
 
     Raises:
         InputError: Sizes do not match, indices are out of range, or numbers are not finite.
@@ -74,7 +84,7 @@ class Instance:
             pairs=pairs,
             distances=distances,
             epsilon=cls.reduce_epsilon(data.epsilon),
-            coordinates=data.records.coordinates,
+            coordinates=_read_coordinates(data.records),
         )
 
     @staticmethod

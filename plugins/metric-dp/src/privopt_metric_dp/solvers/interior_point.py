@@ -388,8 +388,12 @@ class InteriorPoint:
         """Create the solver; its arguments are the attributes of the class."""
         self.symmetry, self.threads, self.between = symmetry and between is None, threads, between
 
+    def _uses_symmetry(self, part: Part) -> bool:
+        """Return whether symmetries of a part are searched for."""
+        return self.symmetry and part.instance.records <= FORMED
+
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes beyond the part, without use of symmetries.
+        """Estimate the peak memory in bytes beyond the part. With symmetries, only some of the outputs are solved for.
 
         Each output takes doubles: one for each entry of the factor, nine for each record (costs, mechanism and the
         saved one, direction, extra direction and its right-hand side, pivots, scales, the answer), and ten for each
@@ -398,7 +402,8 @@ class InteriorPoint:
         that is completed takes doubles: the entries of the pattern for each partial sum and for eight outputs in each
         thread, and the stored directions.
         """
-        n, k, pairs = part.instance.records, part.instance.outputs, len(part.instance.pairs)
+        n, pairs = part.instance.records, len(part.instance.pairs)
+        k = len(part.symmetry.representatives) if self._uses_symmetry(part) else part.instance.outputs
         lanes, pair_count = -(-k // 8) * 8, n * (n - 1) // 2
         full = 2 * pairs > pair_count  # half of all pairs fill all of a factor
         entries = pair_count if full else part.elimination.entries
@@ -417,8 +422,7 @@ class InteriorPoint:
 
         instance, pattern = part.instance, part.elimination
         with np.errstate(all="ignore"):
-            uses_symmetry = self.symmetry and instance.records <= FORMED
-            group = part.symmetry if uses_symmetry else Symmetry.trivial(instance)
+            group = part.symmetry if self._uses_symmetry(part) else Symmetry.trivial(instance)
             # With symmetries the coupling is always formed, because its completion needs each record as an orbit of its
             # own.
             formed = group.order > 1 or _forms_coupling(part, offers.gap)

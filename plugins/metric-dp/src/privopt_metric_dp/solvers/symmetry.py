@@ -4,13 +4,14 @@ The LP is convex, so the average of an optimal mechanism over its symmetries is 
 outputs and one row multiplier per orbit of records are enough. A square grid has 8 symmetries, so its LP has 8 times
 fewer columns and row sums.
 
-Candidates are rotations and reflections of places in the plane. They are used only if all costs and distances agree to
-within `RELATIVE_TOLERANCE`.
+Candidates are rotations and reflections of places in the plane or on the sphere. They are used only if all costs and
+distances agree to within `RELATIVE_TOLERANCE`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 from attrs import evolve, frozen
@@ -28,6 +29,10 @@ IMAGE_TOLERANCE = 1e-9
 """Largest distance between an image and a point, relative to the largest distance from the centre."""
 MAX_GROUP_ORDER = 64
 """Largest number of symmetries; a larger group is not used."""
+MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
+"""Largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be symmetries."""
+MAX_COMPARED_RECORDS = 4_000
+"""Largest number of records on a sphere whose sums of distances are compared, which takes the square of the number."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -170,6 +175,64 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
             yield image.astype(np.int64)
 
 
+def _sphere_invariants(points: Floats) -> Floats:
+    """Return numbers (N, 2) of unit vectors (N, 3) that no symmetry of the set changes.
+
+    They are the distance from the mean of the set, and the sum of distances from all others if there are few enough,
+    both relative to the largest.
+    """
+    from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
+    sums = np.zeros(len(points))
+    if len(points) <= MAX_COMPARED_RECORDS:
+        # In blocks of rows, which bounds the memory.
+        for start in range(0, len(points), 256):
+            differences = points[start : start + 256, None, :] - points[None, :, :]
+            sums[start : start + 256] = np.sqrt(np.square(differences).sum(axis=2)).sum(axis=1)
+    numbers = np.column_stack([from_mean, sums])
+    return np.asarray(numbers / np.maximum(numbers.max(axis=0), np.finfo(np.float64).tiny))
+
+
+def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
+    """Yield the permutations of unit vectors (N, 3) by rotations and reflections of the sphere that preserve the set.
+
+    A map is determined by the images of two points that are not opposite, up to a reflection at the plane of both. The
+    images have the same invariants as the points, and the same distance. At most `MAX_SPHERE_MAPS` maps are tried.
+    """
+    from scipy.spatial import KDTree
+
+    invariants = _sphere_invariants(points)
+    is_like = [
+        np.abs(invariants - invariants[point]).max(axis=1) <= IMAGE_TOLERANCE for point in range(min(64, len(points)))
+    ]
+    # Of some points, the anchor is the one with the fewest possible images. The second point is the best conditioned.
+    anchor = int(np.argmin([like.sum() for like in is_like]))
+    second = int(np.linalg.norm(np.cross(points[anchor], points), axis=1).argmax())
+    between = float(np.linalg.norm(points[anchor] - points[second]))
+    if between == 0.0:
+        return
+    back = np.linalg.inv(_frame(points[anchor], points[second], 1.0))
+    ones = np.flatnonzero(is_like[anchor])
+    others = np.flatnonzero(np.abs(invariants - invariants[second]).max(axis=1) <= IMAGE_TOLERANCE)
+    maps = (
+        back @ _frame(points[one], points[other], handedness)
+        for one in ones
+        for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= IMAGE_TOLERANCE]
+        for handedness in (1.0, -1.0)
+    )
+    tree = KDTree(points)
+    for turn in islice(maps, MAX_SPHERE_MAPS):
+        check()
+        errors, image = tree.query(points @ turn)
+        if errors.max() <= IMAGE_TOLERANCE and len(np.unique(image)) == len(image):
+            yield image.astype(np.int64)
+
+
+def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
+    """Return two unit vectors and the normal of their plane as rows (3, 3); handedness -1 reverses the normal."""
+    normal = np.cross(first, second)
+    return np.stack([first, second, handedness * normal / np.linalg.norm(normal)])
+
+
 def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
     """Return the permutation of the outputs that, together with one of the records, leaves all costs unchanged.
 
@@ -215,15 +278,18 @@ def _verify_images(instance: Instance) -> list[tuple[Ints, Ints]]:
     """Return the permutations of records that preserve pairs and costs, each with its permutation of the outputs.
 
     Args:
-        instance: A connected instance. The result is empty if its records are not places in a plane.
+        instance: A connected instance. The result is empty if its records are neither in a plane nor on a sphere.
     """
     points = instance.coordinates
-    if points is None or points.shape[1] != 2 or len(points) < 2:
+    if points is None or len(points) < 2:
+        return []
+    is_on_sphere = points.shape[1] == 3 and bool((np.abs(np.linalg.norm(points, axis=1) - 1) <= IMAGE_TOLERANCE).all())
+    if points.shape[1] != 2 and not is_on_sphere:
         return []
     # Fixed, so that runs repeat. If two columns agree by chance, their permutation fails on the costs and is not used.
     probe = np.random.default_rng(1).uniform(1, 2, instance.records)
     members = []
-    for records in _iter_images(points):
+    for records in _iter_sphere_images(points) if is_on_sphere else _iter_images(points):
         check()
         outputs = _outputs_image(instance.cost, records, probe) if _keeps_pairs(instance, records) else None
         if outputs is not None:
