@@ -16,6 +16,7 @@ signature, so the conformance kit reports public methods whose names nearly matc
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Final, Protocol, TypeVar, runtime_checkable
 
@@ -50,6 +51,7 @@ __all__ = [
     "StatesDetails",
     "StatesProof",
     "TakesKinds",
+    "VariesEpsilon",
     "Warns",
     "channel_of",
     "check_memory",
@@ -379,6 +381,21 @@ class HasChannel(Protocol[P, R]):
 
 
 @runtime_checkable
+class VariesEpsilon(Protocol[P]):
+    """Poses a problem at another epsilon (``curve``), for mechanisms that release no matrix over places.
+
+    Without this ability, the command takes only mechanisms that release such a matrix.
+    """
+
+    def at_epsilon(self, problem: P, epsilon: Fraction) -> Any:
+        """Return the problem with another epsilon.
+
+        Raises:
+            InputError: The mechanism does not take this epsilon.
+        """
+
+
+@runtime_checkable
 class Drafts(Protocol):
     """Writes a problem file from a table (``init``).
 
@@ -432,6 +449,7 @@ ABILITIES: Final[tuple[type, ...]] = (
     Audits,
     AuditsOverTime,
     HasChannel,
+    VariesEpsilon,
     Drafts,
 )
 """All abilities, in the order in which the pipeline and the commands use them."""

@@ -98,6 +98,83 @@ def test_a_prior_remaps_outputs(tmp_path):
     assert set(run("sample", folder, "--at", "41.73,12.28", "-n", "20").stdout.split()) == {"rome"}
 
 
+PLACES = '[records]\npoints = "points.csv"\n[distance]\nkind = "haversine"\n[privacy]\nepsilon = 0.05\n'
+UTILITY = '[utility]\nkind = "distance"\nprior = "prior.csv"\n'
+
+
+def write_places(folder, more=UTILITY):
+    """Write a problem of places, which optimal-lp and spherical-laplace both take."""
+    write_problem(folder, "digits = 3")
+    file = folder / "places.toml"
+    file.write_text(PLACES + more)
+    return file
+
+
+def test_curve_compares_the_sphere_with_mechanisms_over_places(tmp_path):
+    file, out = write_places(tmp_path), tmp_path / "c.csv"
+    names = "optimal-lp,exponential,spherical-laplace"
+    page = tmp_path / "c.html"
+    arguments = ("--mechanisms", names, "--epsilon", "0.05:0.4:3", "--out", out, "--report", page, "--quiet")
+    completed = run("curve", file, *arguments)
+    assert completed.exit_code == 0, completed.stderr
+    losses = {name: table["loss"].to_list() for (name,), table in pl.read_csv(out).group_by("mechanism")}
+    # A mechanism that protects any position loses no less than the best one that protects the three places.
+    assert all(
+        sphere >= best * (1 - 1e-6)
+        for sphere, best in zip(*map(losses.get, ("spherical-laplace", "optimal-lp")), strict=True)
+    )
+    sphere = pl.read_csv(out).filter(pl.col("mechanism") == "spherical-laplace")
+    assert sphere["status"].to_list() == ["feasible"] * 3
+    assert sphere["lower_bound"].null_count() == 3
+    assert sphere["epsilon_achieved"].to_list() == sphere["epsilon"].to_list()
+    assert sphere["bayes_error"].is_sorted(descending=True)
+    assert (sphere["adversary_error"] <= sphere["loss"]).all()
+    assert "spherical-laplace" in page.read_text()
+
+
+def test_curve_of_digits_has_the_bound_of_the_law(tmp_path):
+    file, out = write_problem(tmp_path, "digits = 3"), tmp_path / "c.csv"
+    arguments = ("--mechanisms", "spherical-laplace", "--epsilon", "1e-7:1:3", "--out", out)
+    completed = run("curve", file, *arguments)
+    assert completed.exit_code == 0, completed.stderr
+    assert "spherical-laplace refused at epsilon 1E-7" in completed.stderr
+    table = pl.read_csv(out)
+    assert table["status"].to_list() == ["refused", "optimal", "feasible"]
+    assert table["lower_bound"][2] == expected_distance(Fraction(1))[0]
+    assert table["bayes_error"].null_count() == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "remapped"),
+    [
+        (UTILITY, True),
+        (UTILITY + "remap = false\n", False),
+        ('[utility]\nkind = "distance"\n', False),
+        ("[utility]\nremap = true\n", True),
+    ],
+)
+def test_places_are_remapped_as_asked(tmp_path, more, remapped):
+    folder = tmp_path / "d"
+    completed = run("solve", "spherical-laplace", write_places(tmp_path, more), "--out", folder, "--quiet")
+    assert completed.exit_code == 0, completed.stderr
+    assert (folder / "remap.csv").exists() == remapped
+    verified = run("verify", folder, "--require", "proved")
+    assert verified.exit_code == 0, verified.stderr
+    lines = []
+    assert check(folder, write_line=lines.append) == 2
+    assert any("holds: privacy" in line for line in lines)
+    if remapped:
+        (folder / "remap.csv").unlink()
+        assert run("verify", folder).exit_code != 0
+
+
+def test_records_and_outputs_exclude_one_another(tmp_path):
+    file = write_places(tmp_path, UTILITY + "[outputs]\ndigits = 3\n")
+    completed = run("solve", "spherical-laplace", file, "--out", tmp_path / "d")
+    assert completed.exit_code == 2
+    assert "digits and records" in completed.stderr
+
+
 def test_a_table_gets_reports_and_their_places(tmp_path):
     folder = solve(tmp_path, OUTPUTS["digits"])
     (tmp_path / "t.csv").write_text("who,lat,lon\na,41.9,12.5\nb,95,0\nc,,\nd,10,200\n")

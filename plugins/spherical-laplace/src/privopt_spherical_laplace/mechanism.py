@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, Context
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from attrs import evolve
 
+from privopt.declare.toml_text import exact_text
+from privopt.errors import Fault, InputError
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext
 from privopt_spherical_laplace.law import doubling_distance, expected_distance, quantiles
 from privopt_spherical_laplace.loss import ExpectedDistance, best_remap
 from privopt_spherical_laplace.nearest import channel_of_points
 from privopt_spherical_laplace.privacy import SphereDP
-from privopt_spherical_laplace.problem import SphereInstance, SphereProblem
+from privopt_spherical_laplace.problem import Privacy, SphereInstance, SphereProblem, check_epsilon
 from privopt_spherical_laplace.release import SphereRelease
 
 __all__ = ["SphericalLaplace"]
@@ -46,8 +50,8 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the law, and with a prior also the point that is best reported for each nearest point."""
-        remap = None if problem.prior is None else best_remap(problem)[0]
+        """Return the law, and with a remap also the point that is best reported for each nearest point."""
+        remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)
         return Outcome(release=release, lower_bound=bound, solver={"name": "closed form"})
@@ -78,6 +82,16 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
             changed = int((release.remap != np.arange(len(release.remap))).sum())
             sentences.append(f"Under the prior another point than the nearest is reported for {changed} points.")
         return sentences
+
+    def at_epsilon(self, problem: SphereInstance, epsilon: Fraction) -> SphereInstance:
+        """Return the problem with another epsilon, for curves.
+
+        Raises:
+            InputError: No draw is proved for this epsilon.
+        """
+        if (expectation := check_epsilon(epsilon)) is not None:
+            raise InputError([Fault("problem", "privacy.epsilon", exact_text(epsilon), expectation)])
+        return evolve(problem, declared=evolve(problem.declared, privacy=Privacy(epsilon=epsilon)))
 
     def channel(self, problem: SphereInstance, release: SphereRelease) -> Channel | None:
         """Return the channel from points to reports, for estimates; None for digits and grids."""

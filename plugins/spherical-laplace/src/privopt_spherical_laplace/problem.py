@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Final
+from typing import Final, Literal
 
 from attrs import field, frozen
 
@@ -16,7 +16,7 @@ from privopt_metric_dp.space.places import Space
 from privopt_spherical_laplace.law import LARGEST_EPSILON, SMALLEST_EPSILON
 from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPoint, Rounding
 
-__all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem"]
+__all__ = ["MAX_DIGITS", "MAX_PRIOR_POINTS", "SphereInstance", "SphereProblem", "check_epsilon"]
 
 MAX_DIGITS: Final = 9
 MAX_PRIOR_POINTS: Final = 400
@@ -25,7 +25,7 @@ MAX_PRIOR_POINTS: Final = 400
 _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
-def _check_epsilon(value: Fraction) -> str | None:
+def check_epsilon(value: Fraction) -> str | None:
     """Check the range of epsilon, for which draws are proved; return None or the expectation."""
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
@@ -45,7 +45,7 @@ def _check_side(value: Fraction) -> str | None:
 class Privacy:
     """The table [privacy]."""
 
-    epsilon: Fraction = key(help="privacy budget, 1e-6 to 1e6", unit="per km", check=_check_epsilon)
+    epsilon: Fraction = key(help="privacy budget, 1e-6 to 1e6", unit="per km", check=check_epsilon)
 
 
 @frozen(kw_only=True)
@@ -61,11 +61,30 @@ class Outputs:
 
 
 @frozen(kw_only=True)
+class Records:
+    """The table [records]: in place of [outputs], as problems of places have it."""
+
+    points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
+    columns: Columns | None = key(None, help="names of the columns of the points")
+
+
+@frozen(kw_only=True)
+class Distance:
+    """The table [distance], as problems of places have it."""
+
+    kind: Literal["haversine"] = key("haversine", help="great circles in km, R = 6371.0088")
+
+
+@frozen(kw_only=True)
 class Utility:
     """The table [utility]."""
 
-    prior: File | None = key(
-        None, help="CSV: id,p over the points; each output is replaced by the best guess under it, at no privacy cost"
+    kind: Literal["distance"] = key("distance", help="the distance from the position to its report")
+    prior: File | None = key(None, help="CSV: id,p over the points; default: uniform")
+    remap: bool | None = key(
+        None,
+        help="whether each point is replaced by the best guess under the prior, at no privacy cost; default: if there "
+        "is a prior",
     )
 
 
@@ -74,7 +93,9 @@ class SphereProblem:
     """A problem file of spherical-laplace: noise on positions anywhere on Earth, which are then rounded."""
 
     privacy: Privacy = key(help="how much may leak")
-    outputs: Outputs = key(help="what is reported")
+    outputs: Outputs = key(factory=Outputs, help="what is reported")
+    records: Records | None = key(None, help="in place of outputs: points, of which the nearest is reported")
+    distance: Distance = key(factory=Distance, help="the metric")
     utility: Utility = key(factory=Utility, help="what the loss is weighted by")
 
 
@@ -100,6 +121,12 @@ class SphereInstance:
         return self.declared.privacy.epsilon
 
     @property
+    def is_remapped(self) -> bool:
+        """Whether each point is replaced by the best guess under the prior, which is uniform if there is none."""
+        remap = self.declared.utility.remap
+        return self.points is not None and (self.prior is not None if remap is None else remap)
+
+    @property
     def side(self) -> Fraction | None:
         """The side of a cell, in degrees; None for points."""
         outputs = self.declared.outputs
@@ -112,33 +139,45 @@ class SphereInstance:
         Raises:
             InputError: The problem file or a file that it names has faults.
         """
-        outputs, prior = declared.outputs, declared.utility.prior
-        choices = {"digits": outputs.digits, "grid": outputs.grid, "points": outputs.points}
+        outputs, utility = declared.outputs, declared.utility
+        source: Outputs | Records = outputs if declared.records is None else declared.records
+        choices = {
+            "digits": outputs.digits,
+            "grid": outputs.grid,
+            "points": outputs.points,
+            "records": declared.records,
+        }
         names, faults = [name for name, value in choices.items() if value is not None], Faults()
         if len(names) != 1:
-            faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points")
-        for name, value in {"utility.prior": prior, "outputs.columns": outputs.columns}.items():
-            if value is not None and outputs.points is None:
+            faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points; or [records]")
+        for name, value in {
+            "utility.prior": utility.prior,
+            "utility.remap": utility.remap or None,
+            "outputs.columns": outputs.columns,
+        }.items():
+            if value is not None and source.points is None:
                 faults.add(file, name, "a value", "outputs.points beside it")
         faults.check()
         if outputs.digits is not None:
             return cls(declared=declared, rounding=Digits(outputs.digits))
         if outputs.grid is not None:
             return cls(declared=declared, rounding=GridCells(outputs.grid))
-        assert outputs.points is not None  # checked above
-        points = read_points(outputs.points, outputs.columns, ids_alone=False)
+        assert source.points is not None  # checked above
+        points = read_points(source.points, source.columns, ids_alone=False)
         if points.kind != "geographic" or points.coordinates is None:
-            raise InputError([Fault(outputs.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
-        if prior is not None and len(points.ids) > MAX_PRIOR_POINTS:
-            actual = f"{len(points.ids)} points"
-            raise InputError([Fault(file, "utility.prior", actual, f"at most {MAX_PRIOR_POINTS} points with a prior")])
+            raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
+        weighted_keys = {"utility.prior": utility.prior, "utility.remap": utility.remap or None}
+        for name, value in weighted_keys.items():
+            if value is not None and len(points.ids) > MAX_PRIOR_POINTS:
+                faults.add(file, name, f"{len(points.ids)} points", f"at most {MAX_PRIOR_POINTS} points with it")
+        faults.check()
         places = tuple(_canonical(*row) for row in points.coordinates.tolist())
-        _check_distinct(places, points, outputs.points.name)
+        _check_distinct(places, points, source.points.name)
         return cls(
             declared=declared,
             rounding=NearestPoint(places),
             points=points,
-            prior=None if prior is None else prior_of(prior, points),
+            prior=None if utility.prior is None else prior_of(utility.prior, points),
         )
 
 

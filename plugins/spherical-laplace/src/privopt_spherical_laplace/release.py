@@ -65,7 +65,7 @@ class SphereRelease(PositionRelease):
         problem: The problem, with the points if reports are points.
         epsilon: The rate of the noise, per km.
         radius_km: The radius of the sphere.
-        remap: (N,) for each point, the number of the point that is reported if it is the nearest; None without a prior.
+        remap: (N,) for each point, the number of the point that is reported if it is the nearest; None without a remap.
     """
 
     problem: SphereInstance
@@ -74,7 +74,7 @@ class SphereRelease(PositionRelease):
     remap: Ints | None = None
 
     def write(self, folder: Path) -> None:
-        """Write law.csv, and remap.csv if there is a prior."""
+        """Write law.csv, and remap.csv if points are remapped."""
         kind, argument = describe_outputs(self.problem)
         law = {
             "epsilon": number_text(self.epsilon),
@@ -142,12 +142,12 @@ class SphereRelease(PositionRelease):
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read the number of the point that is reported for each nearest point, shape (N,); return None without a prior."""
+    """Read the number of the point that is reported for each nearest point, shape (N,); return None without a remap."""
     path = folder / REMAP
-    if problem.prior is None or problem.points is None:
+    if not problem.is_remapped or problem.points is None:
         # exists() is False for a broken link, which must not be in the folder either.
         if path.exists() or path.is_symlink():
-            raise InputError([Fault(str(path), "", "a file", "none, for the problem has no prior")])
+            raise InputError([Fault(str(path), "", "a file", "none, for the problem asks for no remap")])
         return None
     table = read_columns(path, [Column(name="point", kind="text"), Column(name="report", kind="text")])
     ids = list(problem.points.ids)

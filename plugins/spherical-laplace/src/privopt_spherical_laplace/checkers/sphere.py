@@ -20,7 +20,10 @@ from privopt.checker.files import Problem
 
 __all__ = ["Sphere"]
 
-TABLES = {"privacy", "outputs", "utility", "spherical-laplace"}
+TABLES = {"privacy", "outputs", "records", "distance", "utility", "spherical-laplace"}
+
+OUTPUTS = "digits grid points columns"
+"""Keys of the table [outputs]."""
 
 RADIUS_KM = Fraction(63710088, 10000)
 
@@ -65,7 +68,14 @@ class Sphere:
         self.folder, self.problem, self.result = folder, problem, result
         self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
         need(SMALLEST <= self.epsilon <= LARGEST, "problem: privacy.epsilon: expected 1e-6 to 1e6", 2)
-        outputs = problem.table("outputs", "digits grid points columns")
+        need(problem.tables.get("distance", {}).get("kind", "haversine") == "haversine", "problem: distance.kind", 2)
+        utility = problem.tables.get("utility", {})
+        need(utility.get("kind", "distance") == "distance", "problem: utility.kind", 2)
+        self.is_remapped = utility.get("remap", "prior" in utility)
+        is_of_records = "records" in problem.tables
+        need(is_of_records != ("outputs" in problem.tables), "problem: expected [outputs] or [records]", 2)
+        outputs = problem.table(*(("records", "points columns") if is_of_records else ("outputs", OUTPUTS)))
+        self.columns = outputs.get("columns", {})
         kinds = sorted(outputs.keys() & {"digits", "grid", "points"})
         need(len(kinds) == 1, f"problem: [outputs] {kinds}: expected one of digits, grid, points", 2)
         self.kind, self.output = kinds[0], outputs[kinds[0]]
@@ -102,20 +112,20 @@ class Sphere:
         else:
             need(argument == "", f"law.csv: points {argument!r}")
             self._check_remap()
-        is_remapped = (self.folder / "remap.csv").exists()
-        need(is_remapped == ("prior" in self.problem.tables.get("utility", {})), "remap.csv or utility.prior: alone")
+        has_remap = (self.folder / "remap.csv").exists()
+        need(has_remap == self.is_remapped, "remap.csv: expected exactly if the problem asks for a remap")
         return f"{self.kind} {argument}".strip()
 
     def _check_remap(self) -> None:
         """Check that the ids of points are distinct, and that the table of replacements maps points to points."""
-        columns = self.problem.table("outputs", "digits grid points columns").get("columns", {})
         table = self.problem.columns(self.output)
-        names = columns.get("id", "id")
+        names = self.columns.get("id", "id")
         parts = [table[name] for name in ([names] if isinstance(names, str) else names)]
         ids = ["/".join(cell.strip() for cell in cells) for cells in zip(*parts, strict=True)]
         need(len({*ids}) == len(ids), f"{self.output}: an id twice", 2)
         if "prior" in self.problem.tables.get("utility", {}):
             self.problem.columns(self.problem.tables["utility"]["prior"])
+        if self.is_remapped:
             rows = self._read_table("remap.csv", ["point", "report"])
             need([row[0] for row in rows] == ids, "remap.csv: other points than the problem's")
             need({row[1] for row in rows} <= {*ids}, "remap.csv: reports that are no points")

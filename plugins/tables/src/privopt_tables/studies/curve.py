@@ -28,7 +28,6 @@ from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.interfaces.abilities import check_memory
 from privopt.run.task import Options
-from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.studies.curve_file import CurveTable, Key, PointsFile
 from privopt_tables.studies.curve_points import (
@@ -38,7 +37,6 @@ from privopt_tables.studies.curve_points import (
     Refusals,
     Setting,
     Status,
-    make_point,
     read_lines,
 )
 from privopt_tables.studies.epsilon_range import parse_epsilons
@@ -165,16 +163,16 @@ def draw_curves(
         cause = "an interrupt" if received_signals else "the time limit"
         raise StoppedError(f"{cause} came before anything was found; nothing written")
     notes = _share_bounds(lines, points_by_mechanism)
-    first = lines[0].problem.data
+    loss_unit, distance_unit = lines[0].units
     return Curves(
         points=tuple(point for name in names for point in points_by_mechanism[name]),
         notes=tuple(notes),
-        unit=first.loss_unit,
-        distance_unit=first.unit,
+        unit=loss_unit,
+        distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
         # The first mechanism's problem stands for all: they read the same file.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
-        per_km=first.per_km,
+        per_km=lines[0].per_km,
     )
 
 
@@ -277,14 +275,14 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return evolve(empty_point, status="infeasible", seconds=time.perf_counter() - start)
     except StoppedError:
         return evolve(empty_point, seconds=time.perf_counter() - start)
-    release: MatrixRelease = outcome.release
+    release = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
     # Every method promises releases that satisfy the guarantee; a figure of any other one would mislead.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
     bound = outcome.lower_bound
-    point = make_point(line.name, epsilon, release, problem, loss, certificate.worst)
+    point = line.make_point(epsilon, release, problem, loss, certificate.worst)
     return evolve(
         point,
         # Rounding can put a bound slightly above the loss of the optimum.

@@ -18,8 +18,8 @@ from privopt.arrays import Floats, slices
 from privopt.declare.schema import File
 from privopt.declare.toml_text import exact_text
 from privopt.errors import InputError, PrivoptError, UnknownNameError, UsageError
-from privopt.interfaces import UtilityLoss
-from privopt.interfaces.abilities import check_problem
+from privopt.interfaces import Channel, SolveContext, UtilityLoss
+from privopt.interfaces.abilities import VariesEpsilon, channel_of, check_problem
 from privopt.registry import registry
 from privopt.run.attack_channel import bayes_error
 from privopt.run.task import read_problem
@@ -28,6 +28,7 @@ from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.mechanisms.base import MetricMechanism
 from privopt_metric_dp.problem.data import MetricData, MetricInstance
+from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.options import BETWEEN_RECORDS, describe_limits
 
 __all__ = [
@@ -138,12 +139,16 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
     """
     if not data.crossed:
         return None, None
-    distances = (data.to_outputs if data.region is None else data.distance.to_outputs()).ravel()
+    return _quantiles_of(data.to_outputs if data.region is None else data.distance.to_outputs(), mass)
+
+
+def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
+    """Return the median and the 95 % quantile of distances, weighted by a mass of the same shape."""
     # The quantile is the smallest distance at which the cumulated mass reaches it.
-    order = np.argsort(distances, kind="stable")
+    order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
     positions = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
-    quantiles: list[float] = distances[order[np.minimum(positions, len(order) - 1)]].tolist()
+    quantiles: list[float] = distances.ravel()[order[np.minimum(positions, len(order) - 1)]].tolist()
     return quantiles
 
 
@@ -262,6 +267,109 @@ class Line:
         region = self.problem.data.region
         return region is None or region.steps == 0
 
+    @property
+    def units(self) -> tuple[str, str]:
+        """The units of losses and of distances."""
+        return self.problem.data.loss_unit, self.problem.data.unit
+
+    @property
+    def per_km(self) -> PerKm | None:
+        """The cost of one km of loss in the reader's unit, if the problem states it."""
+        return self.problem.data.per_km
+
+    def make_point(
+        self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
+    ) -> Point:
+        """Return the point of a certified release, as :func:`make_point` does."""
+        return make_point(self.name, epsilon, release, problem, loss, achieved)
+
+
+@frozen(kw_only=True, eq=False)
+class LawLine(Line):
+    """A mechanism of a curve that poses its own problem at other epsilons (:class:`VariesEpsilon`).
+
+    Attributes:
+        problem: The problem, of the mechanism's own class.
+    """
+
+    problem: Any
+
+    def declare_at(self, epsilon: Fraction) -> Any:
+        """Return the problem with another epsilon, or raise InputError if the mechanism does not take it."""
+        return self.mechanism.at_epsilon(self.problem, epsilon)
+
+    def problem_at(self, epsilon: Fraction) -> Any:
+        """Return the problem with another epsilon."""
+        return self.declare_at(epsilon)
+
+    @property
+    def setting(self) -> Setting:
+        """What is known about positions before any report: the prior of the channel, if there is one."""
+        guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
+        setting = Setting(noun="position", limits=describe_limits(guarantee))
+        release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
+        channel = channel_of(self.mechanism, self.problem, release)
+        if not isinstance(channel, Channel):
+            return setting
+        prior, distances = _prior_of(channel), _distances_of(channel)
+        known_error = None if distances is None else float((prior @ distances).min())
+        return evolve(setting, noun="place", bayes_error=1.0 - float(prior.max()), adversary_error=known_error)
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether a release that is private at one epsilon is private at every larger one: its region does not vary."""
+        return True
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """The units of losses and of distances."""
+        loss = self.mechanism.utility(self.problem, self.method)
+        return loss.unit, loss.unit
+
+    @property
+    def per_km(self) -> PerKm | None:
+        """None, because such problems do not state it."""
+        return None
+
+    def make_point(
+        self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
+    ) -> Point:
+        """Return the point of a certified release: its loss, and what its channel shows if its secrets are finite."""
+        point = Point(
+            mechanism=self.name,
+            epsilon=epsilon,
+            loss=loss.evaluate(release),
+            status="feasible",
+            epsilon_achieved=achieved,
+        )
+        channel = channel_of(self.mechanism, problem, release)
+        if not isinstance(channel, Channel):
+            return point
+        rows, prior, distances = channel.probabilities, _prior_of(channel), _distances_of(channel)
+        point = evolve(point, bayes_error=bayes_error(rows, prior))
+        if distances is None or channel.unit != loss.unit:
+            return point
+        median, high_quantile = _quantiles_of(distances, prior[:, None] * rows)
+        return evolve(
+            point,
+            error_p50=median,
+            error_p95=high_quantile,
+            adversary_error=adversary_error(rows, prior[:, None] * distances),
+        )
+
+
+def _prior_of(channel: Channel) -> Floats:
+    """Return the prior of a channel's inputs, which is uniform if the problem has none."""
+    count = len(channel.inputs)
+    return np.full(count, 1.0 / count) if channel.prior is None else channel.prior
+
+
+def _distances_of(channel: Channel) -> Floats | None:
+    """Return the distances (N, N) from inputs to outputs; None unless the outputs are the inputs and have distances."""
+    if channel.distances is None or list(channel.inputs) != list(channel.outputs):
+        return None
+    return channel.distances(np.arange(len(channel.inputs)))
+
 
 @frozen(eq=False)
 class Refusals:
@@ -369,27 +477,28 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     Raises:
         UnknownNameError: The mechanism is unknown.
         InputError: The problem file is not for this mechanism.
-        UsageError: The mechanism does not release a single matrix over places.
+        UsageError: The mechanism neither releases a single matrix over places nor takes its problem at other epsilons.
     """
     entry = registry().get(name)
     method = entry.method(None)
     mechanism = entry.load()
     problem = mechanism.load(read_problem(mechanism, source), source.name)
+    varies_epsilon = isinstance(mechanism, VariesEpsilon)
     if isinstance(problem, MetricInstance) and not isinstance(mechanism, MetricMechanism):
         raise UsageError(f"{name} does not release one matrix for all places, so it has no curve")
-    if not isinstance(problem, MetricInstance):
+    if not isinstance(problem, MetricInstance) and not varies_epsilon:
         raise UsageError(f"{name} is not over places: its loss depends on the noise that is drawn, so it has no curve")
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
     # Equal expected losses are shared by their values; any other loss is shared with no other mechanism.
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
-    return Line(
+    return (LawLine if varies_epsilon else Line)(
         name=entry.spec.name,
         mechanism=mechanism,
         method=method.name,
         gap=method.gap if gap is None else gap,
         problem=problem,
         guarantee=(guarantee.kind, guarantee.unit, guarantee.scope, loss.unit, weighted),
-        is_metric=isinstance(privacy, MetricDP),
+        is_metric=isinstance(privacy, MetricDP) or (varies_epsilon and guarantee.kind == MetricDP.kind),
     )
