@@ -29,10 +29,12 @@ from privopt.execution.clock import asked_to_end
 from privopt.execution.compiled import when_compiling
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from privopt.interfaces import Progress
     from privopt.run.solve import SolveOutcome
 else:
-    Progress = SolveOutcome = Any
+    Console = Progress = SolveOutcome = Any
 
 __all__ = [
     "align_columns",
@@ -217,26 +219,36 @@ Report = tuple[str, int, float | None, float | None]
 """Phase, iteration, lower and upper bound, as in :data:`privopt.interfaces.Progress`."""
 
 
-def _line(report: Report, seconds: float, limit: float | None) -> str:
-    """Return one line of the progress display.
+def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
+    """Return the text of the display's first part: the time, what is being done, and how much of the limit is left.
 
     Args:
         report: The latest report of the search.
         seconds: Seconds since the start.
         limit: The time limit in seconds; None without one.
     """
-    phase, iteration, lower, upper = report
+    phase, iteration, _, _ = report
     parts = [f"{seconds:6.1f} s", printable(phase)]
     if iteration:
         parts.append(f"round {iteration}")
+    if limit is not None:
+        # The limit is the search's: repair, certificate and writing follow it, and take as long as they need.
+        is_over = seconds >= limit
+        parts.append("time limit passed" if is_over else f"at most {_format_clock(limit - seconds)} left")
+    return "  ".join(parts)
+
+
+def _describe_best(report: Report) -> str:
+    """Return the text of the display's second part, on the best release so far; empty if nothing is known of it."""
+    _, _, lower, upper = report
+    parts = []
     if upper is not None:
         parts.append(f"loss {upper:.6g}")
     if lower is not None:
         parts.append(f"bound {lower:.6g}")
     if lower is not None and upper:  # a loss of 0 has no relative gap
-        parts.append(f"gap {100 * max(0.0, upper - lower) / abs(upper):.2g} %")
-    if limit is not None:
-        parts.append(f"at most {_format_clock(max(0.0, limit - seconds))} left")
+        percent = 100 * max(0.0, upper - lower) / abs(upper)
+        parts.append(f"gap {percent:{'.2g' if percent < 99.5 else '.0f'}} %")  # 100, not 1e+02
     if upper is not None:
         parts.append("Ctrl-C keeps the best so far")
     return "  ".join(parts)
@@ -270,7 +282,7 @@ class _Display:
         self.spoken = True
 
     def _run(self) -> None:
-        """Show progress until :attr:`ended` is set: a live line on a terminal, otherwise a line every few seconds."""
+        """Show progress until :attr:`ended` is set: live on a terminal, otherwise as a line every few seconds."""
         if self.ended.wait(SECONDS_BEFORE_PROGRESS):
             return
         # Imported here: short commands never need it.
@@ -278,17 +290,7 @@ class _Display:
 
         console = Console(stderr=True, highlight=False)
         if console.is_terminal:
-            from rich.markup import escape
-            from rich.progress import BarColumn, SpinnerColumn, TextColumn
-            from rich.progress import Progress as Bars
-
-            # The bar shows how much of the time limit is gone; without a limit nobody knows how far a search is.
-            bar = () if self.limit is None else (BarColumn(bar_width=20),)
-            with Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console, transient=True) as bars:
-                task = bars.add_task("", total=self.limit)
-                while not self.ended.wait(0.2):
-                    seconds = min(time.monotonic() - self.start, self.limit or math.inf)
-                    bars.update(task, description=escape(self._text()), completed=seconds)
+            self._animate(console)
             return
         while True:
             if self.spoken:
@@ -298,18 +300,51 @@ class _Display:
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 
-    def _text(self) -> str:
-        """Return the line that is shown now."""
+    def _animate(self, console: Console) -> None:
+        """Redraw the display on a terminal until :attr:`ended` is set: a spinner, the step, a bar, and the best so far.
+
+        The best release has a line of its own, so that nothing is cut off at 80 columns.
+        """
+        from rich.console import Group
+        from rich.live import Live
+        from rich.markup import escape
+        from rich.progress import BarColumn, SpinnerColumn, TextColumn
+        from rich.progress import Progress as Bars
+        from rich.text import Text
+
+        # The bar shows how much of the time limit is gone; without a limit nobody knows how far a search is.
+        bar = () if self.limit is None else (BarColumn(bar_width=20),)
+        bars = Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console)
+        task = bars.add_task("", total=self.limit)
+
+        def frame() -> Group:
+            report, seconds = self.last, time.monotonic() - self.start
+            completed = min(seconds, self.limit or math.inf)
+            bars.update(task, description=escape(self._step(report, seconds)), completed=completed)
+            best = "" if asked_to_end() else _describe_best(report)
+            return Group(bars, *([Text(f"  {best}", no_wrap=True, overflow="ellipsis")] if best else []))
+
+        with Live(console=console, transient=True, refresh_per_second=5, get_renderable=frame):
+            self.ended.wait()
+
+    def _step(self, report: Report, seconds: float) -> str:
+        """Return what is being done now, or that an interrupt is being followed."""
         if asked_to_end():
-            return f"{time.monotonic() - self.start:6.1f} s  interrupted: ending with what was found"
-        return _line(self.last, time.monotonic() - self.start, self.limit)
+            return f"{seconds:6.1f} s  interrupted: ending with what was found"
+        return _describe_step(report, seconds, self.limit)
+
+    def _text(self) -> str:
+        """Return the line that a log gets now."""
+        report, seconds = self.last, time.monotonic() - self.start
+        best = "" if asked_to_end() else _describe_best(report)
+        return "  ".join(filter(None, [self._step(report, seconds), best]))
 
 
 @contextmanager
 def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Progress | None]:
     """Yield a callable that shows progress after two seconds of work; None if ``quiet``.
 
-    On a terminal one line is updated; otherwise a line is printed every five seconds. With ``limit`` (seconds) the
+    On a terminal two lines are updated; otherwise a line is printed every five seconds. With ``limit`` (seconds) the
     remaining time is shown. While code is being compiled, a line says so, and that later runs reuse it.
     """
     if quiet:

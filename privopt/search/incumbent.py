@@ -31,6 +31,8 @@ P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
 """Time that a search leaves for certifying, proving and writing, as a multiple of what they took earlier in the run."""
+STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
+"""What the progress display says during a closing step."""
 MIN_LIE: Final = 0.01
 """Relative excess of a certified value over the promised one that is noted in the path."""
 
@@ -191,9 +193,14 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             offer_count = self._offer_counts[origin]
         # Without the lock: the display is foreign code.
         self.changed.set()
+        self._show_progress(origin, offer_count)
+
+    def _show_progress(self, phase: str, iteration: int) -> None:
+        """Report a phase to the progress display, with the best bound and value so far."""
         if self._progress is not None:
-            finite_ends = (end if math.isfinite(end) else None for end in (promised_bound, promised_value))
-            self._progress(origin, offer_count, *finite_ends)
+            best_ends = (self.promised_bound, self.promised_value)
+            finite_ends = (end if math.isfinite(end) else None for end in best_ends)
+            self._progress(phase, iteration, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
         """Return whether an offer replaces the previous one of the same method.
@@ -246,6 +253,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
         if step in self.ended_steps:
             return None
+        # Before the clock starts. The solver's next offer shows its own phase again.
+        self._show_progress(STEP_PHASES[step], 0)
         compilations_before, previous_seconds = compilations(), self.step_seconds[step]
         start_time = self.scope.now()
         try:

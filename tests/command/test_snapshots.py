@@ -13,6 +13,10 @@ from pathlib import Path
 import click
 import pytest
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # also where this is run as a script
+
+from helpers.terminals import run_at_terminal, strip_codes
+
 from privopt.command.cli import cli
 from privopt.registry import registry
 
@@ -45,9 +49,35 @@ terminal.SECONDS_BEFORE_PROGRESS, terminal.SECONDS_BETWEEN_LINES = 0.3, 0.5
 with terminal.progress_display(quiet=False, limit=60.0) as report:
     report("interior-point", 7, 1.9375, 2.0)
     time.sleep(1.0)
-    report("certifying the release", 0, None, None)
+    report("writing and verifying the folder", 0, None, None)
     time.sleep(1.0)
 """
+LIVE_PROGRESS = """
+import threading
+from privopt.command import terminal
+steps = {
+    ("problem", 0, None, None): 2.1,
+    ("one output", 1, 0.0, 5.36147): 3.0,
+    ("interior-point", 4, 0.512345, 0.734567): 4.2,
+    ("interior-point", 19, 0.56791, 0.56793): 6.4,
+    ("repairing and certifying", 0, 0.56791, 0.56793): 7.5,
+    ("proving the bound", 0, 0.56791, 0.56792): 9.1,
+    ("writing and verifying the folder", 0, None, None): 10.2,
+}
+drawn, describe = threading.Semaphore(0), terminal._describe_step
+def describe_at_its_time(report, seconds, limit):
+    drawn.release()
+    return describe(report, steps.get(report, 0.0), limit)
+terminal.SECONDS_BEFORE_PROGRESS, terminal._describe_step = 0.0, describe_at_its_time
+with terminal.progress_display(quiet=False, limit=9.5) as report:
+    for step in steps:
+        report(*step)
+        while drawn.acquire(blocking=False):
+            pass
+        for _ in range(3):
+            drawn.acquire()
+"""
+"""A solve of ten seconds, each step at a second of its own, however busy the machine is."""
 
 
 def run_at_80_columns(arguments, folder):
@@ -85,6 +115,25 @@ def test_terminal_shows_the_snapshot(name, tmp_path):
 def test_progress_names_the_step_and_what_ctrl_c_does(tmp_path):
     shown = run_at_80_columns(["-c", PROGRESS], tmp_path)
     assert mask_seconds(shown) == (FOLDER / "progress.txt").read_text("utf-8")
+
+
+def take_frames(folder):
+    """Return what a terminal of 80 columns shows while :data:`LIVE_PROGRESS` runs: each frame once, bars left out."""
+    code, _, terminal_text = run_at_terminal(sys.executable, "-c", LIVE_PROGRESS, COLUMNS="80", cwd=folder)
+    assert code == 0, terminal_text
+    frames = []
+    for part in re.split(r"(?:\r\x1b\[2K|\x1b\[1A\x1b\[2K|\x1b\[\?25[lh])+", terminal_text):
+        lines = re.sub(r" [━╸╺]+", "", strip_codes(part)).replace("\r", "").split("\n")
+        frame = "\n".join(re.sub(r"^[⠀-⣿] ", "* ", line).rstrip() for line in lines).strip("\n")
+        if frame and frame not in frames[-1:]:
+            frames.append(frame)
+    return "\n\n".join(frame for frame in frames if "reading" not in frame) + "\n"
+
+
+def test_live_progress_of_ten_seconds_fits_80_columns(tmp_path):
+    shown = take_frames(tmp_path)
+    assert max(map(len, shown.splitlines())) <= 80
+    assert shown == (FOLDER / "progress-live.txt").read_text("utf-8")
 
 
 def mask_seconds(text):
@@ -145,6 +194,7 @@ def main():
             (FOLDER / f"{name}.txt").write_text(take_snapshot(name, Path(folder)), "utf-8")
     with tempfile.TemporaryDirectory() as folder:
         (FOLDER / "progress.txt").write_text(mask_seconds(run_at_80_columns(["-c", PROGRESS], folder)), "utf-8")
+        (FOLDER / "progress-live.txt").write_text(take_frames(folder), "utf-8")
 
 
 if __name__ == "__main__":

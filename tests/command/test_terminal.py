@@ -1,7 +1,5 @@
 """What people see while it works and at its end: on a terminal, and where there is none."""
 
-import os
-import pty
 import re
 import subprocess
 import sys
@@ -10,6 +8,7 @@ import pytest
 from attrs import evolve
 from click.testing import CliRunner
 from helpers.mentions import assert_mentions
+from helpers.terminals import run_at_terminal, strip_codes
 from helpers.toys import write_toy
 
 from privopt.command import terminal
@@ -20,9 +19,9 @@ WORK = """
 import threading, time, types
 import privopt.command.terminal as terminal
 terminal.PATIENCE, terminal.SECONDS_BETWEEN_LINES = 0.2, 0.3
-began, clock, drawn, line = time.monotonic(), [0.0], threading.Semaphore(0), terminal._line
+began, clock, drawn, line = time.monotonic(), [0.0], threading.Semaphore(0), terminal._describe_step
 terminal.time = types.SimpleNamespace(monotonic=lambda: clock[0])
-terminal._line = lambda *told: drawn.release() or line(*told)
+terminal._describe_step = lambda *told: drawn.release() or line(*told)
 with terminal.progress_display(quiet=False, limit=60.0) as tell:
     for n in range(1, 9):
         clock[0] += 1.0
@@ -36,49 +35,17 @@ print(time.monotonic() - began)
 """Eight rounds of a second each by its own clock, and three lines that are drawn after them; says how long it took."""
 
 
-def run_at_terminal(*command, **environment):
-    """Run with standard error on a terminal of 100 columns; (exit code, standard output, what the terminal got)."""
-    master_end, terminal_end = pty.openpty()
-    environment = {k: v for k, v in os.environ.items() if k not in ("NO_COLOR", "FORCE_COLOR")} | {
-        "TERM": "xterm-256color",
-        "COLUMNS": "100",
-        **environment,
-    }
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=terminal_end, stdin=subprocess.DEVNULL, env=environment, text=True
-    )
-    os.close(terminal_end)
-    terminal_bytes = b""
-    while True:
-        try:
-            part = os.read(master_end, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        terminal_bytes += part
-    os.close(master_end)
-    assert running.stdout is not None
-    with running.stdout as stream:
-        stdout = stream.read()
-    return running.wait(timeout=3000), stdout, terminal_bytes.decode()
-
-
-def strip_codes(text):
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
-
-
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def test_terminal_shows_one_progress_line():
+def test_terminal_shows_progress_in_place():
     code, _, terminal_text = run_at_terminal(sys.executable, "-c", WORK)
     assert code == 0
-    assert "\x1b[?25l" in terminal_text  # the cursor is hidden while the line moves
+    assert "\x1b[?25l" in terminal_text  # the cursor is hidden while the lines change
     assert "\x1b[?25h" in terminal_text[-80:]
     plain_text = strip_codes(terminal_text)
     assert "rounds [x]" in plain_text
-    assert re.search(r"round \d.*bound 1\.9\d+.*gap [\d.]+ %.*s left.*Ctrl-C", plain_text), plain_text
+    assert re.search(r"round \d.*s left.*\n.*bound 1\.9\d+.*gap [\d.]+ %.*Ctrl-C", plain_text), plain_text
 
 
 def test_no_colour_outside_a_terminal():
@@ -86,7 +53,7 @@ def test_no_colour_outside_a_terminal():
     assert "\x1b" not in completed.stderr
     lines = completed.stderr.splitlines()
     assert 3 <= len(lines) <= 1 + float(completed.stdout) / 0.3
-    assert re.fullmatch(r" *\d+\.\d s +rounds \[x\] +round \d.*bound [\d.]+.*gap [\d.]+ %.*left.*Ctrl-C.*", lines[-1])
+    assert re.fullmatch(r" *\d+\.\d s +rounds \[x\] +round \d.*left.*bound [\d.]+.*gap [\d.]+ %.*Ctrl-C.*", lines[-1])
 
 
 INTERRUPTED = """

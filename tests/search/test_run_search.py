@@ -436,3 +436,29 @@ def test_cold_code_cache_ends_no_search(monkeypatch):
         answer = attend_work(work, 3.6, closing)
     assert answer.value == pytest.approx(1.05)
     assert not answer.stopped
+
+
+def test_progress_names_each_closing_step():
+    """A repair and a proof may take minutes, in which no solver offers anything."""
+    shown = []
+
+    class Watched(Numbers):
+        def certify(self, candidate):
+            shown.append("certify")
+            return super().certify(candidate)
+
+        def prove(self, proof, value):
+            shown.append("prove")
+            return super().prove(proof, value)
+
+    incumbent = Incumbent(Watched(), 1e-9, progress=lambda *report: shown.append(report))
+    incumbent.offer("solver", candidate=2.0, value=2.0, bound=0.5, proof=0.5)
+    assert incumbent.certify()
+    assert incumbent.prove()
+    assert shown == [
+        ("solver", 1, 0.5, 2.0),
+        ("repairing and certifying", 0, 0.5, 2.0),
+        "certify",
+        ("proving the bound", 0, 0.5, 2.0),
+        "prove",
+    ]
