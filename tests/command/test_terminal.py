@@ -145,3 +145,32 @@ main()
 """
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (completed.returncode, completed.stdout, completed.stderr) == (5, "", "interrupted\n")
+
+
+def test_interrupts_are_handled_before_any_library_is_imported():
+    """What is imported until then is time in which Ctrl-C has a traceback."""
+    code = """
+import sys
+before = set(sys.modules)
+from privopt.__main__ import main
+print(*sorted(set(sys.modules) - before))
+"""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    imported = set(completed.stdout.split())
+    assert imported <= {"_signal", "gc", "privopt", "privopt.__main__", "privopt.version"}
+
+
+@pytest.mark.parametrize("ending", ["return", "sys.exit(3)"])
+def test_interrupted_ending_has_no_traceback(ending):
+    code = f"""
+import atexit, os, signal, sys
+import privopt.command.cli as cli
+def finish():
+    atexit.register(os.kill, os.getpid(), signal.SIGINT)
+    {ending}
+cli.main = finish
+from privopt.__main__ import main
+main()
+"""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (5, "", "interrupted\n")
