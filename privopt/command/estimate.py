@@ -40,10 +40,11 @@ __all__ = ["estimate"]
 @click.option("--confidence", type=float, default=0.95, show_default=True, metavar="C", help="Of the intervals.")
 @click.option(
     "--intervals",
-    type=click.Choice(["finite-sample", "asymptotic"]),
+    type=click.Choice(["finite-sample", "asymptotic", "smooth"]),
     default="finite-sample",
     show_default=True,
-    help="All at once and always, or each for many reports.",
+    help="All at once and always; each for many reports; or all at once for many reports, if shares are smooth over "
+    "the map as those of the estimate are (much narrower).",
 )
 @click.option(
     "--gap",
@@ -76,7 +77,7 @@ def estimate(
     groups: Path | None,
     resolution: float | None,
     confidence: float,
-    intervals: Literal["finite-sample", "asymptotic"],
+    intervals: Literal["finite-sample", "asymptotic", "smooth"],
     gap: float,
     page: Path | None,
     geo: Path | None,

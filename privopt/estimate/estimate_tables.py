@@ -229,7 +229,8 @@ def estimate_of(
         also: Further releases of the same records, each with its reports.
         confidence: Confidence of the intervals, in (0, 1).
         gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
-        intervals: "finite-sample" (valid for every number of reports) or "asymptotic" (valid for many reports).
+        intervals: "finite-sample" (valid for every number of reports), "asymptotic" (valid for many reports) or
+            "smooth" (valid for many reports if shares are smooth over the map).
         resolution: Resolution of smooth shares in the unit of distance; 0 for none, None to choose it.
     """
     ids = list(channel_of(opened).inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from privopt.arrays import Floats
 from privopt.declare.notebook import format_digits
 from privopt.errors import number_of
-from privopt.estimate.shares import Estimate
+from privopt.estimate.shares import SMOOTH, Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer
@@ -44,39 +44,42 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     assert estimate.reported is not None
     # The scale ends at a quantile, so that a few large shares do not make all others look alike.
     max_share = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
-    return _draw_maps(
-        {"reported": estimate.reported, "estimated": estimate.shares}, channel, max_share, "share", height=4.2
-    )
+    shares = {"reported": estimate.reported, "estimated": estimate.shares}
+    return _draw_maps(shares, channel, [max_share], "share", height=4.2)
 
 
 @use_theme
 def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
-    """Draw three maps with a common colour scale: the share of each record's district, and both ends of its interval.
+    """Draw three maps with a colour scale each: the share of each record's district, and both ends of its interval.
+
+    With a common scale, wide intervals would make all shares look alike.
 
     Args:
         shares: For each map, the figure (N,) of each record's district; NaN for a record without a district.
         channel: The channel, whose records have coordinates.
     """
-    max_share = max(float(np.nanmax(values)) for values in shares.values()) or 1.0
-    return _draw_maps(shares, channel, max_share, "share of the district", height=3.4)
+    max_shares = [float(np.nanmax(values)) or 1.0 for values in shares.values()]
+    return _draw_maps(shares, channel, max_shares, "share", height=3.6)
 
 
 def _draw_maps(
-    shares: Mapping[str, Floats], channel: Channel, max_share: float, label: str, *, height: float
+    shares: Mapping[str, Floats], channel: Channel, max_shares: Sequence[float], label: str, *, height: float
 ) -> Figure:
     """Draw maps side by side, with the records as dots over the streets.
 
     Args:
         shares: For each map, by its title, the values (N,) that determine the records' colours; NaN for no colour.
         channel: The channel, whose records have coordinates.
-        max_share: The upper end of the colour scale.
-        label: Label of the colour bar.
+        max_shares: The upper end of the colour scale: one for all maps, or one for each.
+        label: Label of the colour bar; if each map has its own, the map's title takes its place.
         height: Height of the figure in inches.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(8.4, height), layout="compressed")
+    has_own_scales = len(max_shares) > 1
     assert channel.coordinates is not None  # callers have checked
     coordinates, degrees = channel.coordinates, channel.geographic
     # Latitude and longitude become y and x.
@@ -87,6 +90,7 @@ def _draw_maps(
         if channel.streets is not None:
             axes.add_collection(LineCollection(list(points[channel.streets]), colors="0.6", linewidths=0.5, zorder=0))
         order = np.argsort(values, kind="stable")
+        max_share = max_shares[number if has_own_scales else 0]
         # The largest values are drawn last, so that no other dot covers them.
         x, y = points[order].T
         dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=max_share, cmap="viridis", **RIM)
@@ -96,11 +100,19 @@ def _draw_maps(
         # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
         axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
         axes.set_xlabel("longitude (degrees)" if degrees else "x (km)")
+        # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.
+        axes.xaxis.set_major_locator(MaxNLocator(9 // len(shares), prune="both" if has_own_scales else None))
         if not number:
             axes.set_ylabel("latitude (degrees)" if degrees else "y (km)")
-    # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
-    extend = "max" if any(np.nanmax(values) > max_share for values in shares.values()) else "neither"
-    figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, shrink=0.8, extend=extend)
+        # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
+        extend = "max" if np.nanmax(values) > max_share else "neither"
+        if has_own_scales:
+            label_text, ticks = f"{title} (parts of 1)", MaxNLocator(3)
+            figure.colorbar(dots, ax=axes, label=label_text, location="bottom", aspect=25, extend=extend, ticks=ticks)
+    if not has_own_scales:
+        extend = "max" if any(np.nanmax(values) > max_shares[0] for values in shares.values()) else "neither"
+        label_text = f"{label} (parts of 1)"
+        figure.colorbar(dots, ax=figure.axes, label=label_text, location="bottom", aspect=40, shrink=0.8, extend=extend)
     return figure
 
 
@@ -117,6 +129,8 @@ def share_layer(estimate: Estimate, channel: Channel) -> Layer:
         # A record in no group has the number -1, which selects the last name.
         names = [*estimate.ids, None]
         columns["group"] = [names[number] for number in estimate.group_of.tolist()]
+    if estimate.assumption:
+        columns["assumes"] = [SMOOTH] * len(channel.inputs)
     columns |= {name: values.tolist() for name, values in _by_record(estimate).items()}
     kind: Literal["geographic", "planar"] = "geographic" if channel.geographic else "planar"
     features = point_features(channel.inputs, channel.coordinates, columns, geographic=channel.geographic)
@@ -166,6 +180,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     notes = "".join(f"<p>{escape(line)}.</p>" for line in estimate.notes)
     kind = "each holds by itself" if estimate.each_by_itself else "all hold at once"
     kind += "" if estimate.intervals == "finite-sample" else ", for many reports"
+    kind += ", if shares are smooth over the map" if estimate.assumption else ""
     lead = (
         f"{number_of(estimate.n, 'report')} ({number_of(estimate.skipped, 'row')} without one); "
         f"{estimate.method}{estimate.gaps}; {estimate.intervals} intervals at {estimate.confidence:.4g}: {kind}."

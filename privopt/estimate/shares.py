@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import polars as pl
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
@@ -21,12 +21,13 @@ from privopt.errors import UsageError, check_number
 from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
 from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
+from privopt.estimate.smooth_intervals import describe_assumption, smooth_intervals
 from privopt.estimate.smooth_shares import Rows, resolved_fit
 from privopt.execution.resources import limited_to
 from privopt.interfaces import Channel, NoisyCounts, Progress
 from privopt.numbers.binomial import clopper_pearson
 
-Intervals = Literal["finite-sample", "asymptotic"]
+Intervals = Literal["finite-sample", "asymptotic", "smooth"]
 
 MAX_UNSMOOTHED_RECORDS: Final = 300
 """Number of records up to which all distributions are allowed by default; above it a resolution is chosen."""
@@ -35,6 +36,11 @@ PROFILE: Final = "profile likelihood"
 """Name of the method of intervals of :mod:`privopt.estimate.profile_intervals`."""
 EACH: Final = "each by itself"
 """Addition to the name of a method whose intervals do not hold all at once."""
+
+BOOTSTRAP: Final = "parametric bootstrap"
+"""Name of the method of intervals of :mod:`privopt.estimate.smooth_intervals`."""
+SMOOTH: Final = "smooth"
+"""What the table says, in each row, that smooth intervals assume."""
 
 MAX_PROFILED_RECORDS: Final = 300
 """Number of records up to which asymptotic intervals are by profile likelihood, which takes some thirty fits for each
@@ -52,10 +58,11 @@ class EstimateOptions:
         confidence: Confidence of the intervals.
         gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
         intervals: Kind of intervals. Finite-sample intervals hold for every number of reports, asymptotic ones for many
-            reports.
+            reports. Smooth ones hold for many reports if shares are smooth over the map
+            (:mod:`privopt.estimate.smooth_intervals`).
         resolution: Resolution of smooth shares (:mod:`privopt.estimate.smooth_shares`), in the unit of distance; 0 for
             shares that are not smooth. None for the finest resolution that the reports support, if there are more than
-            300 records with distances.
+            300 records with distances or the intervals are smooth.
     """
 
     confidence: float = 0.95
@@ -72,6 +79,12 @@ class EstimateOptions:
             ("gap", self.gap, 1e-9 <= self.gap < np.inf, "a number of at least 1e-9"),
             ("resolution", self.resolution, 0 <= (self.resolution or 0) < np.inf, "a distance of at least 0"),
             ("intervals", self.intervals, self.intervals in get_args(Intervals), " or ".join(get_args(Intervals))),
+            (
+                "resolution",
+                self.resolution,
+                self.intervals != "smooth" or self.resolution != 0,
+                "a distance above 0 if intervals are smooth",
+            ),
         ]
         for name, value, is_valid, expectation in rules:
             if not is_valid:
@@ -109,10 +122,11 @@ class Estimate:
         confidence: Confidence of the intervals.
         gap: Proved bound on the distance of the log-likelihood from its maximum, per report. For smooth shares, the
             maximum among shares of the same resolution.
-        intervals: ``"finite-sample"`` or ``"asymptotic"``. All intervals hold simultaneously, except asymptotic
-            intervals of up to 300 single records, each of which holds individually.
-        intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"`` or ``"noise"``;
-            followed by ``", each by itself"`` if the intervals do not hold simultaneously.
+        intervals: ``"finite-sample"``, ``"asymptotic"`` or ``"smooth"``. All intervals hold simultaneously, except
+            asymptotic intervals of up to 300 single records, each of which holds individually.
+        intervals_by: ``"linear programs"``, ``"linear estimators"``, both, ``"profile likelihood"``, ``"parametric
+            bootstrap"`` or ``"noise"``; followed by ``", each by itself"`` if the intervals do not hold simultaneously.
+        assumption: What smooth intervals assume of the shares, as a sentence; empty if intervals assume nothing.
         resolution: Resolution of smooth shares, in ``unit``; 0 if shares are not smooth.
         whole_gap: The same bound for the maximum over all distributions; equal to ``gap`` unless shares are smooth.
         unit: Unit of distance.
@@ -132,6 +146,7 @@ class Estimate:
     gap: float
     intervals: Intervals
     intervals_by: str = "noise"
+    assumption: str = ""
     resolution: float = 0.0
     whole_gap: float = 0.0
     unit: str = ""
@@ -157,11 +172,14 @@ class Estimate:
         """Return the object that ``privopt estimate --json`` prints."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "intervals_by", "resolution", "unit")
         values = {name: getattr(self, name) for name in names}
-        return {**values, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
+        assumption = {"assumption": self.assumption} if self.assumption else {}
+        return {**values, **assumption, "gap_to_all": self.whole_gap, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with columns id, share, low, high."""
-        columns = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
+        """Return a table with columns id, share, low, high; and ``assumes``, if intervals rest on an assumption."""
+        columns: dict[str, Any] = {"id": list(self.ids), "share": self.shares, "low": self.low, "high": self.high}
+        if self.assumption:
+            columns["assumes"] = [SMOOTH] * len(self.ids)
         return pl.DataFrame(columns)
 
     def __repr__(self) -> str:
@@ -203,14 +221,17 @@ def estimate(
         progress: Called with the step that is being done.
 
     Raises:
-        UsageError: There are no reports, releases have different records, or no record can send one of the reports.
+        UsageError: There are no reports, releases have different records, no record can send one of the reports, or
+            smooth intervals are requested of records without distances.
     """
+    if options.intervals == "smooth" and rows is None:
+        raise UsageError("intervals must be finite-sample or asymptotic without distances between records, got smooth")
     ids = list(observed[0].channel.inputs)
     columns, counts = _collect_reports(observed)
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
     # None lets resolved_fit choose the resolution; few records are not smoothed unless a resolution is given.
-    auto = len(ids) > MAX_UNSMOOTHED_RECORDS and options.resolution is None
+    auto = options.resolution is None and (len(ids) > MAX_UNSMOOTHED_RECORDS or options.intervals == "smooth")
     resolution = options.resolution if auto or options.resolution is not None else 0.0
     names, functionals = _group_functionals(ids, groups)
     gap = options.gap
@@ -221,11 +242,29 @@ def estimate(
     # With small matrices, the threads of the linear algebra library wait for one another, long on a busy machine.
     with limited_to(None if dense else 1):
         best_fit = resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
-        low, high, intervals_by, notes = _find_intervals(
-            observed, columns, reported_columns, parts, n, functionals, options, progress
-        )
-    # The shares of the groups, scaled below to the sum 1.
-    shares = functionals @ best_fit.shares
+        # The shares of the groups, scaled below to the sum 1.
+        shares, assumption = functionals @ best_fit.shares, ""
+        notes: tuple[str, ...]
+        if options.intervals == "smooth" and rows is not None and best_fit.resolution:
+            half_widths, pilot_resolution = smooth_intervals(
+                [release_counts.channel.probabilities for release_counts in observed],
+                [release_counts.counts for release_counts in observed],
+                rows,
+                best_fit.resolution,
+                functionals,
+                options.confidence,
+                gap=gap,
+                progress=progress,
+            )
+            low, high = np.maximum(shares - half_widths, 0.0), np.minimum(shares + half_widths, 1.0)
+            assumption = describe_assumption(pilot_resolution, unit)
+            intervals_by, notes = BOOTSTRAP, (assumption,)
+        else:
+            options, smooth_notes = _without_smoothness(options)
+            low, high, intervals_by, notes = _find_intervals(
+                observed, columns, reported_columns, parts, n, functionals, options, progress
+            )
+            notes = (*notes, *smooth_notes)
     return Estimate(
         ids=names,
         shares=shares / shares.sum(),
@@ -238,6 +277,7 @@ def estimate(
         gap=best_fit.gap,
         intervals=options.intervals,
         intervals_by=intervals_by,
+        assumption=assumption,
         resolution=best_fit.resolution,
         whole_gap=best_fit.whole_gap,
         unit=unit,
@@ -245,6 +285,18 @@ def estimate(
         group_of=_group_of(groups, len(ids)),
         notes=notes,
     )
+
+
+def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
+    """Return options for shares that are not smooth, and a note if smooth intervals were requested.
+
+    Reports can be so many, or show people at so few records, that no smoothing remains and nothing smooth can be
+    assumed.
+    """
+    if options.intervals != "smooth":
+        return options, ()
+    note = "the reports support no smoothness, so intervals are finite-sample ones, which do not assume it"
+    return evolve(options, intervals="finite-sample"), (note,)
 
 
 def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:

@@ -88,7 +88,7 @@ def resolved_fit(
     if rows is None or resolution == 0:
         return fit(columns, parts, gap=gap, progress=progress)
     if resolution is not None:
-        given_fit = _fit_at_resolution(columns, parts, rows, resolution, gap, progress)
+        given_fit = fit_bumps(columns, parts, rows, resolution, gap, progress)
         if given_fit is None:
             max_centres = MAX_BUMP_ENTRIES // len(columns)
             raise UsageError(
@@ -97,7 +97,7 @@ def resolved_fit(
         return given_fit[0]
     best_fit, best_score, worse_count = None, -math.inf, 0
     for candidate in _list_resolutions(rows, len(columns)):
-        candidate_fit = _fit_at_resolution(columns, parts, rows, candidate, gap, progress)
+        candidate_fit = fit_bumps(columns, parts, rows, candidate, gap, progress)
         if candidate_fit is None:
             break
         smooth_fit, bump_count = candidate_fit
@@ -137,8 +137,8 @@ def _list_resolutions(rows: Rows, count: int) -> Iterator[float]:
         resolution /= FINER
 
 
-def _fit_at_resolution(
-    columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None
+def fit_bumps(
+    columns: Floats, parts: Floats, rows: Rows, resolution: float, gap: float, progress: Progress | None = None
 ) -> tuple[Fit, int] | None:
     """Return the shares of maximum likelihood at a resolution, and the number of bumps in use minus one.
 

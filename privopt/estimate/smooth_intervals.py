@@ -1,0 +1,169 @@
+"""Intervals of shares that are assumed to be smooth over the map, calibrated by a parametric bootstrap.
+
+Intervals that hold against every distribution must allow for one that is concentrated at the places which reports show
+worst. The estimate of many records assumes more: shares are mixtures of bumps (:mod:`.smooth_shares`). These intervals
+make the same assumption, at a resolution that is finer by PILOT_REFINEMENT. The most likely shares at this finer
+resolution serve as a pilot. From the pilot, as many reports are drawn as there were, again and again, and each draw is
+estimated at the resolution of the estimate. The errors of these estimates contain the variance of the reports and the
+bias of smoothing shares that are as rough as the pilot.
+
+A half width is a multiple of the root mean square error of its share. One multiple for all shares makes the intervals
+hold simultaneously. It is a quantile of the largest relative error of all shares under a multivariate t distribution
+with the mean and the covariance of the drawn errors.
+
+Source:
+    Efron, Tibshirani, "An Introduction to the Bootstrap", 1993, chapters 6 and 12; Haerdle, Marron, "Bootstrap
+    simultaneous error bars for nonparametric regression", Annals of Statistics 1991, for a pilot of another resolution.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from privopt.arrays import Floats, Ints
+from privopt.errors import UsageError
+from privopt.estimate.likelihood import fit
+from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, make_bumps
+from privopt.interfaces import Progress
+
+PILOT_REFINEMENT: Final = 2.0
+"""The pilot's bumps are narrower than those of the estimate by this factor: two steps of the search for a resolution.
+With a pilot of the estimate's own resolution the intervals leave out the bias of smoothing, and miss a sharp border."""
+
+REPLICATES: Final = 60
+"""Number of times that reports are drawn from the pilot."""
+
+REPLICATE_GAP: Final = 1e-5
+"""Gap of the log-likelihood, per report, at which the fits of drawn reports end, unless the estimate's is larger."""
+
+SEED: Final = 20261129
+"""Seed of all draws, so that the same reports give the same intervals."""
+
+QUANTILE_DRAWS: Final = 20_000
+"""Number of draws by which the quantile of the largest relative error is found."""
+
+BLOCK: Final = 1 << 22
+"""Number of relative errors that are held at once."""
+
+
+def smooth_intervals(
+    channels: Sequence[Floats],
+    counts: Sequence[Ints],
+    rows: Rows,
+    resolution: float,
+    functionals: csr_array,
+    confidence: float,
+    *,
+    gap: float,
+    progress: Progress | None = None,
+) -> tuple[Floats, float]:
+    """Return the half widths (G,) of intervals that hold at once if shares are smooth, and the pilot's resolution.
+
+    Args:
+        channels: For each release, the probability (N, K) of each output given each record.
+        counts: For each release, how often each output was reported, (K,).
+        rows: Returns the distances (B, N) from some records to all.
+        resolution: Resolution of the estimate, above 0.
+        functionals: (G, N) ones where a record belongs to a group, sparse.
+        confidence: Confidence in (0, 1).
+        gap: Gap of the estimate, per report.
+        progress: Called with the number of draws that are done.
+
+    Raises:
+        UsageError: The pilot's bumps do not fit into memory.
+    """
+    columns = np.hstack(channels)
+    totals = [int(release_counts.sum()) for release_counts in counts]
+    n = sum(totals)
+    pilot = _fit_pilot(columns, np.concatenate(counts), rows, resolution / PILOT_REFINEMENT, gap)
+    pilot_shares = functionals @ pilot
+    bumps = make_bumps(rows, len(columns), resolution)
+    assert bumps is not None  # the estimate had the same bumps
+    mixture_columns, mixture_functionals = bumps @ columns, (functionals @ bumps.T).T
+    output_probabilities = [pilot @ channel for channel in channels]
+    errors = np.zeros((REPLICATES, functionals.shape[0]))
+    for number in range(REPLICATES):
+        if progress is not None:
+            progress(f"smooth intervals: draw {number + 1} of {REPLICATES}", number, None, None)
+        rng = np.random.default_rng([SEED, number])
+        drawn = np.concatenate(
+            [
+                rng.multinomial(total, probabilities / probabilities.sum())
+                for total, probabilities in zip(totals, output_probabilities, strict=True)
+            ]
+        )
+        is_drawn = drawn > 0
+        drawn_fit = fit(
+            np.ascontiguousarray(mixture_columns[:, is_drawn]), drawn[is_drawn] / n, gap=max(gap, REPLICATE_GAP)
+        )
+        errors[number] = drawn_fit.shares @ mixture_functionals - pilot_shares
+    return half_widths_of(errors, confidence, n), resolution / PILOT_REFINEMENT
+
+
+def half_widths_of(errors: Floats, confidence: float, reports: int) -> Floats:
+    """Return half widths (G,) that all errors stay within simultaneously, with the given confidence.
+
+    Args:
+        errors: (B, G) errors of B estimates of shares whose true values are known.
+        confidence: Confidence in (0, 1).
+        reports: Number of reports n of each estimate. A share of which none is expected among n reports cannot be told
+            from 0, so no half width is smaller than that of the rule of three.
+    """
+    replicates, count = errors.shape
+    sizes = np.sqrt((errors**2).mean(axis=0))
+    scaled = errors / np.where(sizes > 0, sizes, 1.0)
+    bias = scaled.mean(axis=0)
+    deviations = (scaled - bias) / math.sqrt(replicates - 1)
+    rng = np.random.default_rng([SEED, replicates])
+    largest_errors = []
+    for _ in range(max(1, math.ceil(QUANTILE_DRAWS * count / BLOCK))):
+        draws = min(QUANTILE_DRAWS, max(1, BLOCK // count))
+        normal = rng.standard_normal((draws, replicates))
+        # Student's t allows for the error of a covariance that is known from so few draws.
+        inflation = np.sqrt((replicates - 1) / rng.chisquare(replicates - 1, size=(draws, 1)))
+        largest_errors.append(np.abs(bias + inflation * (normal @ deviations)).max(axis=1))
+    quantile = float(np.quantile(np.concatenate(largest_errors), confidence))
+    minimum = math.log(count / (1.0 - confidence)) / reports
+    half_widths: Floats = np.maximum(quantile * sizes, minimum)
+    return half_widths
+
+
+def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap: float) -> Floats:
+    """Return the most likely shares (N,) at the pilot's resolution.
+
+    Args:
+        columns: (N, K) probability of each output of all releases given each record.
+        counts: (K,) how often each output was reported.
+        rows: Returns the distances (B, N) from some records to all.
+        resolution: The pilot's resolution.
+        gap: Gap of the log-likelihood, per report.
+    """
+    is_reported = counts > 0
+    pilot = fit_bumps(
+        np.ascontiguousarray(columns[:, is_reported]), counts[is_reported] / counts.sum(), rows, resolution, gap
+    )
+    if pilot is None:
+        raise UsageError(
+            f"smooth intervals need bumps of half the resolution ({resolution:.3g}), which would be more than "
+            f"{MAX_BUMP_ENTRIES // len(columns):,}: give a coarser resolution, or other intervals"
+        )
+    return pilot[0].shares
+
+
+def describe_assumption(resolution: float, unit: str) -> str:
+    """Return a sentence on what smooth intervals assume, and what happens if it is wrong.
+
+    Args:
+        resolution: The pilot's resolution.
+        unit: Unit of distance.
+    """
+    return (
+        f"intervals assume that shares are smooth over the map, no rougher than bumps {resolution:.3g} {unit} wide; "
+        "where they are not (a sharp border, many people at one address), the truth can lie outside of its interval "
+        "without any sign of it; finite-sample intervals assume nothing"
+    )
