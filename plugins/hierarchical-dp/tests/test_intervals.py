@@ -85,6 +85,7 @@ def test_intervals_cover_at_the_stated_rate(method, confidence, law, relation):
             noise=[law.moments(record.scale) for _, record in draws],
             cumulative=METHODS[method].query == "cumulative",
             confidence=confidence,
+            descending=not totals,
         )
         for level, interval_bounds in enumerate(bounds):
             low, high = interval_bounds.round_outwards()  # which are widened to the released counts, here the true ones

@@ -145,7 +145,7 @@ def test_fit_errors_match_the_matrix(down, root_known, random_tree):
             weights = [1.0] * depth if down else rng.uniform(0.1, 3, depth).tolist()
             if depth > 2 and not down:
                 noise[1], weights[1] = UNMEASURED, 0.0
-            moments = moments_of(tree, noise, weights, down=down, root_known=root_known)
+            moments = moments_of(tree, noise, weights, down=down, known_levels=int(root_known))
             variances = np.repeat([0.0 if n is UNMEASURED else n.variance for n in noise], tree.widths)
             expected = [(m**2 @ variances).sum() for m in _dense(tree, weights, down=down, root_known=root_known)]
             forecast = [float(level.variance.sum()) for level in moments]

@@ -12,7 +12,7 @@ from attrs import field, frozen
 from privopt.arrays import Ints, read_only
 from privopt.declare import File
 from privopt.declare.tables import Column, read_table, table_of
-from privopt.errors import Fault, Faults, InfeasibleError, InputError
+from privopt.errors import Fault, InfeasibleError, InputError
 from privopt_hierarchical_dp.level_tables import region_faults
 from privopt_hierarchical_dp.tree import Tree
 
@@ -20,6 +20,10 @@ __all__ = ["UNBOUNDED", "Limits", "check_limits", "nearest_within", "read_limits
 
 UNBOUNDED: Final = 1 << 50
 """Stands for no upper bound. A file of counts must have fewer groups than this."""
+
+
+SHOWN_VIOLATIONS: Final = 20
+"""The largest number of regions that a message on violated bounds names."""
 
 
 def _to_levels(arrays: Iterable[Ints]) -> tuple[Ints, ...]:
@@ -48,6 +52,14 @@ class Limits:
         """The bounds on the number of groups of the whole hierarchy."""
         return int(self.lower[0][0]), int(self.upper[0][0])
 
+    def with_exact(self, known: Sequence[Ints]) -> Limits:
+        """Return the bounds with those of the first levels replaced by exact numbers, which must be within them."""
+        return Limits(
+            tree=self.tree,
+            lower=[*known, *self.lower[len(known) :]],
+            upper=[*known, *self.upper[len(known) :]],
+        )
+
     def find_violations(self, totals: Sequence[Ints]) -> list[tuple[str, int, str]]:
         """Find the regions of the first levels whose numbers are out of bounds.
 
@@ -58,8 +70,21 @@ class Limits:
             The region, the number and the bounds, as a text, of each violation.
         """
         return [
-            (f"region {names[index]!r}", int(numbers[index]), f"from {lower[index]} to {upper[index]}")
-            for names, numbers, lower, upper in zip(self.tree.names, totals, self.lower, self.upper, strict=False)
+            (f"region {region!r}", number, f"from {lower} to {upper}")
+            for _, region, number, lower, upper in self.list_violations(totals)
+        ]
+
+    def list_violations(self, totals: Sequence[Ints]) -> list[tuple[int, str, int, int, int]]:
+        """List the level, region, number, and lower and upper bound of each violation by numbers of the first levels.
+
+        Args:
+            totals: The numbers (R_l,) of each of the first levels.
+        """
+        return [
+            (level, names[index], int(numbers[index]), int(lower[index]), int(upper[index]))
+            for level, (names, numbers, lower, upper) in enumerate(
+                zip(self.tree.names, totals, self.lower, self.upper, strict=False)
+            )
             for index in np.flatnonzero((numbers < lower) | (numbers > upper)).tolist()
         ]
 
@@ -155,8 +180,8 @@ def _in_words(lower: int, upper: int) -> str:
     return f"at least {lower}" + ("" if upper >= UNBOUNDED else f" and at most {upper}")
 
 
-def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -> None:
-    """Raise InputError if numbers contradict the bounds.
+def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str, published_levels: int = 0) -> None:
+    """Raise InfeasibleError if numbers contradict the bounds.
 
     Call this only if all neighbouring inputs have the same numbers. Otherwise the error would reveal something about an
     individual; in that case the release is always moved into the bounds instead.
@@ -166,18 +191,25 @@ def check_limits(limits: Limits, totals: Sequence[Ints], name: str, noun: str) -
         totals: The numbers (R_l,) of each level, starting at the root.
         name: The file from which the numbers were read.
         noun: What the numbers count.
+        published_levels: The number of levels, from the root down, whose numbers every release publishes. Only these
+            numbers may be quoted.
 
     Raises:
-        InputError: Numbers are out of bounds; the message names their regions.
+        InfeasibleError: Numbers are out of bounds; the message names their regions, and says how far they are off.
     """
-    if broken := limits.find_violations(totals):
-        Faults(
-            [
-                # The number itself is not quoted, because it may be secret.
-                Fault(name, region, f"another number of {noun}", f"{expectation}, as hierarchy.bounds has it")
-                for region, _, expectation in broken
-            ]
-        ).check()
+    lines = []
+    for level, region, number, lower, upper in limits.list_violations(totals):
+        expectation = f"expected {_in_words(lower, upper)}, as hierarchy.bounds has it"
+        # Numbers that are not published are not quoted, because they may be secret.
+        actual = f"got another number of {noun}"
+        if level < published_levels:
+            actual = f"got exactly {number} {noun}, which is off by {max(lower - number, number - upper)}"
+        lines.append(f"{name}: region {region!r}: {expectation}, {actual}")
+    if lines:
+        shown_lines = lines[:SHOWN_VIOLATIONS]
+        if len(lines) > len(shown_lines):
+            shown_lines.append(f"... and {len(lines) - len(shown_lines)} more")
+        raise InfeasibleError("\n".join(shown_lines))
 
 
 def nearest_within(totals: Sequence[Ints], limits: Limits) -> list[Ints]:

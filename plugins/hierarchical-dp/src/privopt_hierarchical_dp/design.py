@@ -20,11 +20,11 @@ from privopt.errors import Fault, Faults, InputError
 from privopt.numbers.noise import NoiseRecord, split_budget
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.qip import Fit
-from privopt_hierarchical_dp.least_squares import Ends, Noise
+from privopt_hierarchical_dp.least_squares import Ends, Estimate, Noise
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution, Scale
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.region_tables import Layout
-from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables
+from privopt_hierarchical_dp.region_tables import Form, Layout
+from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables, numbers_of
 from privopt_hierarchical_dp.shares import Split, normalize_shares
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.tree import Tree
@@ -54,6 +54,27 @@ class FitOptions:
 
 
 DEFAULT: Final = FitOptions()
+
+
+CONTRADICTING_ERRORS: Final = 6.0
+"""The number of standard errors by which an estimate must be outside a bound to contradict it."""
+
+
+@frozen(kw_only=True)
+class Contradiction:
+    """A public bound on a region's number that its noisy values contradict.
+
+    Attributes:
+        region: The region.
+        bound: The bound that the estimate is outside of.
+        estimate: The estimated number, rounded.
+        standard_error: The standard error of the estimate.
+    """
+
+    region: str
+    bound: int
+    estimate: int
+    standard_error: float
 
 
 @frozen(kw_only=True, eq=False)
@@ -121,11 +142,16 @@ class Design(ABC):
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:
         """The part of the budget of each level, for each table. The exact sum of all parts is at most the budget."""
-        levels, tables = self.split
         # split_budget rounds in privacy's favour; its flat list is by level, then by table.
-        parts = split_budget(self.problem.privacy.budget, [level * table for level in levels for table in tables])
-        # The parts of one table are every len(tables)-th entry.
-        return tuple(parts[number :: len(tables)] for number in range(len(tables)))
+        parts, table_count = split_budget(self.problem.privacy.budget, self.budget_shares), len(self.split[1])
+        # The parts of one table are every table_count-th entry.
+        return tuple(parts[number::table_count] for number in range(table_count))
+
+    @property
+    def budget_shares(self) -> list[Fraction]:
+        """The relative share of each part: first all tables of level 1, then of level 2, ......"""
+        levels, tables = self.split
+        return [level * table for level in levels for table in tables]
 
     @cached_property
     def scales(self) -> tuple[tuple[Scale, ...], ...]:
@@ -165,14 +191,17 @@ class Design(ABC):
             ]
             noisy.append([values for values, _ in measurements])
             records.append([record for _, record in measurements])
-        return self.fill_unmeasured(noisy, self.budgets), records
+        return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
-    def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]]) -> Tables:
+    def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
         """Return the values with those of each unmeasured level replaced by the sums of the level below.
+
+        A number that is published exactly takes the place of its own measurement if it is not measured.
 
         Args:
             noisy: The noisy values (R_l, ...) by table and level.
             measured: The part of the budget or the scale, by table and level. Truthy if the level was measured.
+            totals: The exact numbers (R_l,) of the first levels.
         """
         filled = [list(levels) for levels in noisy]
         # Either all tables of a level have a part of the budget or none has, unless a table has no share at all.
@@ -181,7 +210,20 @@ class Design(ABC):
         for level, start in reversed(list(enumerate(self.tree.start))):
             for levels in filled if not is_measured[level] else ():
                 levels[level] = np.add.reduceat(levels[level + 1], start[:-1], axis=0)
+        for levels, form in zip(filled, self.layout.forms, strict=True):
+            for level, numbers in enumerate(totals):
+                if self.shows_exact_numbers(form, level):
+                    levels[level] = numbers.reshape(levels[level].shape)
         return filled
+
+    def shows_exact_numbers(self, form: Form, level: int) -> bool:
+        """Return whether a table has nothing but exact numbers on a level, so that it is not measured there.
+
+        Args:
+            form: The table.
+            level: The level, counted from 0.
+        """
+        return False
 
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs under the noise scales of a release."""
@@ -216,6 +258,36 @@ class Design(ABC):
     def has_intervals(self) -> bool:
         """Whether the method's counts have intervals."""
         return True
+
+    @abstractmethod
+    def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
+        """Return the least-squares estimates (R_l, 1) of the numbers of all regions, without regard to bounds."""
+
+    def find_contradictions(self, release: HierarchyRelease) -> list[Contradiction]:
+        """Return the bounds on numbers that the noisy values contradict by more than noise, the largest first.
+
+        This uses noisy values and public numbers alone, so it may be published.
+        """
+        if self.limits is None or self.exact == self.tree.depth:
+            return []
+        contradictions = []
+        for level, estimate in enumerate(self.estimate_numbers(release)):
+            numbers, errors = estimate.mean[:, 0], np.sqrt(estimate.variance[:, 0])
+            lower, upper = self.limits.lower[level], self.limits.upper[level]
+            excess = np.maximum(lower - numbers, numbers - upper)
+            # A leaf that is repeated on the levels below is listed once.
+            is_new = self.tree.first_here(level)
+            for region in np.flatnonzero((excess > CONTRADICTING_ERRORS * errors + 0.5) & is_new).tolist():
+                bound = int(lower[region] if numbers[region] < lower[region] else upper[region])
+                contradictions.append(
+                    Contradiction(
+                        region=self.tree.names[level][region],
+                        bound=bound,
+                        estimate=round(float(numbers[region])),
+                        standard_error=float(errors[region]),
+                    )
+                )
+        return sorted(contradictions, key=lambda entry: (-abs(entry.estimate - entry.bound), entry.region))
 
     @abstractmethod
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:

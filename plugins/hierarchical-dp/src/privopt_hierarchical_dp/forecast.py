@@ -8,6 +8,7 @@ fourth cumulants of its errors follow exactly from those of the noise, whatever 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from attrs import evolve
@@ -26,6 +27,11 @@ from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_of"]
 
+EXACT: Final = Noise(variance=0.0)
+"""The noise of values that are known."""
+EXACT_WEIGHT: Final = 1e100
+"""The weight of a level that is known, beside which all other weights are negligible."""
+
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
     """Return the noise of each level's values if only the leaves are measured, with ``noise``."""
@@ -39,7 +45,7 @@ def moments_of(
     *,
     columns: int = 0,
     down: bool = False,
-    root_known: bool = False,
+    known_levels: int = 0,
 ) -> list[Estimate]:
     """Return the moments of the errors of least-squares estimates, by level.
 
@@ -51,13 +57,19 @@ def moments_of(
         weights: The weight of each level. By default the weights of least squares.
         columns: Number of values of each region.
         down: Whether each level is fitted to the level above.
-        root_known: Whether the root's values are known exactly.
+        known_levels: Number of levels, from the root down, whose values are known exactly.
 
     Returns:
         The estimates (R_l, columns) of each level.
     """
     values = [np.zeros((width, columns)) for width in tree.widths]
-    return least_squares(tree, values, noise, root=values[0][0] if root_known else None, weights=weights, down=down)
+    root = values[0][0] if known_levels else None
+    if known_levels > 1:
+        # Weighed as exact, whatever the weights of the other levels are.
+        noise = [EXACT] * known_levels + list(noise[known_levels:])
+        if weights is not None:
+            weights = [EXACT_WEIGHT] * known_levels + list(weights[known_levels:])
+    return least_squares(tree, values, noise, root=root, weights=weights, down=down)
 
 
 def errors_of_counts(
@@ -85,7 +97,7 @@ def errors_of_counts(
     # if none is.
     common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)
     if 0 < known_levels < len(noise):
-        known_root_moments = moments_of(tree, noise, weights, down=down, root_known=True)
+        known_root_moments = moments_of(tree, noise, weights, down=down, known_levels=known_levels)
         common_shares = [
             estimate.variance / np.maximum(all_moments.variance, 1e-300)
             for estimate, all_moments in zip(known_root_moments, moments, strict=True)
@@ -125,7 +137,7 @@ def errors_of_cumulative(
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns
     courses = moments_of(tree, noise, weights, columns=columns - 1)
-    totals = moments_of(tree, noise, weights if known_levels else None, columns=1, root_known=bool(known_levels))
+    totals = moments_of(tree, noise, weights if known_levels else None, columns=1, known_levels=known_levels)
     for level, width in enumerate(tree.widths[:known_levels]):
         totals[level] = exactly(np.zeros(width, np.int64))
     pairs = zip(courses, totals, strict=True)

@@ -97,7 +97,13 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
     # Exact numbers are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
     if public.limits is not None and declared.relation.exact:
-        check_limits(public.limits, add_up(groups.tree, groups.leaves.sum(axis=1)), sources[0].name, "groups")
+        numbers = add_up(groups.tree, groups.leaves.sum(axis=1))
+        # Whatever the method, every release has the root's number, and those that the problem file makes exact.
+        published_levels = declared.relation.exact_levels or 1
+        check_limits(public.limits, numbers, sources[0].name, "groups", published_levels)
+    elif public.limits is not None and public.exact:
+        numbers = add_up(groups.tree, groups.leaves.sum(axis=1))[: public.exact]
+        check_limits(public.limits, numbers, sources[0].name, "groups", public.exact)
     if isinstance(table.totals, File):
         check_totals(table.totals, groups)
     return Instance(public=public, truth=Truth(leaves=(groups.leaves,), empty=groups.empty))
@@ -123,5 +129,5 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
     # Only exact numbers may be refused: refusing others would reveal secrets (see check_limits).
     if public.limits is not None:
         numbers = add_up(public.tree, leaves[0].reshape(len(leaves[0]), -1).sum(axis=1))
-        check_limits(public.limits, numbers[: public.exact], file, "individuals")
+        check_limits(public.limits, numbers[: public.exact], file, "individuals", public.exact)
     return Instance(public=public, truth=Truth(leaves=leaves, unread=unread))

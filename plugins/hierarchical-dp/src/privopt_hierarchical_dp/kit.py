@@ -76,6 +76,7 @@ def problems(
     relation: str = "sizes",
     first: int = 1,
     listed: bool = False,
+    exact: int = 0,
 ) -> GeneratedProblem:
     """Generate a problem of hierarchical-dp with one to three levels, up to four leaves and up to four sizes.
 
@@ -87,6 +88,7 @@ def problems(
         relation: The neighbouring relation.
         first: The smallest size of a group, 0 or 1.
         listed: Whether a public table lists the regions. The counts then have only nonzero rows.
+        exact: The number of levels, from the root down, whose numbers are exact, as far as there are so many.
 
     Returns:
         The problem. Its ``secrets`` are those planted counts that must not occur in published files.
@@ -121,6 +123,8 @@ def problems(
         "hierarchy": {"counts": COUNTS, "sizes": sizes, "first_size": first},
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
+    if exact:
+        tables["hierarchy"]["exact"] = [f"level_{min(exact, depth)}"]
     if relation == "replaced":
         tables["privacy"]["max_household"] = draw_from(st.integers(1, sizes))
     if draw_from(st.booleans()):
@@ -181,12 +185,19 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
     changed = partial(_change_counts, problem, COUNTS, header, rows)
     household = tables["privacy"].get("max_household")
+    exact = max((int(name[6:]) for name in tables["hierarchy"].get("exact", ())), default=0)
     for (path, size), index in where.items():
         # "replaced": a household is replaced by another of its region, both at most as large as is public.
         for new_size in range(household + 1) if household else ():
             if new_size != size <= household and (path, new_size) in where:
                 yield from changed((index, -1), (where[path, new_size], 1))
         if household:
+            continue
+        # Exact numbers: a group is replaced by another in the same region of the deepest exact level.
+        if relation == "groups" and exact:
+            for (other_path, _), other_index in where.items():
+                if other_index != index and other_path[:exact] == path[:exact]:
+                    yield from changed((index, -1), (other_index, 1))
             continue
         # "groups": a group joins or leaves. "individuals": so does one of at most max_quantity, which is one person's.
         if relation != "sizes" and (relation == "groups" or size <= max_quantity):
@@ -211,7 +222,13 @@ def queries_of(problem: Instance, method: str) -> Sequence[Query]:
     design = problem.design(method)
     with watch_noise(answer_truthfully) as calls:
         design.draw([add_up(design.tree, leaves) for leaves in problem.truth.leaves], seed=None)
-    parts = [form.part(level + 1) for form in design.layout.forms for level in range(design.tree.depth)]
+    # Exact numbers are not measured.
+    parts = [
+        form.part(level + 1)
+        for form, budgets in zip(design.layout.forms, design.budgets, strict=True)
+        for level, budget in enumerate(budgets)
+        if budget
+    ]
     # The noise functions do not know the sensitivity of a query: the design states it, and the kit
     # searches for a larger one.
     return [evolve(call, name=name, sensitivity=design.delta) for call, name in zip(calls, parts, strict=True)]
@@ -274,13 +291,18 @@ def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result)
     yield from release.complaints()
     assert problem.truth is not None  # a problem that was solved
     total, true_total = int(release.counts[0][0].sum()), int(problem.truth.leaves[0].sum())
-    if problem.declared.relation.exact and total != true_total:
+    design = problem.design(method)
+    if design.exact and total != true_total:
         yield f"the root's groups add up to {total}, the input's to {true_total}"
+    true_levels = add_up(release.tree, problem.truth.leaves[0].sum(axis=1))
+    for level, numbers in enumerate(true_levels[: design.exact]):
+        if (release.counts[0][level].sum(axis=1) != numbers).any():
+            yield f"level {level + 1}: a number that is exact is not the input's"
     # The cost tables grow with the square of the total, so they are computed for few groups only.
     if (
         method in ("hierarchical-dp", "hierarchical")
         and total <= _MAX_GROUPS
-        and not problem.declared.settings.region_totals
+        and design.exact < 2  # the cost tables know the root's number alone
     ):
         (counts,), (noisy,) = release.counts, release.noisy
         value, optimum = objective(counts, noisy), least_objective(release.tree, noisy, total)
@@ -300,7 +322,9 @@ PROFILE = Profile(
 )
 
 
-def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False) -> Profile:
+def make_profile(
+    relation: str, *, kind: str = "pure-dp", first: int = 1, listed: bool = False, exact: int = 0
+) -> Profile:
     """Return the profile for problems of one neighbouring relation, notion and least size.
 
     Args:
@@ -308,10 +332,11 @@ def make_profile(relation: str, *, kind: str = "pure-dp", first: int = 1, listed
         kind: The notion of privacy.
         first: The smallest size of a group, 0 or 1.
         listed: Whether a public table lists the regions.
+        exact: The number of levels, from the root down, whose numbers are exact.
     """
     # Only under pure DP and "sizes" does the paper claim that the printed chain is private.
     claims = PROFILE.claims if relation == "sizes" and kind == "pure-dp" else {}
-    strategy = problems(kind, relation, first, listed)
+    strategy = problems(kind, relation, first, listed, exact)
     return evolve(PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind, claims=claims)
 
 
@@ -320,7 +345,9 @@ PROFILES: Final = {kind: make_profile("sizes", kind=kind) for kind in BUDGETS}
 
 
 @st.composite
-def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals") -> GeneratedProblem:
+def tables_problems(
+    draw_from: st.DrawFn, kind: str = "pure-dp", relation: str = "individuals", exact: int = 0
+) -> GeneratedProblem:
     """Generate a problem of hierarchical-tables with a small tree and up to three attributes of two values.
 
     Counts are at most 2, unless two seven-digit counts are planted.
@@ -329,6 +356,7 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
         draw_from: Hypothesis's function that draws from a strategy.
         kind: The notion of privacy.
         relation: The neighbouring relation.
+        exact: The number of levels, from the root down, whose numbers are published exactly.
     """
     # The attributes by which each table counts.
     shape: tuple[tuple[str, ...], ...] = draw_from(st.sampled_from(SHAPES))
@@ -356,6 +384,8 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
         },
         "privacy": {"kind": kind, **draw_from(st.sampled_from(BUDGETS[kind])), "relation": relation},
     }
+    if exact:
+        tables["hierarchy"]["exact"] = [f"level_{exact}"]
     # With 8 cells only households of one: larger ones would have thousands of neighbours.
     if relation == "replaced":
         tables["privacy"]["max_household"] = draw_from(st.integers(1, 2 if len(attributes) < 3 else 1))
@@ -365,7 +395,7 @@ def tables_problems(draw_from: st.DrawFn, kind: str = "pure-dp", relation: str =
         tables["hierarchy"]["tables"]["t0"]["share"] = draw_from(st.integers(1, 3))
     files: dict[str, bytes] = {}
     # Under other relations inputs whose exact numbers contradict the bounds are refused, and cannot be compared.
-    if draw_from(st.booleans()) and relation == "individuals":
+    if draw_from(st.booleans()) and relation == "individuals" and not exact:
         tables["hierarchy"]["bounds"] = BOUNDS
         files[BOUNDS] = csv_bytes(["region", "at_most"], [["all", draw_from(st.integers(0, 3))]])
     rows = [[*cell, count] for cell, count in zip(cells, counts, strict=True)]
@@ -389,6 +419,7 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
     relation = tables["privacy"]["relation"]
     header, *rows = problem.rows(RECORDS)
     depth = sum(name.startswith("level_") for name in header)
+    exact = max((int(name[6:]) for name in tables["hierarchy"].get("exact", ())), default=0)
 
     changed = partial(_change_counts, problem, RECORDS, header, rows)
     if relation == "replaced":
@@ -398,18 +429,22 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
             # A household is a multiset of cells, one for each person.
             homes = [household for size in persons for household in combinations_with_replacement(cells, size)]
             for gone, come in product(homes, repeat=2):
+                # With exact numbers a household is replaced by one of as many persons.
+                if exact and len(gone) != len(come):
+                    continue
                 # By how much each cell changes if one household is replaced by the other.
                 net = {cell: come.count(cell) - gone.count(cell) for cell in {*gone, *come}}
                 if any(net.values()):
                     yield from changed(*net.items())
         return
+    # The levels on which an individual keeps its region: all under "attributes", else those that are exact.
+    kept = {"moves": max(exact, 1), "attributes": depth}.get(relation, exact)
     for source, row in enumerate(rows):
-        if relation == "individuals":
+        if not kept:
             yield from changed((source, 1))
             yield from changed((source, -1))
-        for target_index, target in enumerate(rows) if relation != "individuals" else ():
-            # Under "attributes" the individual stays in its region.
-            if target_index != source and (relation == "moves" or row[:depth] == target[:depth]):
+        for target_index, target in enumerate(rows) if kept else ():
+            if target_index != source and row[:kept] == target[:kept]:
                 yield from changed((source, -1), (target_index, 1))
 
 
@@ -458,6 +493,7 @@ TABLES_PROFILE = Profile(
 )
 
 
-def related_tables(relation: str, *, kind: str = "pure-dp") -> Profile:
-    """Return the profile of hierarchical-tables for problems of one neighbouring relation and notion."""
-    return evolve(TABLES_PROFILE, problems=tables_problems(kind, relation), notion="" if kind == "pure-dp" else kind)
+def related_tables(relation: str, *, kind: str = "pure-dp", exact: int = 0) -> Profile:
+    """Return the profile of hierarchical-tables for problems of one relation, notion and number of exact levels."""
+    strategy = tables_problems(kind, relation, exact)
+    return evolve(TABLES_PROFILE, problems=strategy, notion="" if kind == "pure-dp" else kind)

@@ -33,6 +33,7 @@ __all__ = [
     "increments",
     "intervals",
     "least_squares",
+    "least_squares_below",
     "mean_absolute",
     "pool_upwards",
     "quantile",
@@ -302,17 +303,6 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     )
 
 
-def _difference_upwards(courses: Estimate) -> Estimate:
-    """Return counts (R, N) as differences of ``courses``, the numbers (R, N) of groups of each size or more."""
-    # The largest size has no larger one to subtract: its count is measured by itself.
-    factors = np.repeat([[2.0, 1.0]], [courses.mean.shape[1] - 1, 1], axis=1)
-    return Estimate(
-        mean=-np.diff(courses.mean, axis=1, append=0.0),
-        variance=factors * courses.variance,
-        fourth=factors * courses.fourth,
-    )
-
-
 @lru_cache(maxsize=8)
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Return a table of two-sided quantiles of errors, in standard deviations, by kurtosis.
@@ -418,6 +408,7 @@ def intervals(
     noise: Sequence[Noise],
     cumulative: bool,
     confidence: float,
+    descending: bool = False,
 ) -> list[Ends]:
     """Return the intervals of all true counts by level, computed from public values alone.
 
@@ -428,44 +419,51 @@ def intervals(
         counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
         totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
         noise: The noise on one value of each level.
-        cumulative: Whether the noisy values are cumulative counts. These count groups of size s or less, or of size s
-            or more if no total is known.
+        cumulative: Whether the noisy values are cumulative counts, of groups of size s or less.
         confidence: The confidence of each single interval, between 0 and 1.
+        descending: Whether the cumulative counts are of groups of size s or more instead.
 
     Returns:
         The intervals of each level, with ends that are not yet rounded to integers.
     """
     size = counts[0].shape[1]
     steps = (
-        _estimate_increments(tree, noisy, totals, noise, size)
+        _estimate_increments(tree, noisy, totals, noise, size, descending=descending)
         if cumulative
         else _estimate_counts(tree, noisy, totals, noise)
     )
-    return ends_of(steps, counts, totals, confidence)
+    return ends_of(tree, steps, counts, totals, confidence)
 
 
 def ends_of(
-    estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
+    tree: Tree, estimates: Sequence[Estimate], counts: Sequence[Ints], totals: Sequence[Ints], confidence: float
 ) -> list[Ends]:
     """Return the intervals of estimated counts by level.
 
     Args:
+        tree: The hierarchy.
         estimates: The estimated counts of each level.
         counts: The released counts (R_l, N) of each level. Intervals are widened to contain them.
-        totals: Exact totals: (R_l,) for each level, or the root's alone. Empty if none is known.
+        totals: Exact totals (R_l,) of the first levels. Empty if none is known.
         confidence: The confidence of each single interval, between 0 and 1.
     """
-    # The total of the root bounds every count whose own region has no known total.
-    root_total = totals[0][:1, None] if totals else np.array([[UNBOUNDED]])
-    return [
-        Ends(
-            mean=estimate.mean,
-            reach=quantile(estimate.variance, estimate.fourth, confidence),
-            max_counts=totals[level][:, None] if level < len(totals) else root_total,
-            released=released,
+    level_ends: list[Ends] = []
+    max_counts = np.array([[UNBOUNDED]])
+    for level, (released, estimate) in enumerate(zip(counts, estimates, strict=True)):
+        if level < len(totals):
+            max_counts = totals[level][:, None]
+        elif len(max_counts) > 1:
+            # The nearest region above that has a known total bounds the counts inside it.
+            max_counts = max_counts[tree.parents(level)]
+        level_ends.append(
+            Ends(
+                mean=estimate.mean,
+                reach=quantile(estimate.variance, estimate.fourth, confidence),
+                max_counts=max_counts,
+                released=released,
+            )
         )
-        for level, (released, estimate) in enumerate(zip(counts, estimates, strict=True))
-    ]
+    return level_ends
 
 
 def _estimate_counts(
@@ -502,22 +500,70 @@ def _estimate_increments(
     totals: Sequence[Ints],
     noise: Sequence[Noise],
     size: int,
+    *,
+    descending: bool,
 ) -> list[Estimate]:
     """Return counts estimated as differences of cumulative counts, whose errors are independent between sizes.
 
     Args:
         tree: The hierarchy.
         noisy: The cumulative counts of each level: (R_l, N - 1) if the totals of all regions are known, else (R_l, N).
-        totals: Exact numbers of groups: (R_l,) for each level, or the root's alone. Empty if none is known.
+        totals: Exact numbers of groups (R_l,) of the first levels. Empty if none is known.
         noise: The noise on one value of each level.
         size: The number N of sizes.
+        descending: Whether groups of size s or more are counted, instead of size s or less.
     """
-    if not totals:
-        return [_difference_upwards(level) for level in least_squares(tree, noisy, noise)]
+    if descending:
+        # The first column is the number of groups, the others are courses from the largest size down.
+        numbers = least_squares_below(tree, [level[:, :1] for level in noisy], noise, totals)
+        courses = least_squares(tree, [level[:, 1:] for level in noisy], noise)
+        # Read backwards, these are numbers of groups of the largest sizes, and the number of all at the end.
+        ascending = [
+            increments(level.map_moments(_reverse_columns), end) for level, end in zip(courses, numbers, strict=True)
+        ]
+        return [level.map_moments(_reverse_columns) for level in ascending]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
     # The last cumulative count is measured, unless the totals of all regions are known.
     if noisy[0].shape[1] == size:
-        last = least_squares(tree, [level[:, size - 1 :] for level in noisy], noise, root=totals[0])
+        last = least_squares_below(tree, [level[:, size - 1 :] for level in noisy], noise, totals)
     else:
         last = [exactly(total) for total in totals]
     return [increments(courses, end) for courses, end in zip(inner, last, strict=True)]
+
+
+def _reverse_columns(values: Floats) -> Floats:
+    """Return values with their columns in the opposite order."""
+    return values[:, ::-1]
+
+
+def least_squares_below(
+    tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise], totals: Sequence[Ints]
+) -> list[Estimate]:
+    """Return least-squares estimates of one value of each region, given its exact values on the first levels.
+
+    Args:
+        tree: The hierarchy.
+        noisy: The noisy values (R_l, 1) of each level.
+        noise: The noise on one value of each level.
+        totals: The exact values (R_l,) of the first levels.
+    """
+    known_count = len(totals)
+    values = [*(total[:, None] for total in totals), *noisy[known_count:]]
+    levels = [*[Noise(variance=0.0)] * known_count, *noise[known_count:]]
+    estimates = least_squares(tree, values, levels, root=totals[0] if totals else None)
+    if not totals:
+        return estimates
+    # Without the rounding of sums of doubles: on the known levels, and where an only child repeats its parent's number.
+    estimates[:known_count] = map(exactly, totals)
+    is_exact = np.ones(len(totals[-1]), dtype=bool)
+    for level in range(known_count, tree.depth):
+        parents = tree.parents(level)
+        is_exact = is_exact[parents] & (np.diff(tree.start[level - 1]) == 1)[parents]
+        parent_level, mask = estimates[level - 1], is_exact[:, None]
+        estimates[level] = evolve(
+            estimates[level],
+            mean=np.where(mask, parent_level.mean[parents], estimates[level].mean),
+            variance=np.where(mask, 0.0, estimates[level].variance),
+            fourth=np.where(mask, 0.0, estimates[level].fourth),
+        )
+    return estimates

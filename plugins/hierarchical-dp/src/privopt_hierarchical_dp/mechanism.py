@@ -23,6 +23,7 @@ from privopt.interfaces import Mechanism, Outcome, Plan, PrivacyConstraint, Resu
 from privopt.numbers.exp_log_bounds import float_down, float_up
 from privopt.numbers.noise import NoiseRecord
 from privopt_hierarchical_dp.design import Design, FitOptions
+from privopt_hierarchical_dp.exact_levels import list_exact_levels
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.instance import Instance, read_groups, read_tables
 from privopt_hierarchical_dp.least_squares import SLACK_GROUPS
@@ -63,6 +64,10 @@ ROOM: Final = Fraction(1, 10**9)
 
 Another machine may round the sums of doubles differently, and must still reach the stated bound.
 """
+
+
+SHOWN_CONTRADICTIONS: Final = 3
+"""The largest number of contradicted bounds that are named one by one."""
 
 
 class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
@@ -215,6 +220,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return {
             "levels": [{"regions": width} for width in release.tree.widths],
             "relation": problem.declared.privacy.relation,
+            "exact": list_exact_levels(design.exact),
             "sensitivity": design.delta,
             "tables": tables,
             "confidence": problem.declared.confidence,
@@ -262,12 +268,22 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         return plan(declared, file, context)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return warnings about region names that look alike, and about numbers of all regions published exactly.
+        """Return warnings about alike region names, contradicted bounds, and numbers of all regions published exactly.
 
         When the problem is solved, the warnings also tell the owner which columns of the secret file were not read.
         """
         lines = list(problem.truth.unread) if problem.truth is not None else []
         lines += warn_of_alike_regions(release.tree)
+        contradictions = problem.design(result.method).find_contradictions(release)
+        lines += [
+            f"hierarchy.bounds: region {entry.region!r} has a bound of {entry.bound}, but the noisy values give "
+            f"{entry.estimate}: the bound is off by {abs(entry.estimate - entry.bound)}, where the noise has a "
+            f"standard error of {entry.standard_error:.3g}; the release keeps the bound"
+            for entry in contradictions[:SHOWN_CONTRADICTIONS]
+        ]
+        if len(contradictions) > SHOWN_CONTRADICTIONS:
+            others = len(contradictions) - SHOWN_CONTRADICTIONS
+            lines.append(f"hierarchy.bounds: the noisy values contradict the bounds of {others} regions more")
         if len(release.totals) == release.tree.depth:
             lines.append(problem.declared.relation.exposure_warning)
         return lines
@@ -497,13 +513,13 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
     wrong_levels = {
         level
         for noisy_levels, filled_levels in zip(
-            release.noisy, design.fill_unmeasured(release.noisy, release.scales), strict=True
+            release.noisy, design.fill_unmeasured(release.noisy, release.scales, release.totals), strict=True
         )
         for level, (noisy, filled) in enumerate(zip(noisy_levels, filled_levels, strict=True), start=1)
         if (noisy != filled).any()
     }
     # A level is reported once, whichever tables are wrong.
-    complaint = "is not measured, and its values are not the sums of the level below"
+    complaint = "is not measured, and its values are neither exact numbers nor the sums of the level below"
     return [f"{NOISY}: level {level} {complaint}" for level in sorted(wrong_levels)]
 
 

@@ -110,15 +110,17 @@ def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
     return (*(Fraction(step, 5 * sum(rising)) for step in rising), Fraction(4, 5))
 
 
-def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES) -> int:
+def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, totals: bool = False) -> int:
     """Return the sensitivity Delta by which a level's noise is scaled (see :mod:`.relations`).
 
     Args:
         method: Name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
         max_quantity: The number Q of sizes by which one individual may change a group.
         relation: The neighbouring relation.
+        totals: Whether the numbers of the leaf regions, and so of all, are exact.
     """
-    return relation.sensitivity("counts" if METHODS[method].query == "counts" else "cumulative", max_quantity)
+    query: Literal["counts", "cumulative"] = "counts" if METHODS[method].query == "counts" else "cumulative"
+    return relation.sensitivity(query, max_quantity, is_leaf_exact=totals)
 
 
 def order_of(method: str, *, totals: bool, relation: Relation) -> Order:

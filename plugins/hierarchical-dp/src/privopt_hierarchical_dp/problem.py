@@ -13,6 +13,7 @@ from privopt.declare import File, at_least, between, key, one_of, positive
 from privopt.declare.toml_text import exact_text
 from privopt.errors import Fault, InputError
 from privopt.numbers.gaussian import rho_of
+from privopt_hierarchical_dp.exact_levels import EXACT_HELP, check_level_names, count_exact_levels
 from privopt_hierarchical_dp.noise_distributions import KINDS, NoiseDistribution
 from privopt_hierarchical_dp.region_tables import Form, Layout
 from privopt_hierarchical_dp.relations import RELATIONS, Relation
@@ -78,6 +79,7 @@ class HierarchyTable:
         default=None,
         help="public: region,at_least,at_most numbers of groups (of dwellings, say), which every release keeps",
     )
+    exact: tuple[str, ...] | None = key(default=None, help=EXACT_HELP.format("groups"), check=check_level_names)
     sizes: int = key(help="N; size N means N or more", unit="individuals", check=between(0, 1e7))
     first_size: int = key(
         default=1,
@@ -250,10 +252,11 @@ class HierarchyProblem:
 
     @property
     def relation(self) -> Relation:
-        """The neighbouring relation, given the size classes, vacant units (size 0) and the largest household."""
+        """The neighbouring relation, given exact levels, size classes, vacant units and the largest household."""
         table = self.hierarchy
         return Relation(
             name=self.privacy.relation,
+            exact_levels=count_exact_levels(table.exact),
             classes=table.classes,
             vacant=table.first_size == 0,
             household=self.privacy.max_household or 0,
@@ -289,6 +292,16 @@ class HierarchyProblem:
                 refused with first_size = 0, because joining a unit is then a move between sizes.
         """
         self.privacy.check_keys(file)
+        exact = self.hierarchy.exact
+        if exact is not None and self.privacy.relation == "individuals":
+            # Whoever lives alone and leaves changes the number of groups, so with exact numbers only two relations
+            # remain: members of existing groups, and whole groups.
+            expectation = '"sizes" (who joins or leaves an existing group) or "groups" (a group is replaced by another)'
+            raise InputError([Fault(file, "privacy.relation", '"individuals" with exact numbers', expectation)])
+        if exact is not None and self.settings.region_totals is not None:
+            expectation = "no such key with hierarchy.exact, which says on what levels numbers are exact"
+            actual = str(self.settings.region_totals).lower()
+            raise InputError([Fault(file, "hierarchical-dp.region_totals", actual, expectation)])
         if self.privacy.relation == "replaced" and (max_quantity := self.settings.max_quantity) > 1:
             expectation = '1 with relation = "replaced" (max_household counts persons, each of one quantity)'
             raise InputError([Fault(file, "hierarchical-dp.max_quantity", str(max_quantity), expectation)])

@@ -26,6 +26,17 @@ another one in its leaf region. At most m persons leave the table, all from one 
 at most m join. The sum of absolute changes is up to 2 m, and the sum of their squares up to 2 m^2, which a search in
 the tests confirms. An individual is in all tables and levels at once, so the budgets of all of them add up.
 
+Exact levels (``[hierarchy] exact``). If the numbers of all regions down to level k are published exactly, two inputs
+are neighbours only if these numbers agree. A single individual or group can then neither appear nor vanish, so it is
+replaced by another one in the same region of level k. Tables of individuals: one cell loses 1 and one gains 1 in each
+table on each level, as under ``moves``, whichever leaf regions they belong to. Two individuals of different regions of
+level k who exchange places are two such changes, because tables only show how many individuals a cell has. Under
+``replaced`` the new household has as many persons as the old one, which is a subset of the neighbours without exact
+levels. Counts of groups under ``groups``: two n_s change by 1 on each level. Of the h_s, those of the old group
+decrease and those of the new one increase, at most N each. In one region those in common cancel, and at most N - 1
+remain, because h of the least size does not change. Under ``sizes`` and ``replaced`` no number of groups of a region
+changes, whatever is published of them.
+
 Except for tables under ``replaced``, no entry changes by more than 1. So each number is both the L1 sensitivity and the
 square of the L2 sensitivity.
 """
@@ -56,12 +67,14 @@ class Relation:
         classes: The number of size classes.
         vacant: Whether size 0 is one of the classes.
         household: The largest number of individuals in a replaced household. 0 under other relations.
+        exact_levels: The number of levels, from the root down, that the problem file makes exact. 0 if it does not say.
     """
 
     name: str = "sizes"
     classes: int = 0
     vacant: bool = False
     household: int = 0
+    exact_levels: int = 0
 
     @property
     def exact(self) -> bool:
@@ -71,6 +84,8 @@ class Relation:
     @property
     def scope(self) -> str:
         """The difference between neighbouring inputs, in one line of text."""
+        if self.name == "groups" and self.exact_levels:
+            return f"one group is replaced by another of any size in its region of level_{self.exact_levels}"
         return RELATIONS[self.name]
 
     @property
@@ -81,7 +96,7 @@ class Relation:
         return (
             f"every region's number of {noun}s is published exactly, without noise: nothing hides a {noun} that "
             "appears or vanishes, and where all have one size the counts are the true ones; "
-            f'{alternative}"groups" hides them'
+            f'{alternative}"groups" hides them{" without hierarchy.exact" * bool(self.exact_levels)}'
         )
 
     @property
@@ -95,20 +110,30 @@ class Relation:
             return "per individual in fixed units"
         if self.name == "replaced":
             return _replaced_unit(self.household)
+        if self.name == "groups" and self.exact_levels:
+            return f"per group of the public numbers of level_{self.exact_levels}"
         return {
             "sizes": "per individual in fixed groups",
             "individuals": "per individual who joins or leaves",
             "groups": "per group",
         }[self.name]
 
-    def sensitivity(self, query: Literal["counts", "cumulative"], max_quantity: int) -> int:
+    def sensitivity(
+        self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
+    ) -> int:
         """Return the largest sum of absolute changes, which is also that of squared changes, on any one level.
 
         Args:
             query: The measured values: ``counts`` for n_s, or ``cumulative`` for c_s (h_s if numbers of groups are not
                 public).
             max_quantity: The maximum quantity, Q.
+            is_leaf_exact: Whether the leaf regions are among the exact levels, so that replaced groups stay in theirs.
         """
+        if self.name == "groups" and self.exact_levels:
+            if query == "counts":
+                return 2
+            # The old group's h decrease, the new one's increase. In the same region those of both cancel.
+            return max(1, self.classes - 1) if is_leaf_exact else 2 * self.classes
         if self.name == "groups":
             # A group of size s changes n_s alone, but all of h_1, ..., h_s: one of the greatest size changes every h.
             return 1 if query == "counts" else self.classes
@@ -120,7 +145,9 @@ class Relation:
         # "individuals" it may also appear or vanish, which changes no more.
         return 2 if query == "counts" else max_quantity
 
-    def statement(self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False) -> str:
+    def statement(
+        self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False, exact_levels: int = 0
+    ) -> str:
         """Return a description: which inputs are neighbours, what costs more, what is not covered, what is exact.
 
         Args:
@@ -128,11 +155,14 @@ class Relation:
             max_quantity: Q, the number of sizes by which one individual may change a group.
             kind: The notion of privacy.
             listed: Whether a public table lists the regions.
+            exact_levels: The number of levels, from the root down, whose numbers are published exactly.
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
         group_costs = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
-        promise = PROMISES[self.name].format(
+        is_swap = self.name == "groups" and self.exact_levels > 0
+        promise = PROMISES["exact groups" if is_swap else self.name].format(
+            level=self.exact_levels,
             name=name,
             any="unit, vacant or" if self.vacant else "group",
             step="from size s to s + 1 or s - 1" if is_single_step else f"by {many}",
@@ -150,6 +180,10 @@ class Relation:
             name = "household" if self.name == "replaced" else name
             which = f"Every region's number of {name}s" if totals else f"The number of {name}s of the whole hierarchy"
             total_sentence = f"{which} is published exactly."
+        if exact_levels > 1 and not totals:
+            total_sentence = f"{describe_exact_levels(exact_levels, name + 's')}."
+        elif is_swap:
+            total_sentence = f"{describe_exact_levels(exact_levels, name + 's')}: nothing hides them."
         return " ".join([promise, total_sentence, LISTED if listed else REGIONS])
 
 
@@ -163,6 +197,11 @@ PROMISES: Final = {
     "groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, that appears or "
     "vanishes. A group that changes its size, as where one individual joins or leaves it, costs {two}; a person who "
     "moves from one group to another {four}.",
+    "exact groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, which is "
+    "replaced by another of any size in the same region of level_{level}; so one individual who joins or leaves a group, and a "
+    "group that moves inside that region, are covered. Two groups of different regions of level_{level} that exchange "
+    "places cost {two}, as does a person who moves from one group to another. Not covered: a group that appears, "
+    "vanishes or moves between these regions.",
     "replaced": "Inputs are alike that differ in one household of at most {m} persons, which is replaced by another "
     "one of at most {m} in its region. A person who joins or leaves a household is covered by that. {larger} Not "
     "covered: a household that appears, vanishes or moves to another region.",
@@ -182,6 +221,21 @@ LISTED: Final = "Regions are those of a public table, whether or not the input l
 
 
 SIZES: Final = Relation()
+
+
+def describe_exact_levels(count: int, noun: str) -> str:
+    """Return a clause on the numbers that are published exactly.
+
+    Args:
+        count: The number of exact levels, from the root down, at least 1.
+        noun: What is counted, in the plural.
+
+    >>> describe_exact_levels(1, "groups")
+    'The number of groups of the whole hierarchy (level_1) is published exactly, without noise'
+    """
+    if count == 1:
+        return f"The number of {noun} of the whole hierarchy (level_1) is published exactly, without noise"
+    return f"The number of {noun} of every region from level_1 to level_{count} is published exactly, without noise"
 
 
 def _replaced_unit(household: int) -> str:
@@ -239,6 +293,7 @@ class TableRelation:
             for all levels.
         promise: Text for readers: what is protected between neighbouring inputs, and what holds for larger changes.
         public: Text for readers: which counts are published exactly.
+        is_of_households: Whether whole households are replaced.
     """
 
     scope: str
@@ -247,13 +302,48 @@ class TableRelation:
     exact: int | None
     promise: str
     public: str
+    is_of_households: bool = False
 
     @property
     def exposure_warning(self) -> str:
         """The warning for releases in which every region's number of individuals is exact."""
         return (
             "every region's number of individuals is published exactly, without noise: nothing hides one who joins, "
-            'leaves or moves to another region; relation = "individuals" does'
+            'leaves or moves to another region; relation = "individuals" without hierarchy.exact does'
+        )
+
+    def with_exact_levels(self, count: int) -> TableRelation:
+        """Return the relation in which neighbours also agree on the numbers of all regions of the first levels.
+
+        An individual then neither joins nor leaves, but is replaced by one with any values in its region of the
+        deepest exact level. A household is replaced by one of as many persons.
+
+        Args:
+            count: The number of exact levels, from the root down. If 0, the relation is unchanged.
+        """
+        # Under `attributes` an individual stays in its leaf region anyway, and all numbers are exact.
+        if not count or self.exact is None:
+            return self
+        numbers = describe_exact_levels(count, "individuals")
+        if self.is_of_households:
+            return evolve(
+                self,
+                scope=self.scope.replace("replaced by another in", "replaced by one of as many persons in"),
+                promise=EXACT_HOUSEHOLDS,
+                exact=count,
+                public=f"{numbers}. Not covered: a household whose number of persons changes.",
+            )
+        if count == 1:
+            return TABLE_RELATIONS["moves"]
+        return evolve(
+            TABLE_RELATIONS["moves"],
+            scope=f"one individual changes any values and stays in its region of level_{count}",
+            unit=f"per individual of the public numbers of level_{count}",
+            exact=count,
+            promise="Inputs are alike that differ in the values of one individual, also in its leaf region, but not in "
+            f"its region of level_{count}. Two individuals of different regions of level_{count} who exchange places "
+            "cost {two}.",
+            public=f"{numbers}; one who joins, leaves or moves between regions of level_{count} is not covered.",
         )
 
     def of_households(self, max_household: int, kind: str) -> TableRelation:
@@ -266,7 +356,7 @@ class TableRelation:
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
-            unit=_replaced_unit(max_household),
+            unit=_replaced_unit(max_household) + " by one of as many" * (self.exact != 0),
             # All m persons may be alike, and leave one cell for another: absolute changes sum to 2 m, their squares to
             # 2 m^2.
             sensitivity=2 * max_household if kind == "pure-dp" else 2 * max_household**2,
@@ -282,6 +372,11 @@ class TableRelation:
         )
 
 
+EXACT_HOUSEHOLDS: Final = (
+    "Inputs are alike that differ in one household of at most {most} persons, which is replaced by another one of as "
+    "many persons in its leaf region; so persons who change values are covered, but not one who joins or leaves."
+)
+"""The promise about replaced households if numbers of individuals are exact."""
 TABLE_RELATIONS: Final = {
     "individuals": TableRelation(
         scope="one individual joins or leaves",
@@ -319,6 +414,7 @@ TABLE_RELATIONS: Final = {
         "one of at most {most} in its leaf region; so a person who joins or leaves a household, or changes values, is "
         "covered.",
         public="No number of individuals is published exactly.",
+        is_of_households=True,
     ),
 }
 """Relations by their name in ``[privacy] relation``; :meth:`TableRelation.of_households` completes ``replaced``."""

@@ -13,11 +13,19 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.bounds import Limits, read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
+from privopt_hierarchical_dp.exact_levels import require_levels
 from privopt_hierarchical_dp.fits import qip
 from privopt_hierarchical_dp.fits.as_published import chain_query
 from privopt_hierarchical_dp.fits.fit import Fit, FitInput, fit, fit_at_once
 from privopt_hierarchical_dp.forecast import errors_of_counts, errors_of_cumulative, leaves_alone
-from privopt_hierarchical_dp.least_squares import UNMEASURED, Ends, Noise, intervals
+from privopt_hierarchical_dp.least_squares import (
+    UNMEASURED,
+    Ends,
+    Estimate,
+    Noise,
+    intervals,
+    least_squares_below,
+)
 from privopt_hierarchical_dp.methods import (
     METHODS,
     Method,
@@ -28,10 +36,16 @@ from privopt_hierarchical_dp.methods import (
 )
 from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.relations import SIZES, Relation
+from privopt_hierarchical_dp.relations import SIZES, Relation, describe_exact_levels
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables, violations
 from privopt_hierarchical_dp.shares import normalize_shares
-from privopt_hierarchical_dp.totals import added_by_estimates, estimated_totals, to_cumulative, total_complaint
+from privopt_hierarchical_dp.totals import (
+    added_by_estimates,
+    estimated_totals,
+    noisy_totals,
+    to_cumulative,
+    total_complaint,
+)
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["SizesDesign", "compute_query", "objective_weights"]
@@ -41,6 +55,11 @@ BOUNDS: Final = {
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
 """Sentences on public bounds, by whether all neighbouring inputs have the same numbers of groups."""
+EXACT_BOUNDS: Final = (
+    " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
+    "are alike; numbers that are not exact are moved into them, whether or not the input is within."
+)
+"""The sentence on public bounds if the problem file names exact levels."""
 PROGRAM_SCALE: Final = 1 << 20
 """The largest noise scale for integer programs: squares of such noise are still exact in doubles."""
 
@@ -80,7 +99,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
         return [np.asarray(level, dtype=np.int64) for level in counts]
     if query == "chain":
         return chain_query(counts)
-    if not relation.exact:
+    if not relation.exact and not totals:
         # Reversed twice, so that column s is the number of groups of size s or more.
         return [np.cumsum(np.asarray(level)[:, ::-1], axis=1, dtype=np.int64)[:, ::-1].copy() for level in counts]
     cumulative = [np.cumsum(level, axis=1, dtype=np.int64) for level in counts]
@@ -119,18 +138,27 @@ class SizesDesign(Design):
             InfeasibleError: The bounds contradict one another.
         """
         table, settings, relation, rule = problem.hierarchy, problem.settings, problem.relation, METHODS[method]
+        require_levels(table.exact, tree.depth, file)
+        exact_levels = relation.exact_levels
         # Totals may be published only if neighbouring inputs have the same.
         wants_totals = rule.totals == "always" or (rule.totals == "option" and bool(settings.region_totals))
-        totals = relation.exact and wants_totals
+        totals = exact_levels == tree.depth if exact_levels else relation.exact and wants_totals
+        # All levels, those that the problem file names, the root's, or none.
+        exact = tree.depth if totals else exact_levels or int(relation.exact)
+        # Groups are replaced by others only in the same region of the deepest exact level.
+        hides_moves = relation.name == "groups" and (not exact or tree.widths[-1] > tree.widths[exact - 1])
         promise = relation.statement(
             totals=totals,
             max_quantity=settings.max_quantity,
             kind=problem.privacy.kind,
             listed=table.regions is not None,
+            exact_levels=exact,
         )
         noun = "unit" if relation.vacant else "group"
         query_name = "counts" if rule.query == "counts" else "cumulative counts"
-        total_sentence = f"The number of all {noun}s is exact." if relation.exact else f"No number of {noun}s is exact."
+        total_sentence = f"The number of all {noun}s is exact." if exact else f"No number of {noun}s is exact."
+        if exact > 1:
+            total_sentence = f"{describe_exact_levels(exact, noun + 's')}."
         all_totals_sentence = f"Every region's number of {noun}s is exact."
         return cls(
             problem=problem,
@@ -139,14 +167,13 @@ class SizesDesign(Design):
             tree=tree,
             limits=limits or read_limits(table.bounds, tree),
             split=(normalize_shares(settings.budget or default_shares(method, tree.depth)), (Fraction(1),)),
-            delta=sensitivity(method, settings.max_quantity, relation),
+            delta=sensitivity(method, settings.max_quantity, relation, totals=totals),
             totals=totals,
-            # All levels, the root's, or none.
-            exact=tree.depth if totals else int(relation.exact),
+            exact=exact,
             # With one size class and exact numbers of groups, no neighbour differs in any count: nothing is hidden.
-            hides=not relation.exact or table.classes > 1,
+            hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
-            statement=promise + BOUNDS[relation.exact] * (table.bounds is not None),
+            statement=promise + (EXACT_BOUNDS if exact_levels else BOUNDS[relation.exact]) * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
             in_words=(
                 f"{query_name} of {noun}s by size in every region",
@@ -219,15 +246,24 @@ class SizesDesign(Design):
         """
         has_totals, offset, has_limits = self.totals, Fraction(0), self.limits is not None
         values, group_totals = list(noisy[0]), list(totals)
-        if not self.relation.exact or (has_limits and not has_totals):
+        # Exact numbers below the root, but not of all regions: those of the others are estimated so that they add up.
+        has_some_totals = not has_totals and self.exact > 1
+        if not has_totals and (not self.relation.exact or has_limits or has_some_totals):
             # An exact root must be kept. If it is estimated, `bound` passes the root of the release that it checks.
-            root = int(group_totals[0][0]) if self.relation.exact else root
+            root = int(group_totals[0][0]) if self.exact else root
             scales, limits = self.scales[0], self.limits
             group_totals = estimated_totals(
-                self.tree, values, law=self.law, scales=scales, order=self.order, root=root, limits=limits
+                self.tree,
+                values,
+                law=self.law,
+                scales=scales,
+                order=self.order,
+                root=root,
+                limits=limits,
+                known=group_totals,
             )
             # Noisy counts have no column for a region's number, so without bounds Model 1 needs the root's total alone.
-            has_totals = self.order != "counts" or has_limits
+            has_totals = self.order != "counts" or has_limits or has_some_totals
             if self.order != "counts":
                 # The estimated totals take the place of the measured ones. No fit can change their distance from these,
                 # which is part of the loss, so it is added to the fit's bound.
@@ -239,7 +275,7 @@ class SizesDesign(Design):
             method=self.method,
             tree=self.tree,
             noisy=values,
-            estimated=not self.relation.exact and not has_limits,
+            estimated=not self.relation.exact and not self.exact and not has_limits,
             total=int(group_totals[0][0]),
             totals=group_totals if has_totals else None,
             weights=self.weights,
@@ -288,8 +324,19 @@ class SizesDesign(Design):
             noise=self.noise_of(release.scales)[0],
             cumulative=self.rule.query == "cumulative",
             confidence=self.problem.confidence,
+            descending=self.order == "more",
         )
         return [level_ends]
+
+    def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
+        """Return the least-squares estimates (R_l, 1) of the numbers of groups of all regions."""
+        # A number of groups is a sum of noisy counts, or one noisy cumulative count.
+        terms = self.relation.classes if self.order == "counts" else 1
+        noise = [
+            Noise(variance=terms * moments.variance, fourth=terms * moments.fourth)
+            for moments in self.noise_of(release.scales)[0]
+        ]
+        return least_squares_below(self.tree, noisy_totals(release.noisy[0], self.order), noise, release.totals)
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return the number of violations of consistency, and for the published chain its real privacy loss."""
@@ -335,6 +382,13 @@ class SizesDesign(Design):
                 faults.append(("privacy.relation", f'"{relation.name}"', expectation))
             if not all(self.budgets[0]):
                 faults.append(("hierarchical-dp.budget", "a share of 0", f"shares above 0 ({reason})"))
+        exact_levels = relation.exact_levels
+        if exact_levels and rule.totals == "always" and exact_levels < self.tree.depth:
+            expectation = f"level_{self.tree.depth} among them ({method} publishes every region's number exactly)"
+            faults.append(("hierarchy.exact", f"levels down to level_{exact_levels}", expectation))
+        if exact_levels > 1 and rule.totals == "never":
+            expectation = f'["level_1"] or no such key ({method} does not use region totals)'
+            faults.append(("hierarchy.exact", f"levels down to level_{exact_levels}", expectation))
         if self.limits is not None and rule.totals == "never":
             expectation = f"no bounds ({method} does not use region totals, which bounds are kept by)"
             faults.append(("hierarchy.bounds", "a file", expectation))
@@ -375,7 +429,7 @@ class SizesDesign(Design):
         Returns:
             At most one line for the root, and one for each level.
         """
-        if not self.valid or self.totals or (self.relation.exact and self.limits is None):
+        if not self.valid or self.totals or (self.relation.exact and self.limits is None and self.exact < 2):
             return []
         tree, totals, noisy = release.tree, [level.sum(axis=1) for level in release.counts[0]], release.noisy[0]
         noise_options: dict[str, Any] = {
@@ -384,16 +438,17 @@ class SizesDesign(Design):
             "order": order_of(self.method, totals=False, relation=self.relation),
             "limits": self.limits,
         }
+        known = release.totals if self.exact > 1 else []
         # The region totals are recomputed for the released root. It is checked by itself, because another machine may
         # have rounded a half the other way.
         root = int(totals[0][0])
         lines = []
-        if not self.relation.exact:
+        if not self.exact:
             lines = total_complaint(tree, noisy, released=root, **noise_options)
         # Estimated totals of regions are kept by the methods that always use totals, and by all if there are bounds.
         # Other methods need not keep them.
-        has_region_totals = self.limits is not None or self.rule.totals == "always"
-        recomputed = estimated_totals(tree, noisy, root=root, **noise_options) if has_region_totals else []
+        has_region_totals = self.limits is not None or self.exact > 1 or self.rule.totals == "always"
+        recomputed = estimated_totals(tree, noisy, root=root, known=known, **noise_options) if has_region_totals else []
         return lines + [
             f"region {names[region]!r} has {int(numbers[region])} groups; the noisy values give {int(targets[region])}"
             for names, numbers, targets in zip(tree.names, totals, recomputed, strict=False)

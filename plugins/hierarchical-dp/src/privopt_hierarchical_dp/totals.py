@@ -71,10 +71,11 @@ def estimated_totals(
     order: Order,
     root: int | None = None,
     limits: Limits | None = None,
+    known: Sequence[Ints] = (),
 ) -> list[Ints]:
     """Return consistent estimates of the number of groups in every region, or in the root if it is enough.
 
-    The root is enough for counts without bounds.
+    The root is enough for counts without bounds and without exact numbers of other regions.
 
     Args:
         tree: The hierarchy.
@@ -84,6 +85,7 @@ def estimated_totals(
         order: The meaning of the noisy values.
         root: The root's number, if it is known or has been estimated already.
         limits: Public bounds, into which the estimates are moved.
+        known: The exact numbers (R_l,) of the first levels, which the estimates of the other levels add up to.
 
     Returns:
         The numbers (R_l,) of each level, or a list with only the root's number (1,).
@@ -93,12 +95,51 @@ def estimated_totals(
     if limits is not None:
         total = min(max(total, limits.root[0]), limits.root[1])
     # Model 1 on counts needs no totals of regions.
-    if order == "counts" and limits is None:
+    if order == "counts" and limits is None and len(known) < 2:
         return [np.array([total])]
-    limit = largest_weight(tree, sums, total)
-    weights = integer_weights([law.precision(scale) for scale in scales], limit=limit)
-    totals = [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
-    return totals if limits is None else nearest_within(totals, limits)
+    precisions = [law.precision(scale) for scale in scales]
+    if len(known) < 2:
+        totals = _project_totals(tree, sums, total, precisions)
+        return totals if limits is None else nearest_within(totals, limits)
+    totals = _project_below_known(tree, sums, known, precisions)
+    return totals if limits is None else nearest_within(totals, limits.with_exact(known))
+
+
+def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Sequence[Fraction]) -> list[Ints]:
+    """Return the integers (R_l,) nearest to noisy numbers that add up over the tree to a given number of the root."""
+    # Without a measured level nothing tells the regions apart; equal weights then spread the total.
+    weights = integer_weights(
+        list(precisions) if any(precisions) else [Fraction(1)] * tree.depth, limit=largest_weight(tree, sums, total)
+    )
+    return [level[:, 0] for level in project_counts(tree, sums, total=total, weights=weights)]
+
+
+def _project_below_known(
+    tree: Tree, sums: Sequence[Ints], known: Sequence[Ints], precisions: Sequence[Fraction]
+) -> list[Ints]:
+    """Return the integers nearest to noisy numbers that add up to the exact numbers of the first levels.
+
+    Given the number of a region, its subtree is a problem of its own.
+
+    Args:
+        tree: The hierarchy.
+        sums: The noisy numbers (R_l, 1) of each level.
+        known: The exact numbers (R_l,) of the first levels.
+        precisions: The weight of each level.
+    """
+    deepest = len(known) - 1
+    if deepest + 1 >= tree.depth:
+        return list(known)
+    totals = [*known, *(np.zeros(width, np.int64) for width in tree.widths[deepest + 1 :])]
+    for region in range(tree.widths[deepest]):
+        subtree, slices = tree.subtree(deepest, region)
+        values = [sums[deepest + step][part] for step, part in enumerate(slices)]
+        # The exact number takes the place of the measured one, which may not exist.
+        values[0] = known[deepest][region : region + 1, None]
+        fitted = _project_totals(subtree, values, int(known[deepest][region]), precisions[deepest:])
+        for step, part in enumerate(slices):
+            totals[deepest + step][part] = fitted[step]
+    return totals
 
 
 def to_cumulative(noisy: Sequence[Ints], totals: Sequence[Ints]) -> list[Ints]:

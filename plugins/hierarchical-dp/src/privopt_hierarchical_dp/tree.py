@@ -99,6 +99,23 @@ class Tree:
             begin, end = int(start[begin]), int(start[end])
         return begin, end
 
+    def subtree(self, level: int, place: int) -> tuple[Tree, list[slice]]:
+        """Return the tree below a region, and the regions of each of its levels as slices of this tree's levels.
+
+        Args:
+            level: The region's level, counted from 0.
+            place: The region's position on this level.
+        """
+        begin, end = place, place + 1
+        slices, starts = [slice(begin, end)], []
+        for start in self.start[level:]:
+            first_child = int(start[begin])
+            starts.append(start[begin : end + 1] - first_child)
+            begin, end = first_child, int(start[end])
+            slices.append(slice(begin, end))
+        names = tuple(self.names[level + step][part] for step, part in enumerate(slices))
+        return Tree(names=names, start=tuple(starts)), slices
+
     def labels(self, level: int) -> list[str]:
         """Return the names of a level. Repeated leaves get their level added, to make names unique across levels."""
         new = self.first_here(level).tolist()

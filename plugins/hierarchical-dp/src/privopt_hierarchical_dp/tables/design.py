@@ -14,15 +14,25 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, Faults
 from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
+from privopt_hierarchical_dp.exact_levels import require_levels
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.forecast import errors_of_counts, leaves_alone
-from privopt_hierarchical_dp.least_squares import Ends, Noise, ends_of, least_squares
+from privopt_hierarchical_dp.least_squares import (
+    Ends,
+    Estimate,
+    Noise,
+    ends_of,
+    least_squares,
+    least_squares_below,
+    mean_absolute,
+)
 from privopt_hierarchical_dp.level_tables import read_regions
 from privopt_hierarchical_dp.noise_distributions import Scale
+from privopt_hierarchical_dp.region_tables import Form
 from privopt_hierarchical_dp.release import HierarchyRelease, Tables
 from privopt_hierarchical_dp.shares import normalize_shares
 from privopt_hierarchical_dp.tables.fit import effects_of, fit_tables, least_objective, noise_of_margin, noisy_numbers
-from privopt_hierarchical_dp.tables.margins import TOTAL, Domain
+from privopt_hierarchical_dp.tables.margins import TOTAL, Domain, Effects, Margin
 from privopt_hierarchical_dp.tables.problem import TablesProblem
 from privopt_hierarchical_dp.totals import total_complaint
 from privopt_hierarchical_dp.tree import Regions
@@ -76,6 +86,7 @@ class TablesDesign(Design):
         hierarchy, domain = problem.hierarchy, problem.domain
         regions = read_regions(hierarchy.regions, once=True)
         tree, faults = regions.tree, []
+        require_levels(hierarchy.exact, tree.depth, file)
         if hierarchy.budget is not None and len(hierarchy.budget) != tree.depth:
             actual = f"{len(hierarchy.budget)} numbers"
             faults.append(Fault(file, "hierarchy.budget", actual, f"{tree.depth} numbers, one for each level"))
@@ -92,8 +103,8 @@ class TablesDesign(Design):
         relation, by, upper_level_count = problem.relation, hierarchy.tables.items(), tree.depth - 1
         # The number of levels, from the root, whose numbers of individuals are published without noise.
         exact = tree.depth if relation.exact is None else relation.exact
-        # A move between regions is hidden only if there are regions whose numbers are not exact.
-        hides_moves = relation.exact is not None and tree.widths[-1] > exact
+        # A move between regions is hidden only if it changes no exact number. Households stay in their regions.
+        hides_moves = not relation.is_of_households and exact > 0 and tree.widths[-1] > tree.widths[exact - 1]
         table_descriptions = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
         # By default 1 / LEAF_PARTS of the budget is spread evenly over the levels above the leaves.
         shares = hierarchy.budget or (
@@ -124,6 +135,48 @@ class TablesDesign(Design):
             regions=regions,
         )
 
+    def shows_exact_numbers(self, form: Form, level: int) -> bool:
+        """Return whether a table counts individuals by region alone on a level whose numbers are exact."""
+        return level < self.exact and int(np.prod(form.shape)) == 1
+
+    @cached_property
+    def level_rates(self) -> tuple[Fraction, ...]:
+        """The budget of each level for a table of share 1, as a part of the whole budget.
+
+        If a table shows nothing but exact numbers on a level, it has no budget there, and the other tables of the level
+        share its part in proportion. So measured parts are always the product of a rate and a table's share.
+        """
+        levels, tables = self.split
+        measured_shares = [
+            sum(
+                (
+                    share
+                    for share, form in zip(tables, self.layout.forms, strict=True)
+                    if not self.shows_exact_numbers(form, level)
+                ),
+                Fraction(0),
+            )
+            for level in range(self.tree.depth)
+        ]
+        rates = [
+            level_share / measured_share if measured_share else Fraction(0)
+            for level_share, measured_share in zip(levels, measured_shares, strict=True)
+        ]
+        # A level without any measurement leaves its share to the others.
+        spent_share = sum((a * b for a, b in zip(rates, measured_shares, strict=True)), Fraction(0))
+        return tuple(rate / spent_share for rate in rates) if spent_share else self.split[0]
+
+    @property
+    def budget_shares(self) -> list[Fraction]:
+        """The relative share of each part, level by level. Numbers that are exact have none."""
+        shares = [
+            Fraction(0) if self.shows_exact_numbers(form, level) else rate * share
+            for level, rate in enumerate(self.level_rates)
+            for share, form in zip(self.split[1], self.layout.forms, strict=True)
+        ]
+        # A problem that would measure nothing is refused by `faults`; its budgets are never spent.
+        return shares if any(shares) else super().budget_shares
+
     def weights_of(self, shares: Sequence[Fraction]) -> tuple[float, ...]:
         """Return the weights of values in least squares, computed from their shares of the budget.
 
@@ -148,17 +201,17 @@ class TablesDesign(Design):
     @cached_property
     def level_weights(self) -> tuple[float, ...]:
         """The weights of the levels in least squares, by their budget shares, from the root. The largest is 1."""
-        return self.weights_of(self.split[0])
+        return self.weights_of(self.level_rates)
 
     def _level_scales(self, scales: Sequence[Sequence[Scale]]) -> list[Scale]:
-        """Return a noise scale for each level: that of the first table measured there, or None if there is none.
+        """Return a noise scale for each level: that of the table measured on most levels, or None if there is none.
 
         Only the proportions between levels matter, which are about the same in every table.
 
         Args:
             scales: The scale of the noise by table and level. None if the level was not measured.
         """
-        return [next((scale for scale in level if scale is not None), None) for level in zip(*scales, strict=True)]
+        return list(max(scales, key=lambda table_scales: sum(scale is not None for scale in table_scales)))
 
     def fit(self, noisy: Tables, totals: Sequence[Ints], how: FitOptions = DEFAULT) -> Fit:
         """Fit consistent integers to noisy values: first least squares, then integers margin by margin.
@@ -209,6 +262,9 @@ class TablesDesign(Design):
 
     def weight(self, table: int, level: int) -> Fraction:
         """Return the weight of a table on a level in the loss: its precision, scaled so that the largest is 1."""
+        # The exact number takes the place of a measurement, so its distance is 0 whatever it weighs.
+        if self.shows_exact_numbers(self.layout.forms[table], level):
+            return Fraction(0)
         return Fraction(self.level_weights[level]) * Fraction(self.domain.weights[table])
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
@@ -223,13 +279,76 @@ class TablesDesign(Design):
         for table, counts in zip(domain.tables, release.counts, strict=True):
             # One row for each region and one column for each cell of the table, as :func:`least_squares` takes them.
             released = [counts_of_level.reshape(len(counts_of_level), -1) for counts_of_level in counts]
-            means = [
-                domain.margin(level, table).reshape(counts_of_level.shape)
-                for level, counts_of_level in zip(effects, released, strict=True)
-            ]
-            estimates = least_squares(self.tree, means, [noise_of_margin(domain, table, level) for level in by_level])
-            ends_by_table.append(ends_of(estimates, released, release.totals, self.problem.confidence))
+            if release.totals:
+                estimates = self._estimate_around_exact(domain, table, effects, by_level, release.totals)
+            else:
+                means = [
+                    domain.margin(level, table).reshape(counts_of_level.shape)
+                    for level, counts_of_level in zip(effects, released, strict=True)
+                ]
+                level_noise = [noise_of_margin(domain, table, level) for level in by_level]
+                estimates = least_squares(self.tree, means, level_noise)
+            ends_by_table.append(ends_of(self.tree, estimates, released, release.totals, self.problem.confidence))
         return ends_by_table
+
+    def _estimate_around_exact(
+        self,
+        domain: Domain,
+        table: Margin,
+        effects: Sequence[Effects],
+        by_level: Sequence[Sequence[Noise]],
+        totals: Sequence[Ints],
+    ) -> list[Estimate]:
+        """Return least-squares estimates of the cells of a table, given the exact numbers of the first levels.
+
+        A cell is its part of the region's number, spread evenly over the cells, plus effects that sum to 0 over the
+        region. Only the former is known exactly, so each of the two is estimated over the tree by itself.
+
+        Args:
+            domain: The attributes and tables, with the weights of the tables.
+            table: The margin of the table.
+            effects: The effects of each level.
+            by_level: The noise of one cell of all tables, for each level.
+            totals: The exact numbers (R_l,) of the first levels.
+
+        Returns:
+            The estimates (R_l, cells) of each level.
+        """
+        cells = domain.cells(table)
+        contrasts = least_squares(
+            self.tree,
+            [
+                domain.margin(level | {TOTAL: np.zeros_like(level[TOTAL])}, table).reshape(-1, cells)
+                for level in effects
+            ],
+            [noise_of_margin(domain, table, level, contrasts_only=True) for level in by_level],
+        )
+        numbers = least_squares_below(
+            self.tree,
+            [level[TOTAL].reshape(-1, 1) for level in effects],
+            [noise_of_margin(domain, TOTAL, level) for level in by_level],
+            totals,
+        )
+        return [
+            Estimate(
+                mean=contrast.mean + number.mean / cells,
+                # The two are uncorrelated, because effects are.
+                variance=contrast.variance + number.variance / cells**2,
+                # They share noise, so their cumulants do not add up; this is an upper bound (Minkowski's inequality of
+                # fourth powers), and heavier tails only widen an interval.
+                fourth=(contrast.fourth**0.25 + (number.fourth / cells**4) ** 0.25) ** 4,
+            )
+            for contrast, number in zip(contrasts, numbers, strict=True)
+        ]
+
+    def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
+        """Return the least-squares estimates (R_l, 1) of the numbers of all regions, from all tables."""
+        return least_squares_below(
+            self.tree,
+            [level[TOTAL].reshape(-1, 1) for level in effects_of(self.domain, release.noisy)],
+            [noise_of_margin(self.domain, TOTAL, level) for level in zip(*self.noise_of(release.scales), strict=True)],
+            release.totals,
+        )
 
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return the margins, as names of attributes, in the order in which they were fitted, for result.json."""
@@ -296,6 +415,8 @@ class TablesDesign(Design):
         weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
         shape, domain = self.tree, evolve(self.domain, weights=weights)
         by_level = list(zip(*noise, strict=True))
+        if self.exact:
+            return self._forecast_around_exact(domain, by_level)
         leaves, by_table = by_level[-1], []
         # Variance of a leaf's estimated number of individuals, which all cells of a table share.
         number = noise_of_margin(domain, TOTAL, leaves).variance
@@ -308,6 +429,33 @@ class TablesDesign(Design):
                 domain.cells(table) * errors_of_counts(shape, level_noise, part=part, known_levels=self.exact)
             )
         return np.ravel(by_table, order="F")
+
+    def _forecast_around_exact(self, domain: Domain, by_level: Sequence[Sequence[Noise]]) -> Floats:
+        """Return the expected errors if the numbers of the first levels are exact, in the order of :meth:`forecast`.
+
+        Args:
+            domain: The attributes and tables, with the weights of the tables.
+            by_level: The noise of one cell of all tables, for each level.
+        """
+        zeros = [np.zeros((width, 1)) for width in self.tree.widths]
+        totals = [np.zeros(width, np.int64) for width in self.tree.widths[: self.exact]]
+        number_noise = [noise_of_margin(domain, TOTAL, level) for level in by_level]
+        numbers = least_squares_below(self.tree, zeros, number_noise, totals)
+        by_table = []
+        for table in domain.tables:
+            cells = domain.cells(table)
+            contrast_noise = [noise_of_margin(domain, table, level, contrasts_only=True) for level in by_level]
+            contrasts = least_squares(self.tree, zeros, contrast_noise)
+            errors = [
+                Estimate(
+                    mean=contrast.mean,
+                    variance=contrast.variance + number.variance / cells**2,
+                    fourth=contrast.fourth + number.fourth / cells**4,
+                )
+                for contrast, number in zip(contrasts, numbers, strict=True)
+            ]
+            by_table.append([cells * float(mean_absolute(error).sum()) for error in errors])
+        return np.ravel(np.array(by_table), order="F")
 
     def leaves_only(self) -> Floats:
         """Return the expected sums of absolute errors if only the leaves' tables are measured.

@@ -67,7 +67,7 @@ def fit_tables(
         domain: The attributes and tables.
         noisy: The noisy values (R_l, ...) by table and level.
         levels: The weight of each level in least squares over the tree, proportional to 1 / variance of its noise.
-        totals: Public numbers of individuals: (R_l,) for each level, for the root alone, or none.
+        totals: Public numbers of individuals (R_l,) of the first levels. Empty if there are none.
         law: The distribution of the noise.
         scales: The scales of the noise of some table by level. They determine the weights of levels if numbers of
             individuals are estimated.
@@ -81,11 +81,11 @@ def fit_tables(
     effects = effects_of(domain, noisy)
     totals_by_level = list(totals)
     if len(totals_by_level) < tree.depth:
-        # Only the root's number is public, or none: the others are estimated.
+        # Only the numbers of the first levels are public, or none: the others are estimated.
         root = int(totals_by_level[0][0]) if totals_by_level else None
         numbers = noisy_numbers(domain, noisy)
         totals_by_level = estimated_totals(
-            tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits
+            tree, numbers, law=law, scales=scales, order="less", root=root, limits=limits, known=totals_by_level
         )
     # Each step splits the whole numbers of a margin that was fitted before, so tables agree on shared attributes.
     counts_by_margin: dict[Margin, list[Ints]] = {TOTAL: totals_by_level}
@@ -202,7 +202,7 @@ def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differe
     return total
 
 
-def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> Noise:
+def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, contrasts_only: bool = False) -> Noise:
     """Return the variance and the fourth cumulant of the error of one estimated cell of a margin.
 
     The estimate is a weighted sum of independent noise. Variances add up with the squares of the weights, and fourth
@@ -212,13 +212,10 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise]) -> N
         domain: The attributes and tables.
         margin: The margin of the estimated cell.
         noise: The noise of one cell of each table.
+        contrasts_only: Whether the cell's part of the number of all individuals is left out.
     """
-    influence = domain.influence(margin)
+    influence = domain.influence_powers(margin, contrasts_only=contrasts_only)
     return Noise(
-        variance=sum(
-            cell_noise.variance * float(np.sum(part**2)) for cell_noise, part in zip(noise, influence, strict=True)
-        ),
-        fourth=sum(
-            cell_noise.fourth * float(np.sum(part**4)) for cell_noise, part in zip(noise, influence, strict=True)
-        ),
+        variance=sum(cell_noise.variance * squares for cell_noise, (squares, _) in zip(noise, influence, strict=True)),
+        fourth=sum(cell_noise.fourth * fourths for cell_noise, (_, fourths) in zip(noise, influence, strict=True)),
     )

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from privopt.declare import File, between, key, non_negative, one_of
 from privopt.errors import Fault, InputError
+from privopt_hierarchical_dp.exact_levels import EXACT_HELP, check_level_names, count_exact_levels
 from privopt_hierarchical_dp.problem import Privacy, PublishRules, by_level
 from privopt_hierarchical_dp.region_names import KEEP
 from privopt_hierarchical_dp.region_tables import Cells, Form, Layout
@@ -125,6 +126,7 @@ class TablesHierarchy:
     bounds: File | None = key(
         default=None, help="public: region,at_least,at_most numbers of individuals, which every release keeps"
     )
+    exact: tuple[str, ...] | None = key(default=None, help=EXACT_HELP.format("individuals"), check=check_level_names)
     budget: tuple[Fraction, ...] | None = key(
         default=None,
         help="shares of the budget by level, the root's first; default: 127/128 for the leaves",
@@ -168,9 +170,11 @@ class TablesProblem:
 
     @property
     def relation(self) -> TableRelation:
-        """The neighbouring relation, with sensitivities for whole households if ``max_household`` is given."""
-        relation, max_household = TABLE_RELATIONS[self.privacy.relation], self.privacy.max_household
-        return relation if max_household is None else relation.of_households(max_household, self.privacy.kind)
+        """The neighbouring relation, given the levels that are exact and the largest household."""
+        max_household, kind = self.privacy.max_household, self.privacy.kind
+        exact_levels = count_exact_levels(self.hierarchy.exact)
+        relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
+        return relation if max_household is None else relation.of_households(max_household, kind)
 
     @property
     def confidence(self) -> float:
@@ -273,6 +277,9 @@ class TablesProblem:
         """
         self.privacy.check_keys(file)
         hierarchy, faults = self.hierarchy, []
+        if hierarchy.exact is not None and self.privacy.relation == "attributes":
+            expectation = 'no such key with relation = "attributes", with which the numbers of all regions are exact'
+            faults.append(Fault(file, "hierarchy.exact", str(list(hierarchy.exact)), expectation))
         if hierarchy.persons and hierarchy.count is not None:
             expectation = "persons = true, or the column of counts, but not both"
             faults.append(Fault(file, "hierarchy.count", repr(hierarchy.count), expectation))

@@ -1,0 +1,60 @@
+"""The key ``[hierarchy] exact``: the levels whose regions' numbers are published exactly, without noise.
+
+Numbers add up, so if those of one level are exact, those of all levels above follow. The key therefore means the levels
+from the root down to the deepest one that it names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from privopt.errors import Fault, InputError
+
+__all__ = ["EXACT_HELP", "check_level_names", "count_exact_levels", "list_exact_levels", "require_levels"]
+
+LEVEL_NAME: Final = re.compile(r"level_([1-9][0-9]{0,2})")
+EXACT_HELP: Final = (
+    'as ["level_1"]: levels on which every region\'s number of {} is published exactly, without noise, and so on all '
+    "levels above; inputs are neighbours only if these numbers agree; default: what the relation and the method say"
+)
+"""The description of the key, with a place for what is counted."""
+
+
+def check_level_names(value: Sequence[str] | None) -> str | None:
+    """Return the requirement on names of levels if ``value`` violates it; None if it is valid."""
+    is_valid = value is None or (len(value) > 0 and all(LEVEL_NAME.fullmatch(name) for name in value))
+    return (
+        None if is_valid and len(set(value or ())) == len(value or ()) else "level_1, ..., level_L, each at most once"
+    )
+
+
+def count_exact_levels(names: Sequence[str] | None) -> int:
+    """Return how many levels, from the root down, are exact: those down to the deepest one that is named.
+
+    >>> count_exact_levels(["level_2"]), count_exact_levels(None)
+    (2, 0)
+    """
+    return max((int(name.removeprefix("level_")) for name in names or ()), default=0)
+
+
+def list_exact_levels(count: int) -> list[str]:
+    """Return the names of the first ``count`` levels."""
+    return [f"level_{level}" for level in range(1, count + 1)]
+
+
+def require_levels(names: Sequence[str] | None, depth: int, file: str) -> None:
+    """Check that the hierarchy has the named levels.
+
+    Args:
+        names: The value of the key.
+        depth: The number of levels.
+        file: Name of the problem file, for the fault.
+
+    Raises:
+        InputError: A level is named that does not exist.
+    """
+    if (count := count_exact_levels(names)) > depth:
+        expectation = f"levels from level_1 to level_{depth}"
+        raise InputError([Fault(file, "hierarchy.exact", f"level_{count}", expectation)])
