@@ -89,7 +89,7 @@ def _design(folder, **options):
 
 
 def _log_mass(design, counts, output):
-    """The log of the probability of noisy values, of which every release is a function, summed value by value."""
+    """Return the log of the probability of noisy values, of which every release is a function, summed value by value."""
     total = 0.0
     for levels, values, scales in zip(design.compute_queries(counts), output, design.scales, strict=True):
         for true, noisy, scale in zip(levels, values, scales, strict=True):
@@ -99,12 +99,12 @@ def _log_mass(design, counts, output):
 
 
 def _tables_of(leaves, tree):
-    """The true counts of both tables: individuals, and individuals by the attribute."""
+    """Return the true counts of both tables: individuals, and individuals by the attribute."""
     return [add_up(tree, leaves.sum(axis=1)), add_up(tree, leaves)]
 
 
 def _small_inputs(most):
-    """All inputs of four leaf regions with two cells and at most so many individuals in all."""
+    """Yield all inputs of four leaf regions with two cells and at most so many individuals in all."""
     for cells in product(range(most + 1), repeat=8):
         if sum(cells) == most:
             yield np.array(cells, dtype=np.int64).reshape(4, 2)
