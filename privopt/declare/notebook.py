@@ -13,8 +13,8 @@ CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
 
 
-def format_value(value: object, digits: int = 9) -> str:
-    """Return a value as readable text, escaped for HTML.
+def format_text(value: object, digits: int = 9) -> str:
+    """Return a value as readable plain text.
 
     Args:
         value: Any value; None becomes "none", True "yes", and the items of a list are separated by commas.
@@ -34,8 +34,8 @@ def format_value(value: object, digits: int = 9) -> str:
         decimals = max(0, min(2, digits - 6))
         return f"{value:,.{decimals}f}" if 10.0 ** min(5, digits) <= abs(value) < 1e15 else f"{value:.{digits}g}"
     if isinstance(value, (list, tuple)):
-        return ", ".join(format_value(inner, digits) for inner in value)
-    return escape(str(value))
+        return ", ".join(format_text(inner, digits) for inner in value)
+    return str(value)
 
 
 def format_digits(value: float, digits: int = 3) -> str:
@@ -62,9 +62,9 @@ def card(title: str, facts: Mapping[str, Any]) -> str:
     >>> card("Release", {"records": 1200, "unit": "<km>"}).count("1,200"), "&lt;km&gt;" in card("R", {"u": "<km>"})
     (1, True)
     """
+    cells = [(escape(name), escape(format_text(value))) for name, value in facts.items()]
     rows = "".join(
-        f'<tr><th scope="row" style="{CELL}">{escape(name)}</th><td style="{CELL}">{format_value(value)}</td></tr>'
-        for name, value in facts.items()
+        f'<tr><th scope="row" style="{CELL}">{name}</th><td style="{CELL}">{text}</td></tr>' for name, text in cells
     )
     head = f'<caption style="{CAPTION}"><b>{escape(title)}</b></caption>'
     return f"<div><table>{head}<tbody>{rows}</tbody></table></div>"

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Figure, Floats
 from privopt.declare.notebook import format_digits
 from privopt.errors import number_of
 from privopt.estimate.shares import SMOOTH, Estimate
 from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
-from privopt.interfaces.reporting import Layer
+from privopt.interfaces.reporting import Layer, Section
 from privopt.numbers.distances import position_text
 from privopt.report.charts import dot_size
 from privopt.report.map_files import point_features
-from privopt.report.page import document, drawing, table
+from privopt.report.page import figure_section, table_section
+from privopt.report.templates import render
 from privopt.report.theme import MARK, RIM, add_legend, axes_of, use_theme
 from privopt.run.verify import OpenedFolder
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:  # loaded late
-    Figure = Any
 
 MAX_DRAWN_INTERVALS: Final = 40
 """Largest number of intervals that are drawn: those of the greatest shares."""
@@ -175,9 +170,6 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         opened: The release that the reports were drawn from.
         reports: Name of the table of reports.
     """
-    title = f"What the reports say: {reports}"
-    mark = f"<p>Warning: this release: {escape(opened.result.mark)}.</p>" if opened.result.mark else ""
-    notes = "".join(f"<p>{escape(line)}.</p>" for line in estimate.notes)
     kind = "each holds by itself" if estimate.each_by_itself else "all hold at once"
     kind += "" if estimate.intervals == "finite-sample" else ", for many reports"
     kind += ", if shares are smooth over the map" if estimate.assumption else ""
@@ -199,15 +191,18 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     rows = [(names[g], *(_percent(v[g]) for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
     drawn, count = min(MAX_DRAWN_INTERVALS, len(estimate.ids)), len(estimate.ids)
     shares_title = "The greatest shares" if drawn == count else f"The {drawn} greatest of {count:,} shares"
-    shares = table("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids))
-    return document(
-        title,
-        f"<header><h1>{escape(title)}</h1><p>The share of people at each record, estimated from noisy reports. "
-        f"Units: per cent of the people.</p><p>{escape(lead)}</p>"
-        f"{mark}{notes}</header>"
-        f"<main>{'' if on_map is None else _map_section(estimate, on_map)}"
-        f"<section><h2>{shares_title}</h2>{drawing(shares_title, interval_figure(estimate))}</section>"
-        f"<section><h2>Shares</h2>{shares}</section></main>",
+    sections = [
+        *_map_sections(estimate, on_map),
+        figure_section(shares_title, interval_figure(estimate)),
+        table_section("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids)),
+    ]
+    return render(
+        "privopt.estimate/page.html",
+        title=f"What the reports say: {reports}",
+        lead=lead,
+        mark=opened.result.mark,
+        notes=estimate.notes,
+        sections=sections,
     )
 
 
@@ -225,13 +220,13 @@ def _position_texts(channel: Channel) -> list[str]:
     return [position_text(x, y, kind) for x, y in coordinates.tolist()]
 
 
-def _map_section(estimate: Estimate, channel: Channel) -> str:
-    """Return the HTML of the maps: districts if there are groups, else all records if they are the outputs, else ""."""
+def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
+    """Return a section with maps: of districts if there are groups, of all records if they are the outputs, or none."""
+    if channel is None:
+        return []
     if estimate.group_of is not None:
         figure = district_figure(_by_record(estimate), channel)
-        title = "Districts: share, and the ends of its interval"
-    elif estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
-        figure, title = map_figure(estimate, channel), "Estimated and reported"
-    else:
-        return ""
-    return f"<section><h2>{title}</h2>{drawing(title, figure)}</section>"
+        return [figure_section("Districts: share, and the ends of its interval", figure)]
+    if estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
+        return [figure_section("Estimated and reported", map_figure(estimate, channel))]
+    return []

@@ -63,14 +63,19 @@ class Section:
 
     Attributes:
         title: The heading, as plain text.
-        html: The markup, in which texts from files are already escaped.
+        html: The markup below the sentences, made by :func:`privopt.report.render` or a function that calls it, such as
+            ``table``. Any other text is escaped, so that it is shown as it is.
         lead: One or two sentences that say what the section shows, as plain text.
+        paragraphs: Further paragraphs below the lead, as plain text.
+        commands: Commands to copy, one a line, below all else.
         for_experts: Whether the section is shown after all others, under the heading "For experts".
     """
 
     title: str
-    html: str
+    html: str = ""
     lead: str = ""
+    paragraphs: Sequence[str] = ()
+    commands: str = ""
     for_experts: bool = False
 
 

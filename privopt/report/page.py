@@ -1,7 +1,7 @@
-"""The frame of every report: promise, certificate, main figures, the mechanism's sections, and provenance.
+"""The frame of every report, and its parts: figures, tables and the sections that show them.
 
-A page is one HTML file without external resources, so it works offline and no server learns who reads it. All texts
-that come from files are escaped in this module.
+A page is one HTML file without external resources, so it works offline and no server learns who reads it. The markup is
+in the templates beside this module, which escape all texts.
 """
 
 from __future__ import annotations
@@ -9,38 +9,31 @@ from __future__ import annotations
 import base64
 import csv
 import io
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
-from html import escape, unescape
-from importlib.resources import files
 from shlex import quote
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from privopt.arrays import Figure
-from privopt.declare.notebook import format_digits, format_value
+from privopt.declare.notebook import format_digits, format_text
 from privopt.declare.schema import ProblemHeading
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Section
 from privopt.interfaces.result import SQUARED
 from privopt.registry import registry
 from privopt.report.promise_text import claim, exposed_to, limits, trust
+from privopt.report.templates import render
 from privopt.report.theme import make_narrow, svg
 
-__all__ = [
-    "document",
-    "drawing",
-    "figure_section",
-    "format_value",
-    "page",
-    "pair_section",
-    "script_json",
-    "table",
-    "table_section",
-]
+if TYPE_CHECKING:
+    from markupsafe import Markup
+else:
+    Markup = Any
+
+__all__ = ["document", "drawing", "figure_section", "page", "pair_section", "table", "table_section"]
 
 
 MAX_WHOLE_TABLE: Final = 100
@@ -53,34 +46,9 @@ RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """A quotient in a certificate's notes; a denominator of 0 does not match."""
 
 
-def document(title: str, body: str) -> str:
-    """Return one HTML document in the report's style, without external resources.
-
-    Args:
-        title: The title, as plain text.
-        body: The markup of the body, in which texts are already escaped.
-    """
-    # The empty icon keeps browsers from asking a server for favicon.ico.
-    style = files(__package__).joinpath("report.css").read_text("utf-8")
-    if '<div class="long">' in body:
-        body += f"<script>{files(__package__).joinpath('search_rows.js').read_text('utf-8')}</script>"
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        '<meta name="viewport" content="width=device-width,initial-scale=1"><link rel="icon" href="data:,">'
-        f"<style>{style}</style></head><body>{body}</body></html>\n"
-    )
-
-
-def script_json(value: object) -> str:
-    """Return JSON for a ``<script>``, with ``<``, ``>``, ``&`` and line separators escaped.
-
-    With these escapes no value can end the script or begin a comment in it.
-
-    Raises:
-        ValueError: A number is not finite.
-    """
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return re.sub("[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign.group()):04x}", text)
+def document(title: str, body: Markup) -> str:
+    """Return one HTML document in the report's style, without external resources."""
+    return render("privopt.report/document.html", title=title, body=body)
 
 
 def figure_section(title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None) -> Section:
@@ -88,7 +56,7 @@ def figure_section(title: str, figure: Figure, lead: str = "", *, narrow: Figure
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow))
 
 
-def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | None = None) -> str:
+def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | None = None) -> Markup:
     """Return the markup of one figure, with a drawing for wide pages and another for telephones.
 
     Args:
@@ -97,14 +65,14 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
         caption: A sentence below the figure.
         narrow: The figure for telephones, if it cannot be derived from ``figure``.
     """
-    figcaption = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    wide_svg = svg(figure, title)
-    return f"<figure>{wide_svg}{svg(narrow or make_narrow(figure), title, name='narrow')}{figcaption}</figure>"
+    # The wide drawing comes first, because make_narrow changes the figure.
+    drawings = [svg(figure, title), svg(narrow or make_narrow(figure), title, name="narrow")]
+    return render("privopt.report/figure.html", drawings=drawings, caption=caption)
 
 
-def pair_section(title: str, drawings: Sequence[str], lead: str = "") -> Section:
+def pair_section(title: str, drawings: Sequence[Markup], lead: str = "") -> Section:
     """Return a section that shows figures, the results of :func:`drawing`, side by side on a wide screen."""
-    return Section(title=title, lead=lead, html=f'<div class="pair">{"".join(drawings)}</div>')
+    return Section(title=title, lead=lead, html=render("privopt.report/pair.html", parts=drawings))
 
 
 def table_section(
@@ -122,11 +90,11 @@ def table_section(
 
 def table(
     title: str, header: Sequence[str], rows: Iterable[Sequence[Any]], *, total: int | None = None, file: str = ""
-) -> str:
+) -> Markup:
     """Return the markup of one table, with all rows up to a hundred, otherwise the first fifty.
 
     A table that does not show all rows says so, with a link to the rows as CSV, which the page contains, and a box that
-    searches all rows. On narrow screens the rows of a wide table become lists.
+    searches all rows. On narrow screens the rows of a wide table become lists. Numbers have four significant digits.
 
     Args:
         title: What a screen reader calls it.
@@ -137,98 +105,62 @@ def table(
     """
     cell_rows = [tuple(row) for row in rows]
     is_long = len(cell_rows) > MAX_WHOLE_TABLE
-    shown_rows = cell_rows[:FIRST_ROWS] if is_long else cell_rows
-    numeric = [bool(cell_rows) and all(_number(row[column]) for row in cell_rows) for column in range(len(header))]
-    head = "".join(
-        f'<th scope="col"{" class=n" if right else ""}>{escape(name)}</th>'
-        for name, right in zip(header, numeric, strict=True)
-    )
-    body = "".join(
-        "<tr>" + "".join(_cell(value, name) for value, name in zip(row, header, strict=True)) + "</tr>"
-        for row in shown_rows
-    )
-    name = escape(title, quote=True)
-    width_class = _width_class(header, shown_rows)
-    table_html = f'<table class="{width_class}"><thead><tr>{head}</tr></thead><tbody>{body}</tbody>'
-    # A scrolling region must be reachable by keyboard and have a name (axe-core: scrollable-region-focusable).
-    html = f'<div class="scroll" tabindex="0" role="region" aria-label="Table: {name}">{table_html}</table></div>'
+    shown_rows = [
+        [(format_text(value, 4), _is_number(value)) for value in row]
+        for row in (cell_rows[:FIRST_ROWS] if is_long else cell_rows)
+    ]
     total = max(total or 0, len(cell_rows))
-    if not is_long and total == len(cell_rows):
-        return html
-    return f'<div class="long">{_describe_rows(title, header, cell_rows, len(shown_rows), total, file)}{html}</div>'
+    stream = io.StringIO()
+    csv.writer(stream, lineterminator="\n").writerows([header, *cell_rows])
+    return render(
+        "privopt.report/table.html",
+        title=title,
+        header=header,
+        rows=shown_rows,
+        numeric=[
+            bool(cell_rows) and all(_is_number(row[column]) for row in cell_rows) for column in range(len(header))
+        ],
+        width_class=_width_class(header, shown_rows),
+        is_whole=not is_long and total == len(cell_rows),
+        total=total,
+        count=len(cell_rows),
+        file=file,
+        csv=base64.b64encode(stream.getvalue().encode()).decode(),
+        csv_name=re.sub(r"\W+", "-", title.lower()).strip("-"),
+    )
 
 
-def _width_class(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+def _width_class(header: Sequence[str], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
     """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen."""
     # Cells are as wide as their longest word at least, and a gap of two characters follows each.
     widths = [
-        2 + max(len(word) for value in (name, *(row[column] for row in rows)) for word in (*_words(value), ""))
+        2 + max(len(word) for text in (name, *(row[column][0] for row in rows)) for word in (*_words(text), ""))
         for column, name in enumerate(header)
     ]
     # 390 pixels have room for some 44 characters, 768 for 80.
     return "lists many" if sum(widths) > 80 else "lists" if sum(widths) > 44 else ""
 
 
-def _words(value: Any) -> list[str]:
+def _words(text: str) -> list[str]:
     # A position such as 45.0085° N is read as one word. Long paths break anywhere.
-    return [word[:24] for word in unescape(format_value(value, 4)).replace("\u00b0 ", "\u00b0").split()]
+    return [word[:24] for word in text.replace("\u00b0 ", "\u00b0").split()]
 
 
-def _describe_rows(
-    title: str, header: Sequence[str], rows: Sequence[Sequence[Any]], shown: int, total: int, file: str
-) -> str:
-    """Return the line above a table that does not show all rows: the number of rows, a CSV of all, and a search box."""
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows([header, *rows])
-    data = base64.b64encode(stream.getvalue().encode()).decode()
-    name = re.sub(r"\W+", "-", title.lower()).strip("-")
-    rest = "" if total == len(rows) else f" The search and the CSV have the first {len(rows):,}."
-    rest += f" {escape(file)} has all." if file else ""
-    return (
-        f'<p class="rows"><strong role="status" data-total="{total}">{shown:,} of {total:,} rows</strong>'
-        f'<span>{rest}</span> <a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{data}">'
-        'Download the rows as CSV</a> <label class="noprint">Search <input type="search" autocomplete="off" '
-        'spellcheck="false"></label></p>'
-    )
-
-
-def _number(value: Any) -> bool:
+def _is_number(value: Any) -> bool:
     """Return whether a value is a number, which tables align to the right."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)  # True is an int in Python
 
 
-def _cell(value: Any, column: str) -> str:
-    """Return the HTML of one cell of a table; numbers have four significant digits."""
-    label = escape(column, quote=True)
-    return f'<td data-label="{label}"{" class=n" if _number(value) else ""}>{format_value(value, 4)}</td>'
-
-
-def _facts(caption: str, rows: Mapping[str, Any]) -> str:
-    """Return the HTML of a table with two columns, the name and the value of each fact.
-
-    Args:
-        caption: The visible caption, as plain text.
-        rows: Values by name. A value is markup; None omits the row.
-    """
-    # None stands for a fact that does not apply; the values are markup already.
-    values_by_name = {name: value for name, value in rows.items() if value is not None}
-    body = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{value}</td></tr>' for name, value in values_by_name.items()
-    )
-    return f"<table><caption>{escape(caption)}</caption><tbody>{body}</tbody></table>"
-
-
-def _verdict(result: Result) -> str:
-    """Return the HTML of the badge next to the title: proved, checked except for declared noise, or not private."""
-    certificate = result.certificate
+def _judge(result: Result) -> tuple[str, str]:
+    """Return the words and the CSS class of the badge: proved, checked except for declared noise, or not private."""
     # First, because noise from a seed is not private whatever was proved.
     if result.mark:
-        return f'<span class="badge bad">{result.mark}</span>'
-    if certificate.evidence == "declared":
-        return '<span class="badge">checked; noise vouched for by the publisher</span>'
+        return result.mark, "bad"
+    if result.certificate.evidence == "declared":
+        return "checked; noise vouched for by the publisher", ""
     if exposed := exposed_to(result):
-        return f'<span class="badge warm">proved, but not against {escape(exposed)}</span>'
-    return '<span class="badge good">proved on the release</span>'
+        return f"proved, but not against {exposed}", "warm"
+    return "proved on the release", "good"
 
 
 def _decimals(value: object) -> object:
@@ -244,132 +176,88 @@ def _decimals(value: object) -> object:
     return value
 
 
-def _certificate(result: Result) -> Section:
-    """Return the section on the certificate: what was checked, what was not, and the certificate's figures."""
+def _certificate(result: Result) -> dict[str, Any]:
+    """Return the certificate's figures by name, of any type, because the folder may have been tampered with."""
     certificate, guarantee = result.certificate, result.guarantee
-    epsilon = (
-        "none"
-        if guarantee.epsilon is None
-        else f"{format_value(float(guarantee.epsilon))} {format_value(guarantee.unit)}"
-    )
-    # Values of facts are markup; format_value escapes the texts of result.json, which may come from a tampered folder.
-    rows = {
-        "kind": format_value(guarantee.kind),
-        "epsilon": epsilon,
-        "scope": format_value(guarantee.scope or "see the statement above"),
-        "holds": format_value(certificate.holds),
-        "evidence": format_value(certificate.evidence),
-        "worst found": format_value(certificate.worst),
-        "allowed": format_value(certificate.allowed),
-        "conditions checked": format_value(certificate.checked),
-        "arithmetic": format_value(certificate.arithmetic),
+    epsilon = guarantee.epsilon
+    rows: dict[str, Any] = {
+        "kind": guarantee.kind,
+        "epsilon": None if epsilon is None else f"{format_text(float(epsilon))} {format_text(guarantee.unit)}",
+        "scope": guarantee.scope or "see the statement above",
+        "holds": certificate.holds,
+        "evidence": certificate.evidence,
+        "worst found": certificate.worst,
+        "allowed": certificate.allowed,
+        "conditions checked": certificate.checked,
+        "arithmetic": certificate.arithmetic,
     }
     # Further figures of the certificate, which depend on the notion, are shown under their keys.
     notes = {"rests_on": certificate.rests_on, **certificate.notes}
-    rows |= {name.replace("_", " "): format_value(_decimals(value)) for name, value in notes.items() if value != ""}
-    checked, unchecked = (
-        "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in lines) + "</ul>" for lines in limits(result)
-    )
-    lists = {"Checked": checked, "Not checked, not covered": unchecked}
-    pair = "".join(f"<div><h3>{title}</h3>{lines}</div>" for title, lines in lists.items())
-    html = f'<div class="pair">{pair}</div>'
-    lead = "What was checked, in exact arithmetic, after everything was rounded."
-    return Section(title="Certificate", lead=lead, html=html + _facts("as measured", rows))
+    rows |= {name.replace("_", " "): _decimals(value) for name, value in notes.items() if value != ""}
+    return {name: format_text(value) for name, value in rows.items()}
 
 
-def _render_section(section: Section, name: str, level: int = 2) -> str:
-    """Return the markup of a section, with headings from the given level downwards."""
-    lead = f"<p>{escape(section.lead)}</p>" if section.lead else ""
-    html = section.html if level == 2 else section.html.replace("<h3>", "<h4>").replace("</h3>", "</h4>")
-    # Screen readers list sections by their headings, which the ids connect.
-    heading = f'<h{level} id="{name}">{escape(section.title)}</h{level}>'
-    return f'<section aria-labelledby="{name}">{heading}{lead}{html}</section>'
-
-
-def _guarantee_section(result: Result, in_readers_unit: Callable[[float], str], *, is_said: bool) -> Section:
-    """Return the section on the guarantee: in one sentence, unless ``is_said``, then in full, and the main figures."""
-    statement = escape(result.guarantee.statement or "No statement.")
-    sentence = "" if is_said else f"<p>{escape(claim(result))}</p>"
-    html = (
-        f'{sentence}<p class="soft"><strong>In full.</strong> {statement}</p>'
-        f"{_tiles(result, in_readers_unit)}{_about(result)}"
-    )
-    return Section(title="What is guaranteed", html=html)
-
-
-def _about(result: Result) -> str:
-    """Return a paragraph on what the mechanism does, and on the units of the report's numbers."""
+def _describe_units(result: Result) -> str:
+    """Return sentences on what the mechanism does, and on the units of the report's numbers."""
     objective = result.objective
-    # A sum of squares is no error that a reader could picture.
-    is_fit = objective.unit.endswith(SQUARED)
-    units = [] if is_fit else [f"{objective.unit_in_words} ({objective.measured_quantity})"]
+    units = [f"{objective.unit_in_words} ({objective.measured_quantity})"] * (not _is_fit(result))
     if result.guarantee.epsilon is not None and result.guarantee.unit:
         units.append(f"{result.guarantee.unit} (epsilon)")
     summary = registry().get(result.mechanism).spec.summary
     sentence = f"{summary[:1].upper()}{summary[1:]}. " if summary else ""
-    unit_text = f"Units: {', '.join(units)}." if units else ""
-    return f'<p class="soft">{escape(sentence + unit_text)}</p>'
+    return sentence + (f"Units: {', '.join(units)}." if units else "")
 
 
-def _tiles(result: Result, in_readers_unit: Callable[[float], str]) -> str:
-    """Return the HTML of the report's main figures as tiles. Losses come first in the readers' unit, if any.
+def _is_fit(result: Result) -> bool:
+    """Return whether the loss is a fit to noisy values: a sum of squares, which no reader can picture as an error."""
+    return result.objective.unit.endswith(SQUARED)
+
+
+def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> list[tuple[str, ...]]:
+    """Return the report's main figures: for each its label, its number and its unit and notes.
 
     Args:
         result: The content of result.json.
-        in_readers_unit: Formats a loss in the unit that the problem names for its readers, such as minutes; returns an
-            empty text without one.
+        in_readers_unit: Formats a loss in the unit that the problem names for its readers, such as minutes, which then
+            comes first; returns an empty text without one.
     """
     objective, guarantee = result.objective, result.guarantee
-    unit = f" <small>{format_value(objective.unit_in_words)}</small>"
+    unit = format_text(objective.unit_in_words)
 
-    def format_loss(value: float) -> str:
-        """Return the HTML of a loss, in the readers' unit if there is one, followed by the objective's own unit."""
-        value_text, reader_text = format_digits(value) + unit, in_readers_unit(value)
-        return f"{escape(reader_text)} <small>= {value_text}</small>" if reader_text else value_text
+    def format_loss(value: float) -> tuple[str, str]:
+        """Return a loss and its unit, or the loss in the readers' unit and what it is in the objective's own."""
+        text, reader_text = format_digits(value), in_readers_unit(value)
+        return (reader_text, f"= {text} {unit}") if reader_text else (text, unit)
 
-    # Tiles are shown in the order in which they are added.
-    tiles = {}
+    figures: list[tuple[str, ...]] = []
     if guarantee.epsilon is not None:
-        tiles["epsilon"] = f"{format_digits(float(guarantee.epsilon))} <small>{format_value(guarantee.unit)}</small>"
-    # A fit to noisy values is no error, and is left to experts.
-    is_fit = objective.unit.endswith(SQUARED)
-    if not is_fit:
-        tiles[objective.measured_quantity] = format_loss(objective.value)
-    if objective.lower_bound is not None and not is_fit:
-        scope_note = " <small>over the outputs chosen</small>" if objective.bound_over == "chosen" else ""
-        tiles["least possible (proved)"] = format_loss(objective.lower_bound) + scope_note
-    return _tile_list(tiles)
+        figures.append(("epsilon", format_digits(float(guarantee.epsilon)), guarantee.unit))
+    if _is_fit(result):
+        return figures
+    figures.append((objective.measured_quantity, *format_loss(objective.value)))
+    if objective.lower_bound is not None:
+        note = "over the outputs chosen" if objective.bound_over == "chosen" else ""
+        figures.append(("least possible (proved)", *format_loss(objective.lower_bound), note))
+    return figures
 
 
-def _solver_section(result: Result) -> Section:
-    """Return the section on the solver's results, with more digits and in the solver's own words."""
-    objective, certificate = result.objective, result.certificate
-    unit = f" <small>{format_value(objective.unit_in_words)}</small>"
-    tiles = {objective.measured_quantity: format_value(objective.value, 6) + unit}
+def _solver_figures(result: Result) -> list[tuple[str, ...]]:
+    """Return the solver's results, with more digits and in the solver's own words, as :func:`_main_figures` does."""
+    objective = result.objective
+    unit = format_text(objective.unit_in_words)
+    figures = [(objective.measured_quantity, format_text(objective.value, 6), unit)]
     # A fit to noisy values has no bound to show: that bounds the distance to the noise, not the errors.
-    if not objective.unit.endswith(SQUARED):
-        bound = "none" if objective.lower_bound is None else format_value(objective.lower_bound, 6) + unit
-        tiles["proved bound"] = bound
+    if not _is_fit(result):
+        bound = objective.lower_bound
+        figures.append(("proved bound", "none", "") if bound is None else ("proved bound", format_text(bound, 6), unit))
         if objective.gap is not None:
-            tiles["gap"] = format_value(objective.gap, 2)
-    tiles["checked"] = f"{format_value(certificate.checked)} <small>conditions</small>"
-    tiles["time"] = f"{result.time.total:.2f} <small>seconds</small>"
-    return Section(title="What the solver reached", html=_tile_list(tiles))
+            figures.append(("gap", format_text(objective.gap, 2), ""))
+    figures.append(("checked", format_text(result.certificate.checked), "conditions"))
+    return [*figures, ("time", f"{result.time.total:.2f}", "seconds")]
 
 
-def _tile_list(tiles: Mapping[str, str]) -> str:
-    """Return the HTML of tiles, given the figures by name."""
-    body = "".join(f"<div><dt>{escape(label)}</dt><dd>{value}</dd></div>" for label, value in tiles.items())
-    return f'<dl class="tiles">{body}</dl>'
-
-
-def _provenance(result: Result, absent: Sequence[str]) -> Section:
-    """Return the section on how the release was made: versions, options, and the commands that repeat and check it.
-
-    Args:
-        result: The content of result.json.
-        absent: Names of the secret files, without which only the owner can repeat the solve.
-    """
+def _commands(result: Result) -> str:
+    """Return the commands that repeat the solve, with all options that can change its result, and that check it."""
     applied = result.asked
     # Details under ``told`` are not verified, so a tampered folder can have any JSON value here.
     jobs = result.details.told.get("jobs")
@@ -383,41 +271,33 @@ def _provenance(result: Result, absent: Sequence[str]) -> Section:
     # The command must run as printed: a method without a guarantee is refused without --allow-unsafe.
     entry = registry().get(result.mechanism)
     unsafe = " --allow-unsafe" if entry.spec.asks(entry.method(result.method)) else ""
-    command = (
+    return (
         f"privopt solve {result.mechanism} {quote('problem/' + result.problem.file)} --method {result.method} "
         f"--solver {quote(applied.solver)} --gap {applied.gap!r}{option_text}{unsafe} "
         "--out again\nprivopt verify ."
     )
+
+
+def _provenance(result: Result) -> dict[str, Any]:
+    """Return how the release was made, by name: versions, method, solver, problem file, seed and times."""
     # ``solver`` is not verified either, so its members may have any type.
     versions = result.solver.get("versions")
-    made_with = (
-        ", ".join(f"{format_value(k)} {format_value(v)}" for k, v in versions.items())
-        if isinstance(versions, dict)
-        else None
-    )
-    rows = {
-        "privopt": format_value(result.privopt),
-        "plugin": f"{format_value(result.plugin.name)} {format_value(result.plugin.version)}",
-        "method": format_value(result.method),
-        "status": format_value(result.status_in_words),
-        "solver": ", ".join(
-            f"{format_value(k)}: {format_value(v)}" for k, v in result.solver.items() if not isinstance(v, (dict, list))
-        ),
+    solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list))}
+    seconds = ", ".join(f"{name} {value:.2f}" for name, value in attrs.asdict(result.time).items())
+    made_with = None
+    if isinstance(versions, dict):
+        made_with = ", ".join(f"{format_text(name)} {format_text(value)}" for name, value in versions.items())
+    return {
+        "privopt": result.privopt,
+        "plugin": f"{format_text(result.plugin.name)} {format_text(result.plugin.version)}",
+        "method": result.method,
+        "status": result.status_in_words,
+        "solver": ", ".join(f"{format_text(name)}: {format_text(value)}" for name, value in solver.items()),
         "made with": made_with,
-        "problem": f"{format_value(result.problem.file)}, SHA-256 {format_value(result.problem.sha256)}",
-        "seed": "none: noise, where there is any, from the operating system"
-        if result.seed is None
-        else format_value(result.seed),
-        "seconds": ", ".join(f"{format_value(k)} {v:.2f}" for k, v in attrs.asdict(result.time).items())
-        + " (repair and verify run within solve too)",
+        "problem": f"{format_text(result.problem.file)}, SHA-256 {format_text(result.problem.sha256)}",
+        "seed": "none: noise, where there is any, from the operating system" if result.seed is None else result.seed,
+        "seconds": f"{seconds} (repair and verify run within solve too)",
     }
-    owner = f" Its owner alone can solve again, with the secret {escape(', '.join(absent))}." if absent else ""
-    html = (
-        f"{_facts('where it came from', rows)}<h3>To reproduce and to check</h3>"
-        f'<pre tabindex="0">{escape(command)}</pre>'
-        f"<p>Run them in this folder.{owner}</p>"
-    )
-    return Section(title="Provenance", html=html)
 
 
 def page(
@@ -446,25 +326,28 @@ def page(
     """
     # Without a title of the problem, mechanism and file are the heading; with one they stand below it.
     made_by = f"{result.mechanism}: {result.problem.file}"
-    title = heading.title or made_by
-    purpose_lines = [] if heading.purpose is None else [f"<p>{escape(heading.purpose)}</p>"]
-    purpose_lines += [] if heading.title is None else [f'<p class="soft">{escape(made_by)}</p>']
-    for_readers = [section for section in body if not section.for_experts]
-    for_experts = [section for section in body if section.for_experts]
-    guarantee = _guarantee_section(result, in_readers_unit, is_said=not headline)
-    experts = [_solver_section(result), *for_experts, _certificate(result), _provenance(result, absent)]
-    sections = [*for_readers[:1], guarantee, *for_readers[1:]]
-    parts = [_render_section(section, f"s{number}") for number, section in enumerate(sections)]
-    expert_parts = "".join(_render_section(section, f"e{n}", level=3) for n, section in enumerate(experts))
-    parts.append(f'<div class="experts"><h2 id="experts">For experts</h2>{expert_parts}</div>')
-    note = '<p class="bad">This page compares with the secrets: keep it in private/.</p>' if truth else ""
-    note += "".join(f'<p class="bad">Warning: {escape(line)}</p>' for line in warnings)
-    return document(
-        title,
-        '<a class="skip" href="#content">Skip to the content</a>'
-        f"<header><h1>{escape(title)}</h1>{''.join(purpose_lines)}"
-        f'<p class="claim">{escape(headline or claim(result))}</p>'
-        f"<p>{_verdict(result)} {'' if result.mark else escape(trust(result))}</p>{note}</header>"
-        f'<main id="content" tabindex="-1">{"".join(parts)}</main>'
-        '<footer class="soft"><p>Made by privopt from the files in its folder; no network needed.</p></footer>',
+    verdict, badge = _judge(result)
+    return render(
+        "privopt.report/page.html",
+        title=heading.title or made_by,
+        made_by=made_by,
+        heading=heading,
+        headline=headline,
+        claim=claim(result),
+        guarantee=result.guarantee,
+        verdict=verdict,
+        badge=badge,
+        trust="" if result.mark else trust(result),
+        truth=truth,
+        absent=absent,
+        warnings=warnings,
+        sections=[section for section in body if not section.for_experts],
+        for_experts=[section for section in body if section.for_experts],
+        main_figures=_main_figures(result, in_readers_unit),
+        about=_describe_units(result),
+        solver_figures=_solver_figures(result),
+        limits=limits(result),
+        certificate=_certificate(result),
+        provenance=_provenance(result),
+        commands=_commands(result),
     )

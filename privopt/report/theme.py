@@ -13,7 +13,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from textwrap import fill
@@ -23,10 +22,11 @@ from privopt.arrays import Figure
 from privopt.errors import printable
 
 if TYPE_CHECKING:
+    from markupsafe import Markup
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 else:
-    Axes = Axis = Any
+    Axes = Axis = Markup = Any
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -199,7 +199,7 @@ def use_whole_ticks(axis: Axis) -> None:
     axis.set_major_locator(MaxNLocator(nbins=MOST_TICKS, integer=True))
 
 
-def svg(figure: Figure, title: str, *, name: str = "wide") -> str:
+def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
     """Return a figure as inline SVG with a name for screen readers, in the colours of the page.
 
     Args:
@@ -208,6 +208,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> str:
         name: Class of the element, by which report.css shows one of several drawings of a figure.
     """
     import matplotlib as mpl
+    from markupsafe import Markup, escape
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     stream = io.StringIO()
@@ -223,7 +224,8 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> str:
     unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
-    return text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title, quote=True)}"', 1)
+    # All other texts of the markup were escaped by matplotlib.
+    return Markup(text.replace("<svg", f'<svg class="{name}" role="img" aria-label="{escape(title)}"', 1))
 
 
 def _use_plain_numbers(figure: Figure) -> None:

@@ -114,7 +114,7 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
         "same data adds to it. The sum is in the ledger that privopt solve --ledger LEDGER charged; privopt budget "
         "LEDGER shows what is spent and left."
     )
-    return [Section(title="Budget", html="", lead=lead)]
+    return [Section(title="Budget", lead=lead)]
 
 
 def write_figures(folder: Path, target: Path, *, progress: Progress | None = None) -> list[Path]:

@@ -7,6 +7,7 @@ from attrs import evolve
 from helpers.browser_axe import faults
 from helpers.grids import first_alone
 from helpers.mentions import assert_mentions
+from markupsafe import Markup
 
 from privopt.report.page import document, table
 from privopt_metric_dp.problem.declared import PerKm
@@ -182,7 +183,7 @@ def test_sliders_choose_solved_points(watch_page, tmp_path):
 
 def test_search_of_a_long_table_finds_rows_that_are_not_shown(watch_page, tmp_path):
     rows = [(f'place "{n}", <b>', n, n / 7) for n in range(540)]
-    main = f"<main><h1>Page</h1>{table('Places', ('place', 'people', 'share'), rows)}</main>"
+    main = Markup("<main><h1>Page</h1>{}</main>").format(table("Places", ("place", "people", "share"), rows))
     (tmp_path / "t.html").write_text(document("Page", main))
     observer = watch_page()
     page = observer.open(tmp_path / "t.html")

@@ -137,11 +137,14 @@ def site(tmp_path_factory):
 @pytest.fixture
 def undrawn(monkeypatch):
     """Let pages have the words of their figures in place of the figures: to draw them is most of a report's time."""
+    from markupsafe import Markup
     from matplotlib.text import Text
 
     def words(figure, title, *, name="wide"):
         # The drawing for telephones has the words of the other.
-        return f"<svg>{title} {' '.join(text.get_text() for text in figure.findobj(Text))}</svg>" * (name == "wide")
+        return Markup("<svg>{} {}</svg>" * (name == "wide")).format(
+            title, " ".join(text.get_text() for text in figure.findobj(Text))
+        )
 
     # a function of that name stands in front of the module
     monkeypatch.setattr(import_module("privopt.report.page"), "svg", words)

@@ -17,7 +17,7 @@ from helpers.grids import often
 
 from privopt.command.cli import cli
 from privopt.errors import printable
-from privopt.report.page import script_json
+from privopt.report.templates import script_json
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.task import Options

@@ -43,7 +43,9 @@ def test_sections_are_named_and_ids_unique(folder):
     text = (folder / "report.html").read_text("utf-8")
     ids = re.findall(r'\bid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
-    assert text.count("<section") == len(re.findall(r'<h2 id="s\d|<h3 id="e\d', text))
+    named = re.findall(r'<section aria-labelledby="(\w+)"><h[23] id="(\w+)"', text)
+    assert text.count("<section") == len(named) > 8
+    assert all(reference == heading for reference, heading in named)
     assert '<html lang="en">' in text
     for reference in re.findall(r"url\(#([^)]+)\)", text):
         assert reference in ids

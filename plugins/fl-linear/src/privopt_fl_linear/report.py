@@ -6,11 +6,11 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from privopt.arrays import Floats
+from privopt.arrays import Figure, Floats
 from privopt.declare.notebook import format_digits
 from privopt.interfaces import Result
 from privopt.interfaces.notions import LocalDP
@@ -22,11 +22,6 @@ from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
 from privopt_fl_linear.site import cost_parts, sum_counts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["FLReporting", "plan_map"]
 

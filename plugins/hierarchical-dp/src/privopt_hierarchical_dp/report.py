@@ -8,15 +8,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Figure, Floats, Ints
 from privopt.declare.notebook import format_digits
 from privopt.declare.toml_text import exact_text
 from privopt.interfaces import Result
@@ -32,11 +31,6 @@ from privopt_hierarchical_dp.publication import count_noisy_cells, describe_marg
 from privopt_hierarchical_dp.region_tables import Form
 from privopt_hierarchical_dp.release import ERRORS, INSIDE, HierarchyRelease
 from privopt_hierarchical_dp.tree import Tree
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["CountsReport", "cells_figure", "size_figure", "tree_figure"]
 
@@ -257,7 +251,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             "the noise.",
         ]
         lead = "A paragraph to copy into a publication: everything in it is public."
-        return Section(title="Methods", html=f"<p>{escape(' '.join(sentences))}</p>", lead=lead)
+        return Section(title="Methods", lead=lead, paragraphs=[" ".join(sentences)])
 
 
 def _noise_section(design: Design, release: HierarchyRelease) -> Section:

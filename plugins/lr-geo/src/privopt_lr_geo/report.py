@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 
-from privopt.arrays import Bools, Floats, Ints
+from privopt.arrays import Bools, Figure, Floats, Ints
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.reporting import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, use_theme
@@ -25,11 +25,6 @@ from privopt_metric_dp.report.figures import convergence, layout, spread_from
 from privopt_metric_dp.report.pages import meaning_section, space_features, trajectory_of
 from privopt_metric_dp.solvers.exponential import exponential
 from privopt_metric_dp.space.places import Space
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["LRGeoReporting"]
 
@@ -66,7 +61,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
                 "Nothing: users upload nothing. The server publishes its part once (public.npz), and each user "
                 "computes its own row from it."
             )
-            sections.append(Section(title="What the server saw", html="", lead=lead))
+            sections.append(Section(title="What the server saw", lead=lead))
         sections += _uncovered_sections(problem, result)
         if "convergence" in figures:
             lead = "Bounds of the users' common program, round by round; the truth lies between the lines."

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from privopt.arrays import Bools, Floats
+from privopt.arrays import Bools, Figure, Floats
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
 from privopt.report import Section, drawing, figure_section, pair_section, use_theme
 from privopt.report.theme import BAD, INK, MARK, add_legend, axes_of, use_whole_ticks
 from privopt_photo_censor.album import Album, describe_place, shorten_list
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
-from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, render_tiles
+from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, Note, render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import belief, rank
 from privopt_photo_censor.release import Deletions, find_carriers
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from markupsafe import Markup
 else:
-    Figure = Any
+    Markup = Any
 
 __all__ = ["AlbumReport"]
 
@@ -127,7 +127,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         deleted = int((~release.retained).sum())
         lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
         sections = [
-            Section(title="The album", lead=lead + _describe_metadata(release), html=_make_album_html(album, release))
+            Section(title="The album", lead=lead + _describe_metadata(release), html=_make_tiles(album, release))
         ]
         if release.problem.folder_contents is not None:
             sections += left_out_sections(
@@ -174,23 +174,20 @@ def _describe_metadata(release: Deletions) -> str:
     )
 
 
-def _make_album_html(album: Album, release: Deletions) -> str:
-    """Return HTML with a tile for each photo: its status, its metadata, and P(true place | photo) as a bar."""
+def _make_tiles(album: Album, release: Deletions) -> Markup:
+    """Return a tile for each photo: its status, its metadata, and P(true place | photo) as a bar."""
     chances = compute_true_probabilities(album)
-    folder_contents = release.problem.folder_contents
+    contents = release.problem.folder_contents
     positioned, captioned = (
-        (set(folder_contents.photos_with_position), set(folder_contents.photos_with_texts))
-        if folder_contents is not None
-        else (set(), set())
+        (set(), set()) if contents is None else (set(contents.photos_with_position), set(contents.photos_with_texts))
     )
     notes = []
     # Not strict: more photos than SHOWN_PHOTOS have no tile.
     for row, (name, is_retained) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.retained, strict=False)):
         keep_note = ", never to be deleted" if album.keep[row] else ""
-        where = "<br>position in its metadata" if name in positioned else ""
-        where += "<br>texts in its metadata" if name in captioned else ""
         probability = float(chances[row])
-        state = f"{'kept' if is_retained else 'deleted'}{keep_note}{where}"
-        bar = f'<div class="bar" aria-hidden="true"><i style="width:{min(100.0, 100 * probability):.3g}%"></i></div>'
-        notes.append((f'{state}<br><span class="soft">true place {_format_percent(probability)}</span>', bar))
+        lines = [f"{'kept' if is_retained else 'deleted'}{keep_note}"]
+        lines += ["position in its metadata"] * (name in positioned) + ["texts in its metadata"] * (name in captioned)
+        remark = f"true place {_format_percent(probability)}"
+        notes.append(Note(lines=lines, remark=remark, share=min(1.0, probability)))
     return render_tiles(release, notes)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from privopt.arrays import Figure
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
 from privopt.report import Section, figure_section, use_theme
@@ -14,11 +14,6 @@ from privopt.report.theme import MARK, axes_of
 from privopt_spherical_laplace.law import quantiles
 from privopt_spherical_laplace.problem import SphereInstance
 from privopt_spherical_laplace.release import SphereRelease
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["SphereReporting"]
 

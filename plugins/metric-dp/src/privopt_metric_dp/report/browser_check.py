@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import json
 import tomllib
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from privopt.files.release_folder import PROBLEM, RESULT
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Section
-from privopt.report.page import script_json
+from privopt.report.templates import render
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.proof import PROOF, read_proof
 
@@ -26,7 +25,7 @@ __all__ = ["MOST_RECORDS", "check_section"]
 
 MOST_RECORDS: Final = 150
 """Largest number of records and of outputs of an embedded release, which a browser can prove in seconds."""
-SCRIPTS: Final = ("check_read.js", "check.js")
+SCRIPTS: Final = ("privopt_metric_dp.checkers/check_read.js", "privopt_metric_dp.checkers/check.js")
 """Files of the program that checks releases in the browser."""
 SCOPES: Final = ("all-pairs", "neighbours")
 """Scopes of guarantees that this program can check."""
@@ -53,7 +52,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             title="Check it yourself",
             lead="The guarantee is between any two points of a region, which this page does not prove. The stand-alone "
             "checker does, and shares no code with the program that made the release.",
-            html=f"<pre>{CHECKER}</pre>",
+            commands=CHECKER,
         )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
     # Decimals stay texts: the page computes with rationals, and a double would already be rounded.
@@ -83,15 +82,12 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
         proof = read_proof(folder, size)
         parts = {name: getattr(proof, name) for name in proof.KINDS} | {"unit": np.array([proof.unit])}
         content["proof"] = {name: _encode_array(part) for name, part in parts.items()}
-    script = "".join(files("privopt_metric_dp.checkers").joinpath(name).read_text("utf-8") for name in SCRIPTS)
     return Section(
         title="Check it here",
         lead="This page carries the release, its problem and its proof. The button proves privacy and bound again in "
         "this browser, in whole numbers, by a program that shares no code with the one that made them. The stand-alone "
         f"checker proves all of the folder: {CHECKER}",
-        html='<p class="noprint"><button type="button" id="check-run">Check it here</button></p>'
-        '<ul id="check-claims" aria-live="polite"></ul><noscript><p>It needs scripts.</p></noscript>'
-        f'<script type="application/json" id="check-data">{script_json(content)}</script><script>{script}</script>',
+        html=render("privopt_metric_dp.report/browser_check.html", content=content, scripts=SCRIPTS),
     )
 
 

@@ -9,8 +9,6 @@ import base64
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from html import escape
-from importlib.resources import files
 from typing import Any, Final
 
 import numpy as np
@@ -20,7 +18,7 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Section
 from privopt.numbers.graphs import edge_matrix
-from privopt.report.page import script_json
+from privopt.report.templates import render
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -249,44 +247,7 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
         "steps": packed[0],
         "shares": packed[1],
     }
-    script = files("privopt_metric_dp.report").joinpath("explorer.js").read_text("utf-8")
-    rim = f" A rim marks {escape(data.marking)}." if data.marking else ""
-    axes = f"{escape(data.axes[0])} to the right, {escape(data.axes[1])} upwards. " if data.axes[0] else ""
-    html = (
-        '<figure><canvas id="map" tabindex="0" role="application" aria-roledescription="map" '
-        'aria-label="Map of the outputs, shaded by the probability of being released from the chosen record" '
-        'aria-describedby="told keys"></canvas>'
-        '<div class="legend"><div><i></i><p id="ticks"></p></div><span id="legend"></span></div>'
-        f"<figcaption>{axes}The red ring is the chosen {escape(data.noun)}.{rim} "
-        '<span id="keys" class="noprint">On the map: + and - zoom, arrows move, Esc shows all; so do two fingers, and '
-        "the wheel after a click.</span></figcaption></figure>"
-        f"{_controls_html(data)}"
-        '<div id="told" class="told" aria-live="polite"></div>'
-        "<noscript><p>The map needs scripts; the figures below do not.</p></noscript>"
-        f'<script type="application/json" id="data">{script_json(content)}</script><script>{script}</script>'
+    html = render(
+        "privopt_metric_dp.report/explorer.html", data=data, content=content, odds=ODDS, odds_at_first=ODDS_AT_FIRST
     )
     return Section(title=title, html=html, lead=lead)
-
-
-def _controls_html(data: ExplorerData) -> str:
-    """Return the HTML of the controls: the record to show, the layer (outputs, or records mistaken), and the zoom."""
-    noun, no_autocomplete = escape(data.noun), 'autocomplete="off"'
-    layers = ""
-    if data.prior is not None:
-        odds = "".join(f"<option{' selected' * (value == ODDS_AT_FIRST)} value={value}>{value} to 1" for value in ODDS)
-        layers = (
-            f'<label>Show <select id="layer" {no_autocomplete}><option value="falls">where its report falls'
-            f'<option value="mistaken">who could be mistaken for it</select></label> <label>within odds of '
-            f'<select id="odds" {no_autocomplete}>{odds}</select></label> '
-        )
-    return (
-        f'<p class="pick noprint"><label>Find <input type="search" id="find" {no_autocomplete} spellcheck="false" '
-        f'aria-describedby="found" placeholder="id, name or position"></label> '
-        f'<label>{noun.capitalize()} <select id="record" {no_autocomplete}></select></label> '
-        '<span><button type="button" id="before">Previous</button> '
-        '<button type="button" id="after">Next</button></span> '
-        f'<span id="found" class="soft" role="status"></span></p><p class="pick noprint">{layers}'
-        '<span><button type="button" id="nearer" aria-label="Zoom in">+</button> '
-        '<button type="button" id="farther" aria-label="Zoom out">\u2212</button> '
-        '<button type="button" id="whole">Whole map</button></span></p>'
-    )

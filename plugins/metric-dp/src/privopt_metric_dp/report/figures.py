@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Figure, Floats, Ints
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import dot_size
 from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, RIM, SERIES, SOFT, add_legend, axes_of, use_theme
@@ -18,11 +18,6 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.report.explorer import lines_between
 from privopt_metric_dp.space.places import Space
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_by_distance", "spread_from"]
 

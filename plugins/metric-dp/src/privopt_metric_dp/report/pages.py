@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from attrs import evolve
 
+from privopt.arrays import Figure
 from privopt.errors import UsageError
 from privopt.interfaces import Result, UtilityLoss
 from privopt.interfaces.reporting import Feature, Layer, Section
@@ -33,11 +33,6 @@ from privopt_metric_dp.report.explorer import (
 from privopt_metric_dp.report.word_figures import word_section
 from privopt_metric_dp.solvers.exponential import exponential_loss
 from privopt_metric_dp.space.places import Space
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = [
     "compare_losses",
@@ -191,7 +186,7 @@ def metric_sections(
         sections.append(_many_reports_section(drawings, attacked))
     elif release.weights.size > MOST_ATTACKED:
         note = f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."
-        sections.append(Section(title="What many reports reveal", lead=_MANY, html=f"<p>{escape(note)}</p>"))
+        sections.append(Section(title="What many reports reveal", lead=_MANY, paragraphs=[note]))
     if "convergence" in drawings:
         lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
         section = figure_section("Convergence of the bounds", drawings["convergence"], lead)
@@ -206,9 +201,12 @@ def _many_reports_section(figures: Mapping[str, Figure], attacked: Mapping[str, 
         figures: The report's figures, among them "over-time".
         attacked: Results of the attacks, which the text states.
     """
-    html = f"<p>{escape(describe_attack(attacked))}</p>{drawing('Reports of one place', figures['over-time'])}"
-    lead = f"{_MANY} {_ATTACKED.format(places=attacked['places'])}"
-    return Section(title="What many reports reveal", lead=lead, html=html)
+    return Section(
+        title="What many reports reveal",
+        lead=f"{_MANY} {_ATTACKED.format(places=attacked['places'])}",
+        paragraphs=[describe_attack(attacked)],
+        html=drawing("Reports of one place", figures["over-time"]),
+    )
 
 
 def _covered_mechanisms(result: Result) -> str:
@@ -230,16 +228,21 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
         records: The records, whose kind determines the proposed command.
         result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
     """
-    html = "".join(f"<p>{escape(line)}</p>" for line in sentences)
-    if not result.mark:
-        command = f"privopt apply DIR TABLE.csv {_SECRET[records.kind]} --out PROTECTED.csv"
-        html += (
-            "<p>This page describes the release, not a table of yours, of which it has seen no row. To protect a "
+    title, lead = "What the promise means", "Epsilon is per unit of distance; in figures:"
+    if result.mark:
+        return Section(title=title, lead=lead, paragraphs=sentences)
+    command = f"privopt apply DIR TABLE.csv {_SECRET[records.kind]} --out PROTECTED.csv"
+    return Section(
+        title=title,
+        lead=lead,
+        paragraphs=[
+            *sentences,
+            "This page describes the release, not a table of yours, of which it has seen no row. To protect a "
             "table, run this with your own names for the words in capitals, and this page's folder for DIR. The "
-            "ledger counts what each subject has spent, and budget shows it.</p>"
-            f'<pre tabindex="0">{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER</pre>'
-        )
-    return Section(title="What the promise means", lead="Epsilon is per unit of distance; in figures:", html=html)
+            "ledger counts what each subject has spent, and budget shows it.",
+        ],
+        commands=f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER",
+    )
 
 
 def _maps_section(figures: Mapping[str, Figure]) -> Section:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from privopt.arrays import Figure
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.cost import limit_meaning
 from privopt.interfaces.reporting import Layer, Section
@@ -16,11 +17,6 @@ from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_metric_dp.report import pages
 from privopt_metric_dp.report.browser_check import check_section
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["MetricReporting"]
 

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from html import escape
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
+from privopt.arrays import Figure
 from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, use_theme
 from privopt.report.theme import BAD, MARK, add_legend, axes_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
 from privopt_photo_censor.app.naming import describe_revelation
-from privopt_photo_censor.app.tiles import render_tiles
+from privopt_photo_censor.app.tiles import Note, render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
@@ -94,11 +89,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} carry data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
-    # The HTML next to each photo's picture, and nothing below it.
-    notes = [
-        (f'{_describe_photo(photo, photo.photo in guessed)}<br><span class="soft">{escape(photo.taken)}</span>', "")
-        for photo in album
-    ]
+    notes = [Note(lines=_describe_photo(photo, photo.photo in guessed), remark=photo.taken) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
     figures = folder_figures(problem)
     if figures:
@@ -127,18 +118,18 @@ def _format_degrees(point: Point) -> str:
     return f"{point[0]:.5f}, {point[1]:.5f}"
 
 
-def _describe_photo(photo: Metadata, is_guessed: bool) -> str:
-    """Return HTML that describes what a photo's file reveals, with the beginning of its texts.
+def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
+    """Return lines on what a photo's file reveals, with the beginning of its texts.
 
     ``is_guessed`` tells whether the place of the photo can be guessed from other photos.
     """
     words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
     if photo.texts:
         excerpt = photo.texts[:SHOWN_CHARACTERS] + "..." * (len(photo.texts) > SHOWN_CHARACTERS)
-        words.append(f"carries texts ({escape(excerpt)})")
+        words.append(f"carries texts ({excerpt})")
     if photo.unread:
-        words.append(f"carries data that was not read ({escape(photo.unread[:SHOWN_CHARACTERS])})")
-    return "<br>".join(words) or "reveals no place apart from its picture"
+        words.append(f"carries data that was not read ({photo.unread[:SHOWN_CHARACTERS]})")
+    return words or ["reveals no place apart from its picture"]
 
 
 def _describe_copies(release: Deletions) -> str:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from html import escape
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
+from attrs import frozen
+
+from privopt.report import render
 from privopt_photo_censor.release import Deletions
 
-__all__ = ["SHOWN_PHOTOS", "render_tiles"]
+if TYPE_CHECKING:
+    from markupsafe import Markup
+else:
+    Markup = Any
+
+__all__ = ["SHOWN_PHOTOS", "Note", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
 """Total size of the thumbnails in a page. Photos beyond it are listed without a picture."""
@@ -17,29 +24,39 @@ SHOWN_PHOTOS: Final = 1_000
 """Number of photos that a page lists."""
 
 
-def render_tiles(release: Deletions, notes: Sequence[tuple[str, str]]) -> str:
-    """Return HTML with a tile for each photo of a release: a thumbnail, the name, a note, and HTML below it.
+@frozen(kw_only=True)
+class Note:
+    """What a tile says of a photo.
+
+    Attributes:
+        lines: Lines below the photo's name.
+        remark: A secondary line below them.
+        share: Length of a bar below the texts, from 0 to 1; None for no bar.
+    """
+
+    lines: Sequence[str]
+    remark: str
+    share: float | None = None
+
+
+def render_tiles(release: Deletions, notes: Sequence[Note]) -> Markup:
+    """Return the markup of a tile for each photo of a release: a thumbnail, the name, and a note.
 
     Args:
         release: The release, with names, thumbnails and the mask of retained photos.
-        notes: The HTML next to the picture and the HTML below it, for each of the first :data:`SHOWN_PHOTOS` photos.
+        notes: The notes of the first :data:`SHOWN_PHOTOS` photos.
     """
     remaining_bytes = PICTURE_BYTES
-    items = []
-    for row, (name, is_retained, (note, footer)) in enumerate(
+    tiles = []
+    for row, (name, is_retained, note) in enumerate(
         zip(release.names[:SHOWN_PHOTOS], release.retained.tolist(), notes, strict=False)
     ):
         picture = ""
         if release.thumbnails and len(release.thumbnails[row]) <= remaining_bytes:
             # Pictures are part of the page, so that it is one file, and their total size is limited.
             remaining_bytes -= len(release.thumbnails[row])
-            source = base64.b64encode(release.thumbnails[row]).decode()
-            picture = f'<img alt="" src="data:image/jpeg;base64,{source}">'
+            picture = base64.b64encode(release.thumbnails[row]).decode()
         # Photos of a table without names are named by their rows.
-        label = escape(name) if release.thumbnails or not name.isdigit() else f"photo {escape(name)}"
-        state = "kept" if is_retained else "deleted"
-        items.append(f'<li class="{state}">{picture}<div><strong>{label}</strong><br>{note}</div>{footer}</li>')
-    truncation_note = (
-        f"<p>The first {SHOWN_PHOTOS} of {len(release.names)} photos.</p>" if len(release.names) > SHOWN_PHOTOS else ""
-    )
-    return f'<ul class="album">{"".join(items)}</ul>{truncation_note}'
+        label = name if release.thumbnails or not name.isdigit() else f"photo {name}"
+        tiles.append((label, is_retained, picture, note))
+    return render("privopt_photo_censor.app/tiles.html", tiles=tiles, count=len(release.names))

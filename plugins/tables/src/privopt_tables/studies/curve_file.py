@@ -11,19 +11,15 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, get_args
+from typing import Final, Self, get_args
 
 import polars as pl
 from attrs import define, field, fields
 
+from privopt.arrays import Figure
 from privopt.declare.toml_text import exact_text
 from privopt.errors import Fault, InputError, UsageError
 from privopt_tables.studies.curve_points import Point, Status
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["CurveTable", "Key", "PointsFile"]
 

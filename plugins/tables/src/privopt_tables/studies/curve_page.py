@@ -8,18 +8,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from fractions import Fraction
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
+from privopt.arrays import Figure
 from privopt.declare.schema import File
 from privopt.declare.toml_text import exact_text
 from privopt.files.new_folder import check_files, new_file
 from privopt.registry import registry
-from privopt.report.page import document, script_json, table
+from privopt.report.page import table
+from privopt.report.templates import render
 from privopt.report.theme import INK, make_narrow, save, svg
 from privopt.run.task import Options, read_problem
 from privopt_tables.studies.curve import Curves, draw_curves
@@ -27,11 +27,6 @@ from privopt_tables.studies.curve_file import PointsFile
 from privopt_tables.studies.curve_pictures import draw_figures, draw_loss, format_latex, group_by_mechanism
 from privopt_tables.studies.curve_points import OF_RELEASE, Point
 from privopt_tables.studies.epsilon_range import parse_epsilons
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["curve_page", "write_curves"]
 
@@ -41,6 +36,9 @@ SLIDER_STEPS: Final = 200
 SLIDER_FACTORS: Final = (1.1, 20.0)
 """Ends of the slider of factors: below the first a report reveals almost nothing; at the last, even odds become 95 %
 sure."""
+
+SLIDERS: Final = {"radius": "Hide me within", "factor": "up to a factor of", "bear": "I can bear"}
+"""Labels of the sliders over real numbers, by the ids that the page's script uses."""
 
 EPSILONS_EXPLORED: Final = 9
 """Number of epsilons that ``explore`` solves by default: from a fourth of the problem's own to four times it."""
@@ -138,16 +136,13 @@ def curve_page(curves: Curves, problem: str) -> str:
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
     # The script moves this line by its id to the epsilon that is chosen.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
-    title = f"Choose epsilon: {problem}"
     # The line has another place in each of the two drawings, the second of which is made of the first.
     svgs, across = [], []
     for name in ("wide", "narrow"):
         drawn_figure = figure if name == "wide" else make_narrow(figure)
         svgs.append(svg(drawn_figure, "Loss over epsilon", name=name))
         across.append(_epsilon_positions(drawn_figure, values))
-    figure_html = f"<figure>{''.join(svgs)}</figure>"
     noun, limits = curves.setting.noun, (f"Note: {line}" for line in curves.setting.limits)
-    notes = "".join(f"<p>{escape(line)}.</p>" for line in (*limits, *curves.refused, *curves.notes))
     all_rows = [
         (name, f"{float(point.epsilon):.4g}", *cells)
         for point in curves.points
@@ -174,46 +169,21 @@ def curve_page(curves: Curves, problem: str) -> str:
         "factors": SLIDER_FACTORS,
         "steps": SLIDER_STEPS,
     }
-    all_points = table("Every point", (column_names[0], "epsilon", *column_names[1:]), all_rows)
-    script = files("privopt_tables.studies").joinpath("curve_page.js").read_text("utf-8")
-    header = "".join(f'<th scope="col">{escape(name)}</th>' for name in column_names)
-    sliders = (
-        _slider_html("epsilon", "Epsilon", len(values) - 1, start_index)
-        + _slider_html("radius", "Hide me within", SLIDER_STEPS, SLIDER_STEPS // 2)
-        + _slider_html("factor", "up to a factor of", SLIDER_STEPS, SLIDER_STEPS // 2)
-        + _slider_html("bear", "I can bear", SLIDER_STEPS, SLIDER_STEPS // 2)
-    )
-    return document(
-        title,
-        f"<header><h1>{escape(title)}</h1><p>What a release loses at each epsilon, to choose one. Units: "
-        f"{escape(curves.unit)} (loss, attacker's error), {escape(curves.distance_unit)} (other errors), per "
-        f"{escape(curves.distance_unit)} (epsilon).</p><p>Every loss is that of a release that was certified; no "
-        "release with the same promise loses less than the proved bound. Bayes error: how often an attacker who sees "
-        f"one report guesses the wrong {noun}. Attacker's error: how far off that guess is on average.</p>{notes}"
-        "</header><main>"
-        f'<section><h2>Choose</h2><p>Move one; the others follow.</p><div class="noprint">{sliders}</div>'
-        f'<div id="told" class="told" aria-live="polite"></div>{figure_html}</section>'
-        '<section class="whole"><h2>At this epsilon</h2>'
-        '<div class="scroll" tabindex="0" role="region" aria-label="Table: at this epsilon">'
-        f'<table class="lists many"><thead><tr>{header}</tr></thead><tbody id="at"></tbody></table></div></section>'
-        f"<section class=whole><h2>All</h2>{all_points}</section>"
-        "<noscript><p>The sliders need scripts; the picture and the last table do not.</p></noscript></main>"
-        f'<script type="application/json" id="points">{script_json(content)}</script><script>{script}</script>',
-    )
-
-
-def _slider_html(name: str, label: str, last: int, value: int) -> str:
-    """Return the HTML of a slider with a label and an output for its value.
-
-    Args:
-        name: Id of the slider. The id of the output is ``NAME-is``.
-        label: Text before the slider.
-        last: Number of the last step. The first step is 0.
-        value: The initial step.
-    """
-    return (
-        f'<p><label for="{name}">{label}</label> <output id="{name}-is" for="{name}"></output>'
-        f'<input type="range" id="{name}" min="0" max="{last}" value="{value}" autocomplete="off"></p>'
+    return render(
+        "privopt_tables.studies/curve_page.html",
+        title=f"Choose epsilon: {problem}",
+        unit=curves.unit,
+        distance_unit=curves.distance_unit,
+        noun=noun,
+        notes=[*limits, *curves.refused, *curves.notes],
+        sliders=SLIDERS,
+        steps=SLIDER_STEPS,
+        last=len(values) - 1,
+        start=start_index,
+        drawings=svgs,
+        columns=column_names,
+        all_points=table("Every point", (column_names[0], "epsilon", *column_names[1:]), all_rows),
+        content=content,
     )
 
 

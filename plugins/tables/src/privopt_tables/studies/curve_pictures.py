@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
+from privopt.arrays import Figure
 from privopt.report.theme import SOFT, add_legend, axes_of, use_theme
 from privopt_tables.studies.curve_points import Point
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-else:
-    Figure = Any
 
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
