@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -15,11 +15,11 @@ from privopt.interfaces import Channel
 from privopt.interfaces.abilities import channel_of
 from privopt.interfaces.reporting import Layer, Section
 from privopt.numbers.distances import position_text
-from privopt.report.charts import dot_size
+from privopt.report.charts import draw_maps, rows_of
 from privopt.report.map_files import point_features
 from privopt.report.page import figure_section, table_section
 from privopt.report.templates import render
-from privopt.report.theme import MARK, RIM, add_legend, axes_of, use_theme
+from privopt.report.theme import MARK, add_legend, use_theme
 from privopt.run.verify import OpenedFolder
 
 MAX_DRAWN_INTERVALS: Final = 40
@@ -28,7 +28,6 @@ MAX_TABLE_ROWS: Final = 10_000
 """Largest number of rows of the page's table; the others are in the CSV file only."""
 
 
-@use_theme
 def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     """Draw two maps with a common colour scale: the shares of the raw reports, and the estimated true shares.
 
@@ -39,11 +38,10 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     assert estimate.reported is not None
     # The scale ends at a quantile, so that a few large shares do not make all others look alike.
     max_share = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
-    shares = {"reported": estimate.reported, "estimated": estimate.shares}
-    return _draw_maps(shares, channel, [max_share], "share", height=4.2)
+    titled_shares = {"reported": estimate.reported, "estimated": estimate.shares}
+    return _draw_shares(titled_shares, channel, "share (parts of 1)", 4.2, upper=max_share)
 
 
-@use_theme
 def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
     """Draw three maps with a colour scale each: the share of each record's district, and both ends of its interval.
 
@@ -53,62 +51,31 @@ def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
         shares: For each map, the figure (N,) of each record's district; NaN for a record without a district.
         channel: The channel, whose records have coordinates.
     """
-    max_shares = [float(np.nanmax(values)) or 1.0 for values in shares.values()]
-    return _draw_maps(shares, channel, max_shares, "share", height=3.6)
+    return _draw_shares(shares, channel, "parts of 1", 3.6, upper="each")
 
 
-def _draw_maps(
-    shares: Mapping[str, Floats], channel: Channel, max_shares: Sequence[float], label: str, *, height: float
+def _draw_shares(
+    shares: Mapping[str, Floats],
+    channel: Channel,
+    label: str,
+    height: float,
+    *,
+    upper: float | Literal["each"],
 ) -> Figure:
-    """Draw maps side by side, with the records as dots over the streets.
-
-    Args:
-        shares: For each map, by its title, the values (N,) that determine the records' colours; NaN for no colour.
-        channel: The channel, whose records have coordinates.
-        max_shares: The upper end of the colour scale: one for all maps, or one for each.
-        label: Label of the colour bar; if each map has its own, the map's title takes its place.
-        height: Height of the figure in inches.
-    """
-    from matplotlib.collections import LineCollection
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import MaxNLocator
-
-    figure = Figure(figsize=(8.4, height), layout="compressed")
-    has_own_scales = len(max_shares) > 1
+    """Draw maps of shares side by side, as :func:`draw_maps` does."""
     assert channel.coordinates is not None  # callers have checked
-    coordinates, degrees = channel.coordinates, channel.geographic
     # Latitude and longitude become y and x.
-    points = coordinates[:, ::-1] if degrees else coordinates
-    size = dot_size(coordinates, 5.4 / len(shares))
-    for number, (title, values) in enumerate(shares.items()):
-        axes = figure.add_subplot(1, len(shares), number + 1)
-        if channel.streets is not None:
-            axes.add_collection(LineCollection(list(points[channel.streets]), colors="0.6", linewidths=0.5, zorder=0))
-        order = np.argsort(values, kind="stable")
-        max_share = max_shares[number if has_own_scales else 0]
-        # The largest values are drawn last, so that no other dot covers them.
-        x, y = points[order].T
-        dots = axes.scatter(x, y, c=values[order], s=size, vmin=0, vmax=max_share, cmap="viridis", **RIM)
-        axes.set_title(title)
-        # Wide enough that dots at the edge are drawn whole.
-        axes.margins(0.08)
-        # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
-        axes.set_aspect(1 / np.cos(np.radians(float(y.mean()))) if degrees else 1)
-        axes.set_xlabel("longitude (degrees)" if degrees else "x (km)")
-        # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.
-        axes.xaxis.set_major_locator(MaxNLocator(9 // len(shares), prune="both" if has_own_scales else None))
-        if not number:
-            axes.set_ylabel("latitude (degrees)" if degrees else "y (km)")
-        # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
-        extend = "max" if np.nanmax(values) > max_share else "neither"
-        if has_own_scales:
-            label_text, ticks = f"{title} (parts of 1)", MaxNLocator(3)
-            figure.colorbar(dots, ax=axes, label=label_text, location="bottom", aspect=25, extend=extend, ticks=ticks)
-    if not has_own_scales:
-        extend = "max" if any(np.nanmax(values) > max_shares[0] for values in shares.values()) else "neither"
-        label_text = f"{label} (parts of 1)"
-        figure.colorbar(dots, ax=figure.axes, label=label_text, location="bottom", aspect=40, shrink=0.8, extend=extend)
-    return figure
+    places = channel.coordinates[:, ::-1] if channel.geographic else channel.coordinates
+    return draw_maps(
+        shares,
+        places,
+        ("longitude (degrees)", "latitude (degrees)") if channel.geographic else ("x (km)", "y (km)"),
+        label,
+        upper=upper,
+        streets=channel.streets,
+        latitude=float(places[:, 1].mean()) if channel.geographic else None,
+        size=(8.4, height),
+    )
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
@@ -144,20 +111,17 @@ def _by_record(estimate: Estimate) -> dict[str, Floats]:
 @use_theme
 def interval_figure(estimate: Estimate) -> Figure:
     """Draw the largest shares with their intervals and, if the outputs are records, the shares of raw reports."""
-    # Reversed, because the axis grows upwards and the largest share belongs at the top.
-    largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS][::-1]
-    figure, axes = axes_of(7.2, 1.3 + 0.18 * len(largest))
-    positions = np.arange(len(largest))
+    largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
+    names = [estimate.ids[g][:24] for g in largest.tolist()]
+    figure, axes, positions = rows_of(names, "share (parts of 1)", width=7.2, row=0.18)
     axes.hlines(positions, estimate.low[largest], estimate.high[largest], linewidth=2, color=MARK)
     axes.plot(estimate.shares[largest], positions, "o", ms=4, label="estimated, with its interval")
     max_value = max(estimate.high[largest].max(), estimate.shares[largest].max())
     if estimate.reported is not None:
         axes.plot(estimate.reported[largest], positions, "x", ms=4, label="reported")
         max_value = max(max_value, estimate.reported[largest].max())
-    axes.set_yticks(positions, [estimate.ids[g][:24] for g in largest.tolist()], fontsize=9)
     # The axis begins at 0, because intervals without width would have no scale.
     axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
-    axes.set_xlabel("share (parts of 1)")
     add_legend(figure)
     return figure
 

@@ -1,15 +1,166 @@
-"""Shared parts of figures: bars that compare losses with a bound, and the size of dots on a map."""
+"""The drawings of all reports: bars with names, maps of places and of values, and logarithmic axes.
+
+Only this module and :mod:`privopt.report.theme` import matplotlib; what a mechanism draws is composed of these.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
-from privopt.arrays import Figure, Floats
+from privopt.arrays import Figure, Floats, Ints
 from privopt.declare.notebook import format_digits
-from privopt.report.theme import BAD, INK, MARK, SOFT, add_legend, axes_of, use_theme
+from privopt.report.theme import (
+    BAD,
+    INK,
+    MARK,
+    MAX_VECTOR_MARKS,
+    RIM,
+    SOFT,
+    add_legend,
+    axes_of,
+    panels_of,
+    use_theme,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+else:
+    Axes = Any
+
+LABELLED_DECADES: Final = 3.0
+"""Number of decades on an axis beyond which only powers of ten are labelled."""
+
+
+def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
+    """Return a figure with a row for each name, the first on top, its axes, and the positions of the rows.
+
+    Args:
+        names: Names of the rows.
+        label: Name and unit of the values.
+        width: Width of the figure in inches.
+        row: Height of a row in inches.
+    """
+    figure, axes = axes_of(width, 1.1 + row * len(names))
+    positions = np.arange(len(names))
+    axes.set_yticks(positions, names, fontsize=9)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.set_xlabel(label)
+    return figure, axes, positions
+
+
+def set_up_map(
+    axes: Axes,
+    labels: tuple[str, str],
+    lines: Sequence[Any] = (),
+    *,
+    latitude: float | None = None,
+    margin: float = 0.08,
+) -> None:
+    """Turn axes into a map, with equal scales in both directions and lines below all that is drawn later.
+
+    Args:
+        axes: The axes.
+        labels: Names and units of the axes; empty if directions mean nothing.
+        lines: Streets or connections, each with its ends as two positions.
+        latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
+        margin: Space around the places, as a share of the map: dots at the edge are drawn whole.
+    """
+    from matplotlib.collections import LineCollection
+
+    if len(lines):
+        collection = LineCollection(list(lines), colors=SOFT, linewidths=0.8, zorder=0)
+        axes.add_collection(collection).set_rasterized(len(lines) > MAX_VECTOR_MARKS)
+    # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
+    axes.set_aspect(1.0 if latitude is None else 1.0 / max(0.01, math.cos(math.radians(latitude))))
+    axes.margins(margin)
+    axes.set(xlabel=labels[0], ylabel=labels[1])
+    if not labels[0]:
+        axes.set_axis_off()
+
+
+@use_theme
+def draw_maps(
+    values_by_title: Mapping[str, Floats],
+    places: Floats,
+    labels: tuple[str, str],
+    label: str,
+    *,
+    upper: float | Literal["each"] | None = None,
+    streets: Ints | None = None,
+    latitude: float | None = None,
+    size: tuple[float, float] = (5.6, 4.9),
+) -> Figure:
+    """Draw maps side by side, on which dots show values, with one colour scale or one for each map.
+
+    Args:
+        values_by_title: For each map, by its title, the values (N,) of the places; NaN for no colour.
+        places: (N, 2) positions as (x, y) or (longitude, latitude).
+        labels: Names and units of both axes; empty if directions mean nothing.
+        label: Name and unit of the values, below the colour bar.
+        upper: Upper end of the common colour scale, which begins at 0; by default the largest value. "each" for maps
+            of different quantities, of which each has a colour scale up to its own largest value.
+        streets: (E, 2) pairs of places that a street joins; None without streets.
+        latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
+        size: Width and height of the figure in inches.
+    """
+    from matplotlib.ticker import MaxNLocator
+
+    figure, panels = panels_of(*size, len(values_by_title))
+    if len(panels) > 1:
+        figure.set_layout_engine("compressed")  # keeps maps beside one another
+    highest = float(np.nanmax(list(values_by_title.values())))
+    common_end = None if upper == "each" else highest if upper is None else upper
+    many = len(places) > MAX_VECTOR_MARKS  # without antialiasing a raster image takes a third of the bytes
+    style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not many, **RIM}
+    area = dot_size(places, 0.61 * size[0] / len(panels))
+    for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
+        set_up_map(axes, labels, () if streets is None else places[streets], latitude=latitude)
+        # The largest values are drawn last, so that no other dot covers them.
+        order = np.argsort(values, kind="stable")
+        end = common_end or float(np.nanmax(values)) or 1.0
+        x, y = places[order].T
+        dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=many, **style)
+        axes.set_title(title)
+        if common_end is None:
+            # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.
+            axes.xaxis.set_major_locator(MaxNLocator(9 // len(panels), prune="both"))
+            own_label = f"{title}: {label}"
+            figure.colorbar(dots, ax=axes, label=own_label, location="bottom", aspect=25, ticks=MaxNLocator(3))
+        if axes is not panels[0]:
+            axes.set_ylabel("")
+    if common_end is not None:
+        # Values beyond the scale have its last colour, which the arrow of the colour bar shows.
+        extend = "max" if highest > common_end else "neither"
+        figure.colorbar(dots, ax=figure.axes, label=label, location="bottom", aspect=40, extend=extend)
+    if not np.ptp(places[:, 1]):  # places in one row, whose second axis would have a single value
+        figure.set_figheight(2.2)
+        for axes in panels:
+            axes.set(aspect="auto", yticks=[], ylabel="")
+    return figure
+
+
+def use_logarithmic_scales(axes: Axes) -> None:
+    """Make both axes logarithmic, with as many plain numbers beside their ticks as have room."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis, (lower, upper) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
+        # The limits are not positive if no point is drawn.
+        if not 0 < lower < upper:
+            continue
+        decades = math.log10(upper / lower)
+        # The more decades, the fewer labels each has room for.
+        ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
+        axis.set_major_locator(LogLocator(subs=next(digits for most, digits in ranges if decades <= most)))
+        # Plain numbers, because the theme draws text as it is, and matplotlib's own formatter writes markup.
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        # Minor ticks stay without labels, which would overlap.
+        axis.set_minor_formatter(NullFormatter())
 
 
 @use_theme

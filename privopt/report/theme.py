@@ -110,11 +110,17 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
 def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
     """Return a figure of ``width`` by ``height`` inches, and its axes."""
+    figure, (axes,) = panels_of(width, height, 1)
+    return figure, axes
+
+
+def panels_of(width: float, height: float, count: int, *, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
+    """Return a figure of ``width`` by ``height`` inches, and its ``count`` axes side by side."""
     from matplotlib.figure import Figure
 
     # Figure and not pyplot, which would keep every figure in memory and may open a window.
     figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.add_subplot()
+    return figure, figure.subplots(1, count, squeeze=False, sharey=share_y)[0].tolist()
 
 
 def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str] = ()) -> int:

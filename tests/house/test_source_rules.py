@@ -40,6 +40,8 @@ IN_ONE_GO = {"privopt_hierarchical_dp", "privopt_photo_censor"}
 """Plugins whose mechanisms compute in the caller's thread, and end there with what they have."""
 NAMES = {role: set(registry().names(role)) for role in registry().of("role")}
 NOTIONS = NAMES["notion"] - {NOTHING}
+TYPES_OF_FIGURES = {"from matplotlib.figure import Figure as Figure", "from matplotlib.figure import Figure"}
+"""Imports for annotations alone, without effect at run time."""
 RELEASES = (MatrixRelease, TraceRelease, Release)
 LISTS = {"privopt.builtin", "privopt.checker"}
 """What registers kinds, and what shares no code, so that it knows what it knows and names the rest."""
@@ -200,3 +202,26 @@ def test_checks_are_chosen_by_traits():
     traits_found = {trait for cls in RELEASES for notion in notions for trait in traits_of(cls, notion)}
     assert traits_found == set(missing_traits())
     assert traits_of(MatrixRelease, LocalDP) == {"matrix", "sampler", "odds"}
+
+
+# --- one module draws, and templates make markup ------------------------------------------------------
+
+
+def test_figures_are_drawn_by_one_module_in_one_theme():
+    """What a mechanism draws is composed of parts of the core: nothing else imports matplotlib at run time."""
+    found = {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for path, node in nodes(ast.ImportFrom, ast.Import, having=r"import matplotlib|from matplotlib")
+        if re.match(r"(from|import) matplotlib", ast.unparse(node)) and ast.unparse(node) not in TYPES_OF_FIGURES
+    }
+    assert found == {"privopt/report/charts.py", "privopt/report/theme.py"}
+
+
+def test_no_module_puts_pages_together_from_strings():
+    """Templates escape every text; a string with an element's tag would not. Notebooks' small tables are the others."""
+    found = {
+        path.relative_to(PACKAGE.parent).as_posix()
+        for path, node in nodes(ast.Constant, having=r"</?(section|figure|table|p|h\d|div|span)\b")
+        if isinstance(node.value, str) and re.search(r"<(section|figure|table|p|h[1-6]|div|span)[ >]\S", node.value)
+    }
+    assert found <= {"privopt/declare/notebook.py", "privopt/dsl/show.py", "privopt/declare/problems_in_memory.py"}

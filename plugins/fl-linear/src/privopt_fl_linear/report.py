@@ -16,7 +16,7 @@ from privopt.interfaces import Result
 from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, use_theme
-from privopt.report.charts import draw_losses
+from privopt.report.charts import draw_losses, rows_of, set_up_map
 from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
@@ -40,13 +40,16 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     places = places[:, ::-1] if geographic else places  # (lat, lon) becomes (x, y) = (lon, lat)
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    # More connecting lines would cover one another.
-    if len(places) <= MAX_VECTOR_MARKS:
-        from matplotlib.collections import LineCollection
-
-        # From each location v to its facility, which stands at location h.
-        lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
-        axes.add_collection(LineCollection(lines, colors=SOFT, linewidths=0.9))
+    # From each location v to its facility, which stands at location h. More lines would cover one another.
+    lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
+    unit = "degrees" if geographic else "units of the table"
+    names = ("longitude", "latitude") if geographic else ("x", "y")
+    set_up_map(
+        axes,
+        (f"{names[0]} ({unit})", f"{names[1]} ({unit})"),
+        lines if len(places) <= MAX_VECTOR_MARKS else (),
+        latitude=float(places[:, 1].mean()) if geographic else None,
+    )
     (x, y), is_rasterized = places.T, len(places) > MAX_VECTOR_MARKS
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
     # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
@@ -59,11 +62,6 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
-    parallel = max(0.01, math.cos(math.radians(float(y.mean()))))  # a degree of longitude in degrees of latitude
-    axes.set_aspect(1.0 / parallel if geographic else "equal")
-    axes.margins(0.08)
-    axes.set_xlabel("longitude (degrees)" if geographic else "x (units of the table)")
-    axes.set_ylabel("latitude (degrees)" if geographic else "y (units of the table)")
     add_legend(figure)
     return figure
 
@@ -73,15 +71,11 @@ def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
     """Draw a bar for the capacity of each facility, with a bar for the sum of its locations' noisy counts inside."""
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
-    figure, axes = axes_of(7.6, 1.0 + 0.24 * len(order))
-    rows = np.arange(len(order))
+    figure, axes, rows = rows_of(names, "clients", row=0.24)
     axes.barh(rows, release.capacities[order], color=PALE, edgecolor=SOFT, linewidth=0.6, label="capacity")
     if release.counts is not None:
         noisy = sum_counts(release.assignment, release.counts)
         axes.barh(rows, np.maximum(noisy[order], 0.0), height=0.45, color=MARK, label="reported clients (noisy)")
-    axes.set_yticks(rows, names, fontsize=9)
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_xlabel("clients")
     add_legend(figure)
     return figure
 

@@ -22,6 +22,7 @@ from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
 from privopt.registry import registry
 from privopt.report import Section, figure_section, table_section, use_theme
+from privopt.report.charts import rows_of
 from privopt.report.theme import INK, LINE, MARK, NARROW_WIDTH, PALE, SOFT, add_legend, axes_of, use_whole_ticks
 from privopt_hierarchical_dp.design import Design
 from privopt_hierarchical_dp.instance import Instance
@@ -58,8 +59,6 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
         numbers: The released numbers (R_l,) of each level's regions.
         width: Width of the figure in inches. A region that is too narrow for its name has no label.
     """
-    from matplotlib.patches import Rectangle
-
     figure, axes = axes_of(width, 0.7 + 0.75 * tree.depth)
     totals = [np.maximum(level, 0).astype(np.float64) for level in numbers]
     root_total = max(1.0, float(totals[0].sum()))
@@ -71,11 +70,10 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
         left_edges.append(left_edges[-1][tree.parents(level)] + within)
     for level, names in enumerate(tree.names):
         shares, starts = totals[level] / root_total, left_edges[level] / root_total
-        for region in np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level)).tolist():
-            box = Rectangle(
-                (starts[region], -level), shares[region], -0.9, facecolor=PALE, edgecolor=SOFT, linewidth=0.6
-            )
-            axes.add_patch(box)
+        drawn = np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level))
+        style: dict[str, Any] = {"color": PALE, "edgecolor": SOFT, "linewidth": 0.6}
+        axes.barh(np.full(len(drawn), -level - 0.45), shares[drawn], 0.9, starts[drawn], **style)
+        for region in drawn.tolist():
             label = f"{names[region]}\n{int(totals[level][region]):,}"
             # A tenth of an inch is the width of a character with some space around the text; two lines are 0.3 high.
             characters, inches = max(map(len, label.split("\n"))), shares[region] * width
@@ -120,18 +118,14 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
         labels = [f"size {label}" for label in labels]
         labels[-1] += " or more"
     counts = release.counts[number][0].reshape(-1)
-    figure, axes = axes_of(7.6, 1.1 + 0.3 * len(labels))
-    places = np.arange(len(labels))
+    figure, axes, places = rows_of([label or "all" for label in labels], release.layout.noun)
     axes.barh(places, counts, height=0.6, color=PALE, edgecolor=SOFT, linewidth=0.6, label="released")
     if release.bounds is not None:
         lower, upper = (edge[0].reshape(-1) for edge in release.bounds[number][0])
         axes.hlines(places, lower, upper, color=MARK, linewidth=2.4, label="interval of the true count")
         for ends in (lower, upper):
             axes.vlines(ends, places - 0.2, places + 0.2, color=MARK, linewidth=1.4)
-    axes.set_yticks(places, [label or "all" for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.set_xlim(left=0)
-    axes.set_xlabel(release.layout.noun)
     add_legend(figure)
     return figure
 

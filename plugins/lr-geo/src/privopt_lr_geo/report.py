@@ -12,8 +12,8 @@ from privopt.arrays import Bools, Figure, Floats, Ints
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.reporting import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, use_theme
-from privopt.report.charts import draw_losses
-from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, SOFT, add_legend, axes_of
+from privopt.report.charts import draw_losses, set_up_map
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, RIM, add_legend, axes_of
 from privopt_lr_geo.lr_sets import PathDistances
 from privopt_lr_geo.privacy import meaning
 from privopt_lr_geo.problem import PATH_TOLERANCE, LRGeoInstance
@@ -174,8 +174,6 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
         problem: The problem with its users.
         user: Index of the user among the users.
     """
-    from matplotlib.collections import LineCollection
-
     data, options = problem.data, problem.declared.lr_geo
     placed = _place_layouts(data)
     record = int(problem.users[user])
@@ -184,8 +182,7 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     figure, axes = axes_of(7.6, 4.8)
     x, y = placed[-1].places.T
     streets = lines_between(data) if data.outputs is data.records else None
-    if streets is not None:
-        axes.add_collection(LineCollection(list(placed[-1].places[streets]), colors=SOFT, linewidths=0.8, zorder=0))
+    set_up_map(axes, placed[0].axes, () if streets is None else placed[-1].places[streets])
     # Outputs beyond the radius are crosses, because pale and grey dots look the same on some screens.
     for mask, colour, marker, name in (
         (is_near, MARK, "o", f"weighed freely: within {options.exponential_beyond:g} {data.unit}"),
@@ -201,7 +198,6 @@ def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> F
     ):
         x, y = record_places[mask].T
         axes.scatter(x, y, s=size, facecolors="none", edgecolors=colour, linewidths=width, label=name)
-    axes.set(xlabel=placed[0].axes[0], ylabel=placed[0].axes[1], aspect="equal")
     add_legend(figure)
     return figure
 

@@ -15,6 +15,7 @@ from helpers.mentions import assert_mentions
 
 from privopt.interfaces import Guarantee
 from privopt.report import svg, theme
+from privopt.report.charts import draw_maps
 from privopt.report.promise_text import claim
 from privopt.report.theme import INK, NAMES
 from privopt.report.write_report import write_figures, write_report
@@ -251,7 +252,7 @@ def test_pictures_use_page_or_own_colours(example, tmp_path):
 @pytest.mark.parametrize("count", [500, 5_000])
 def test_map_of_many_places_stays_small(count):
     chance = np.random.default_rng(1)
-    layout = figures.Layout(places=chance.random((count, 2)), axes=("x (km)", "y (km)"), unit="km")
-    picture = svg(figures.use_theme(figures._draw_map)(layout, chance.random(count), "loss"), "loss")
+    places, losses = chance.random((count, 2)), chance.random(count)
+    picture = svg(draw_maps({"": losses}, places, ("x (km)", "y (km)"), "loss"), "loss")
     assert len(picture) < 1_000_000
     assert (picture.count("<use") < 100) == (count > 4_000)  # ticks alone, the places are a picture

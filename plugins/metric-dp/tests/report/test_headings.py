@@ -53,7 +53,7 @@ def test_report_shows_title_purpose_and_unit(titled_release):
     sentence = f"It costs {loss:.4g} km on average: {0.8 * loss:.4g} <i>minutes."
     assert titled_release.meaning[-1] == sentence
     assert sentence.replace("<", "&lt;").replace(">", "&gt;") in page
-    assert_mentions(page, f"{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {format_digits(loss)} <small>km")
+    assert_mentions(page, f"{0.8 * loss:.4g} &lt;i&gt;minutes <small>= {format_digits(loss)} km")
     assert "loss (&lt;i&gt;minutes)</th>" in page
 
 

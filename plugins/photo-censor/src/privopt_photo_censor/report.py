@@ -11,6 +11,7 @@ from privopt.arrays import Bools, Figure, Floats
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
 from privopt.report import Section, drawing, figure_section, pair_section, use_theme
+from privopt.report.charts import rows_of
 from privopt.report.theme import BAD, INK, MARK, add_legend, axes_of, use_whole_ticks
 from privopt_photo_censor.album import Album, describe_place, shorten_list
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
@@ -66,16 +67,12 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     else:
         # The true place is shown with its rank, also if it is not among the likeliest.
         order, labels = [*order, album.true], [*labels, f"{true_rank}: {describe_place(places, album.true)} (true)"]
-    figure, axes = axes_of(5.6, 0.9 + 0.27 * len(order))
+    figure, axes, rows = rows_of(labels, "the classifier's belief (probability)", width=5.6, row=0.27)
     colours = [BAD if j == album.true else MARK for j in order]
-    bars = axes.barh(range(len(order)), chances[order], color=colours, height=0.7)
+    bars = axes.barh(rows, chances[order], color=colours, height=0.7)
     axes.bar_label(bars, labels=[_format_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize=9)
-    axes.set_yticks(range(len(order)), labels)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
-    # The likeliest place is at the top.
-    axes.invert_yaxis()
     axes.margins(x=0.18)
-    axes.set_xlabel("the classifier's belief (probability)")
     axes.set_title(f"{title}: the true place has rank {true_rank}")
     return figure
 

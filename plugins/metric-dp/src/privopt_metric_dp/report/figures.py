@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Figure, Floats, Ints
 from privopt.numbers.distances import EARTH_RADIUS_KM
-from privopt.report.charts import dot_size
-from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, RIM, SERIES, SOFT, add_legend, axes_of, use_theme
+from privopt.report.charts import draw_maps
+from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, SERIES, add_legend, axes_of, panels_of, use_theme
 from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -96,46 +96,10 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
     return places, ("first principal component", "second principal component"), ""
 
 
-def _draw_map(
-    where: Layout,
-    values: Floats,
-    label: str,
-    *,
-    lower: float | None = None,
-    upper: float | None = None,
-    streets: Ints | None = None,
-) -> Figure:
-    """Draw a map of dots whose colours show values, with the streets if there are any.
-
-    Args:
-        where: Layout of the N dots.
-        values: (N,) values of the dots.
-        label: Name and unit of the values, below the colour bar.
-        lower, upper: Ends of the colour scale; by default the smallest and the largest value.
-        streets: (E, 2) pairs of dots that a street joins; None without streets.
-    """
-    from matplotlib.collections import LineCollection
-
-    figure, axes = axes_of(5.6, 4.9)
-    size = dot_size(where.places, 3.4)
-    x, y = where.places.T
-    if streets is not None:
-        lines = LineCollection(list(where.places[streets]), colors=SOFT, linewidths=0.8, zorder=0)
-        axes.add_collection(lines).set_rasterized(len(streets) > MAX_VECTOR_MARKS)
-    many = len(x) > MAX_VECTOR_MARKS  # without antialiasing a raster image takes a third of the bytes
-    points = axes.scatter(x, y, c=values, s=size, cmap="viridis", vmin=lower, vmax=upper, antialiased=not many, **RIM)
-    points.set_rasterized(many)
-    figure.colorbar(points, ax=axes, label=label, location="bottom", aspect=40)
-    axes.set_xlabel(where.axes[0])
-    if np.ptp(y) > 0:
-        axes.set_ylabel(where.axes[1])
-        axes.set_aspect("equal")
-    else:  # places in one row, whose second axis would have a single value
-        figure.set_figheight(2.2)
-        axes.set_yticks([])
-    if not where.axes[0]:
-        axes.set_axis_off()
-    return figure
+def _draw_map(space: Space, values: Floats, label: str, upper: float | None, streets: Ints | None) -> Figure:
+    """Draw a map of the places of a space, with colours from 0, and the streets if there are any."""
+    where = layout(space)[0]
+    return draw_maps({"": values}, where.places, where.axes, label, upper=upper, streets=streets)
 
 
 def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
@@ -176,22 +140,18 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
     return max_spent
 
 
-@use_theme
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw a map of the expected loss of each record."""
-    label, streets = f"expected loss ({data.loss_unit})", lines_between(data)
-    return _draw_map(layout(data.records)[0], loss_of_records(release, data), label, lower=0.0, streets=streets)
+    values = loss_of_records(release, data)
+    return _draw_map(data.records, values, f"expected loss ({data.loss_unit})", None, lines_between(data))
 
 
-@use_theme
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw a map of the share of epsilon that each record uses; 1 is the largest share allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    label, streets = "achieved epsilon / epsilon", lines_between(data)
-    return _draw_map(layout(data.records)[0], spent, label, lower=0.0, upper=1.0, streets=streets)
+    return _draw_map(data.records, spent, "achieved epsilon / epsilon", 1.0, lines_between(data))
 
 
-@use_theme
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
     """Draw a map of the probability of each output for one record.
 
@@ -201,7 +161,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
     row = release.records.tolist().index(record)
     label = f"probability of a report from {record}"
     streets = lines_between(data) if data.outputs is data.records else None
-    return _draw_map(layout(data.outputs)[0], release.probabilities[row], label, lower=0.0, streets=streets)
+    return _draw_map(data.outputs, release.probabilities[row], label, None, streets)
 
 
 @use_theme
@@ -256,10 +216,7 @@ def over_time(attacked: Mapping[str, Any]) -> Figure:
     Args:
         attacked: Result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7.6, 4.0), layout="constrained")
-    sides = figure.subplots(1, 2, sharey=True)
+    figure, sides = panels_of(7.6, 4.0, 2, share_y=True)
     style: dict[str, Any] = {"ms": 4, "mfc": "none", "clip_on": False}  # an error of 0 lies on the axis
     for axes, part, title in zip(sides, ("median", "p95"), ("half of the places", "95 % of the places"), strict=True):
         for (kind, errors), (colour, marker) in zip(attacked["likelihood"].items(), PER_KIND, strict=False):

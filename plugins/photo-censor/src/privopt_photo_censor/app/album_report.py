@@ -9,6 +9,7 @@ import numpy as np
 from privopt.arrays import Figure
 from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, use_theme
+from privopt.report.charts import set_up_map
 from privopt.report.theme import BAD, MARK, add_legend, axes_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
@@ -42,13 +43,9 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
             axes.scatter(
                 coordinates[:, 1], coordinates[:, 0], c=colour, marker=marker, label=f"{label} ({len(coordinates)})"
             )
-    middle = np.mean([latitude for (latitude, _), _ in points.values()])
-    # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
-    axes.set_aspect(1.0 / max(0.01, float(np.cos(np.radians(middle)))), adjustable="datalim")
-    axes.margins(0.15)
-    axes.set_xlabel("longitude (degrees)")
-    axes.set_ylabel("latitude (degrees)")
-    axes.ticklabel_format(useOffset=False)
+    latitude = float(np.mean([latitude for (latitude, _), _ in points.values()]))
+    set_up_map(axes, ("longitude (degrees)", "latitude (degrees)"), latitude=latitude, margin=0.15)
+    axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
     add_legend(figure)
     return figure

@@ -5,18 +5,15 @@ The figures use the theme of all reports (:mod:`privopt.report.theme`), which su
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Final
 
 from privopt.arrays import Figure
-from privopt.report.theme import SOFT, add_legend, axes_of, use_theme
+from privopt.report.charts import use_logarithmic_scales
+from privopt.report.theme import SERIES, SOFT, add_legend, axes_of, use_theme
 from privopt_tables.studies.curve_points import Point
 
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
-
-LABELLED_DECADES: Final = 3.0
-"""Number of decades on an axis beyond which only powers of ten are labelled."""
 
 MARKERS: Final = "oDs^vPX"
 """Markers of lines, in their order: lines differ by more than a colour."""
@@ -85,15 +82,11 @@ def _draw_figure(
         label: Label of the vertical axis.
         dashed: Column to draw as dashes; None for none.
     """
-    from matplotlib import rcParams
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     figure, axes = axes_of(7.2, 4.6)
-    colours = len(rcParams["axes.prop_cycle"])
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
         if all(point.status == "refused" for point in mechanism_points):
             continue
-        marker, style = MARKERS[number % len(MARKERS)], LINE_STYLES[number // colours % len(LINE_STYLES)]
+        marker, style = MARKERS[number % len(MARKERS)], LINE_STYLES[number // len(SERIES) % len(LINE_STYLES)]
         (solid_line,) = axes.plot(
             *_positive_points(mechanism_points, solid), marker=marker, ms=4, linestyle=style, label=_shorten_name(name)
         )
@@ -101,21 +94,7 @@ def _draw_figure(
             axes.plot(
                 *_positive_points(mechanism_points, dashed), linestyle="--", color=solid_line.get_color(), linewidth=1
             )
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    for axis, (lower, upper) in ((axes.xaxis, axes.get_xlim()), (axes.yaxis, axes.get_ylim())):
-        # The limits are not positive if no point is drawn.
-        if not 0 < lower < upper:
-            continue
-        decades = math.log10(upper / lower)
-        # The more decades, the fewer labels each has room for.
-        ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
-        labelled_digits = next(digits for most, digits in ranges if decades <= most)
-        axis.set_major_locator(LogLocator(subs=labelled_digits))
-        # Plain numbers, because the theme draws text as it is, and matplotlib's own formatter writes markup.
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        # Minor ticks stay without labels, which would overlap.
-        axis.set_minor_formatter(NullFormatter())
+    use_logarithmic_scales(axes)
     axes.set_xlabel(f"epsilon{_parenthesize(distance_unit and f'per {distance_unit}')}")
     axes.set_ylabel(label)
     axes.grid(visible=True, which="both", linewidth=0.4)
