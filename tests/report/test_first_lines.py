@@ -19,7 +19,11 @@ WORDS = {
     "optimal-lp": ("one of 56 is reported", "km off on average", "names the right place"),
     "words": ("true word", "units of distance off on average", "names the right word"),
     "lr-geo": ("3 users report one of 56 places each", "the right place of a user"),
-    "fl-linear": ("facilities with room for", "none is too small with 90", "at most 52.5 times in 100; by chance, 50."),
+    "fl-linear": (
+        "facilities with room for",
+        "every facility suffices",
+        "at most 52.5 times in 100; by chance, 50.",
+    ),
     "hierarchical-dp": ("groups are counted in 9 regions", "of the truth (95", "at most 50.1 times in 100"),
     "photo-censor": ("best guesses (it was guess 1, now it is guess",),
 }
@@ -131,7 +135,7 @@ def test_report_of_equal_records_claims_no_gain_for_an_attacker(tmp_path):
     page = write_report(solve_points(tmp_path / "equal", ["a,1,2", "b,1,2", "c,1,2"])).read_text("utf-8")
     assert "names the right value 33.3 times in 100; without a report, 33.3." in page
     assert "3 of 3 records coincide with another" in page
-    assert "off by at most 0 years in half" in page
+    assert "guess is exactly right for half" in page
 
 
 def test_report_of_one_record_says_that_its_output_is_always_the_same(tmp_path):

@@ -47,7 +47,7 @@ def test_shares_of_epsilon_are_fractions(tmp_path):
         "mean_width_by_level"
     ]
     assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
-    assert "stands in intervals.csv" in page + "".join(
+    assert "and in intervals.csv, contains the true count with" in page + "".join(
         s.lead for s in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
     )
     assert [row[5] for row in levels] == ["8 %", "12 %", "80 %"]

@@ -161,8 +161,11 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
         "locations": release.assignment.sizes[order].tolist(),
     }
     if noisy is not None:
-        columns |= {"reported": noisy[order].tolist(), "margin": (release.capacities - noisy)[order].tolist()}
-    columns["capacity"] = release.capacities[order].tolist()
+        columns |= {
+            "reported clients": noisy[order].tolist(),
+            "margin (clients)": (release.capacities - noisy)[order].tolist(),
+        }
+    columns["capacity (clients)"] = release.capacities[order].tolist()
     columns["cost of one client"] = site.cost[opened[order]].tolist()
     if site.capacity is not None:
         bounds = site.capacity[opened[order]].tolist()
@@ -198,7 +201,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             return plan
         sure = 100 * (1 - problem.declared.privacy.failure_probability)
         attack = LocalDP.describe_attack(result.guarantee)
-        safety = f"Planned from noisy counts, none is too small with {sure:.3g}\u00a0% probability."
+        safety = f"The plan knows noisy counts alone; with {sure:.3g}\u00a0% probability every facility suffices."
         return f"{plan} {safety} {attack}"
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:
@@ -222,8 +225,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         lead = "Capacities by facility."
         if noisy is not None:
             lead = (
-                "Capacity is what the locations reported, noise included, and a margin against noise that hid clients: "
-                f"with probability {1 - alpha:g} no facility has fewer places than clients."
+                "Capacity is the reported (noisy) demand plus a safety margin. With "
+                f"{100 * (1 - alpha):.3g}\u00a0% probability every facility has enough places."
             )
         if result.details.facts.get("chosen_by_noise"):
             lead += (
@@ -244,8 +247,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             sections.append(figure_section("Cost next to the alternatives", figures["cost-beside"], lead))
         if "cost-over-delta" in figures:
             lead = (
-                "Fewer facilities share one margin among more locations, but send clients farther: delta is how far a "
-                "location may be reconnected."
+                "Facilities up to 2 delta apart are merged. Fewer facilities need fewer safety margins, but clients "
+                "travel farther."
             )
             sections.append(figure_section("Cost over delta", figures["cost-over-delta"], lead))
         return sections

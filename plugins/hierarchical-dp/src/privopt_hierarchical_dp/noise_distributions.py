@@ -157,7 +157,7 @@ GEOMETRIC: Final = NoiseDistribution(
     name="two-sided geometric (discrete Laplace) noise",
     budget="epsilon",
     word="scale",
-    meaning="Scale: the noise on one number is about as large as this, and e times less likely for each further scale.",
+    meaning="Noise scale: the usual size of the noise. Noise larger by one more scale is 2.7 times rarer.",
     times=1,
 )
 GAUSSIAN: Final = NoiseDistribution(

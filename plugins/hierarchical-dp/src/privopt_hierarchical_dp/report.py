@@ -40,6 +40,10 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
+SCOPES_IN_WORDS: Final = {
+    "one individual moves one existing group by one size": "one person belongs to a group that exists without them"
+}
+"""What the first sentences say instead of a scope that its readers do not know the terms of."""
 SHOWN_ROWS: Final = 10_000
 """The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
@@ -162,8 +166,9 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             sentences.append(
                 f"Figures of the smallest regions are mostly within \u00b1{half_width} of the truth ({sure})."
             )
-        notion = registry().kind("notion", result.guarantee.kind).load()
-        return " ".join([*sentences, notion.describe_attack(result.guarantee)])
+        notion, scope = registry().kind("notion", result.guarantee.kind).load(), result.guarantee.scope
+        in_words = evolve(result.guarantee, scope=SCOPES_IN_WORDS.get(scope, scope))
+        return " ".join([*sentences, notion.describe_attack(in_words)])
 
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """Return the sections on the tree, the noise, the tables and the methods, computed from published values."""
@@ -173,10 +178,10 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
         tree_section = figure_section("The hierarchy", figures["tree"], lead, narrow=narrow_tree)
         sections = [tree_section, evolve(_noise_section(design, release), for_experts=True)]
-        lead = f"In {release.tree.names[0][0]}. How far the release is off cannot be known without its secrets."
+        lead = f"In {release.tree.names[0][0]}. The exact errors are secret."
         if release.bounds is not None:
-            probability = f"with a probability of {100 * problem.declared.confidence:g} %"
-            lead += f" A true count lies in its interval {probability}: where, stands in {{file}}."
+            probability = f"{100 * problem.declared.confidence:g}\u00a0% probability"
+            lead += f" Each interval, here and in {{file}}, contains the true count with {probability}."
         table_ends = None if release.bounds is None else design.compute_ends(release)
         for number, form in enumerate(release.layout.forms):
             # The key of the table's figure, which is missing for large tables.

@@ -48,7 +48,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         elif "row" in figures:
             sections.append(figure_section("Where one user's report falls", figures["row"], "One of them."))
         sections.append(meaning_section(meaning(problem, release, result), problem.data.records, result))
-        lead = "The mean over the users of what each loses by its own row; shorter is better."
+        lead = "The average loss of the users, each by its own row. A shorter bar is better."
         sections.append(figure_section("Loss next to baselines", figures["loss-beside-baselines"], lead))
         sections.append(_users_section(problem, release))
         if central:

@@ -81,7 +81,7 @@ def test_figures_match_the_release(tmp_path):
     guess = (np.array([0.1, 0.2, 0.3, 0.4])[:, None] * z).max(axis=0).sum()
     assert release.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
-    assert_mentions(release.meaning[0], f"at most {math.exp(0.25 * 1.5):.3g} at the median", "1.5 km")
+    assert_mentions(release.meaning[0], f"at most {math.exp(0.25 * 1.5):.3g};", "(1.5 km apart)")
     assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.exp(0.25):.3g}")
     assert_mentions(release.meaning[1], f"{100 * guess:.1f} %", "40.0 %")
 

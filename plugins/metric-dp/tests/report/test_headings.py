@@ -72,7 +72,7 @@ COMMAND = re.compile(r"<pre[^>]*>privopt (apply DIR [^\n]+)\nprivopt (budget LED
 def test_report_is_of_no_table_and_names_the_command(name, table, titled_release, example, tmp_path):
     folder = shutil.copytree(titled_release.folder if name == "told" else example(name), tmp_path / "out")
     page = write_report(folder).read_text("utf-8")
-    assert "not a table" in page
+    assert "it has not seen your data" in page
     (tmp_path / "TABLE.csv").write_text(table)
     files = {"DIR": folder, **{name: tmp_path / name for name in ("TABLE.csv", "PROTECTED.csv", "LEDGER")}}
     for command in COMMAND.search(page).groups():

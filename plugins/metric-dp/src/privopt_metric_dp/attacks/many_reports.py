@@ -195,9 +195,18 @@ def describe_attack(attack: Mapping[str, Any]) -> str:
     (first_median, last_median), (first_p95, last_p95) = (
         (fresh[quantile][0], fresh[quantile][-1]) for quantile in ("median", "p95")
     )
-    unit = attack["unit"] if first_median == 1 else plural_unit(attack["unit"])
-    nearer = "" if last_median < first_median or last_p95 < first_p95 else " It comes no nearer."
-    medians = (
-        f"off by at most {first_median:.3g} {unit} in half of the places after 1 report, {last_median:.3g} after {last}"
-    )
-    return f"Likeliest record: {medians}; in 95 % of them {first_p95:.3g} and {last_p95:.3g}.{nearer}"
+
+    def describe_miss(error: float) -> str:
+        """Return how far off a guess is at most."""
+        if error == 0:
+            return "exactly right"
+        return f"at most {error:.3g} {attack['unit'] if error == 1 else plural_unit(attack['unit'])} off"
+
+    first = f"{describe_miss(first_median)} for half of the places and {describe_miss(first_p95)} for 95\u00a0% of them"
+    if (first_median, first_p95) == (last_median, last_p95):
+        then = f"{last} reports bring it no nearer"
+    elif last_median == last_p95:
+        then = f"after {last} reports it is {describe_miss(last_p95)} for at least 95\u00a0%"
+    else:
+        then = f"after {last} reports it is {describe_miss(last_median)} and {describe_miss(last_p95)}"
+    return f"After 1 report the attacker's guess is {first}; {then}."

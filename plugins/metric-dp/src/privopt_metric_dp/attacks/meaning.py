@@ -94,10 +94,10 @@ def interpret_guarantee(
         first_label, second_label = (data.records.label(place) for place in pairs[closest_pair].tolist())
         elsewhere, which = (" elsewhere", " that lie apart") if coincident.size else ("", "")
         sentences.append(
-            f"One report changes the odds between a {noun} and its nearest neighbour{elsewhere} by a factor of at most "
-            f"{_format_factor(epsilon * median)} at the median distance of {median:.4g} "
-            f"{data.unit if median == 1 else plural_unit(data.unit)}; between the two closest {plural}{which}, "
-            f"{first_label} and {second_label}, by at most {_format_factor(epsilon * float(distances[closest_pair]))}."
+            f"For two typical neighbours{elsewhere} ({median:.3g} "
+            f"{data.unit if median == 1 else plural_unit(data.unit)} apart) one report changes the odds by a factor of "
+            f"at most {_format_factor(epsilon * median)}; for the two closest {plural}{which}, {first_label} and "
+            f"{second_label}, by at most {_format_factor(epsilon * float(distances[closest_pair]))}."
         )
         if epsilon * median > math.log(USELESS_FACTOR):
             warnings.append(

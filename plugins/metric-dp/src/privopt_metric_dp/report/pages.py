@@ -10,6 +10,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Figure
+from privopt.declare.notebook import format_digits
 from privopt.errors import UsageError
 from privopt.interfaces import Result, UtilityLoss
 from privopt.interfaces.reporting import Feature, Layer, Section
@@ -57,10 +58,10 @@ _SECRET: Final = {
 """By kind of records, the options of ``privopt apply`` that name the secret columns."""
 
 _MANY = (
-    "Fresh reports of one place add up. An attacker guesses the record that is likeliest under the release's own "
-    "probabilities. A report that is repeated (sticky) reveals no more than one."
+    "New reports of one place add up. An attacker guesses the place that is likeliest under the release's own "
+    "probabilities. Fresh: each report is drawn anew. Sticky: the first one is sent again, which reveals no more."
 )
-_ATTACKED = "The attack is tried on {places:,} places drawn by the prior, from public data and a fixed seed."
+_ATTACKED = "The attack is tried on {places:,} places drawn by the prior, with a fixed seed."
 
 
 def trajectory_of(result: Result) -> list[Any]:
@@ -228,7 +229,9 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
         records: The records, whose kind determines the proposed command.
         result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
     """
-    title, lead = "What the promise means", "Epsilon is per unit of distance; in figures:"
+    epsilon, unit = result.guarantee.epsilon, result.guarantee.unit
+    amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
+    title, lead = "What the promise means", f"What {amount} means here:"
     if result.mark:
         return Section(title=title, lead=lead, paragraphs=sentences)
     command = f"privopt apply DIR TABLE.csv {_SECRET[records.kind]} --out PROTECTED.csv"
@@ -237,9 +240,9 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
         lead=lead,
         paragraphs=[
             *sentences,
-            "This page describes the release, not a table of yours, of which it has seen no row. To protect a "
-            "table, run this with your own names for the words in capitals, and this page's folder for DIR. The "
-            "ledger counts what each subject has spent, and budget shows it.",
+            "This page describes the mechanism; it has not seen your data. To protect a table, run these commands with "
+            "this page's folder for DIR and your own names for the other words in capitals. The ledger counts the "
+            "epsilon that each person has used, and budget shows it.",
         ],
         commands=f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER",
     )
@@ -251,17 +254,18 @@ def _maps_section(figures: Mapping[str, Figure]) -> Section:
     Args:
         figures: The report's figures. The figure "loss-map" is missing if the loss has no costs.
     """
-    spent = (
-        "how much of epsilon is used where: 1 is all that is allowed, and more than 1 cannot be, which is what the "
-        "certificate proves."
-    )
+    spent = "the share of the allowed epsilon that each place uses; the certificate proves that none uses more than 1."
     drawings = [
-        drawing("Achieved epsilon over the map", figures["privacy-map"], "Worst of each record's required pairs.")
+        drawing(
+            "Achieved epsilon over the map",
+            figures["privacy-map"],
+            "The largest share over each place's required pairs.",
+        )
     ]
     if "loss-map" not in figures:
         return pair_section("Privacy over the map", drawings, f"It shows {spent}")
     drawings.insert(0, drawing("Loss over the map", figures["loss-map"], "Expected loss of each record."))
-    lead = f"The first map shows what each place's own people lose on average. The second shows {spent}"
+    lead = f"The first map shows the average loss of the people at each place. The second shows {spent}"
     return pair_section("Loss and privacy over the map", drawings, lead)
 
 
@@ -331,9 +335,10 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
     """
     header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
-        "Every point is a required pair; none lies above the line. The table has the pairs that are distinguished best "
-        "for their distance. Advantage: how much more often than by chance an attacker is right who must choose "
-        "between the two; the last column is the most that the guarantee could allow at that distance."
+        "Every dot is a pair of places that reports must hardly tell apart; none lies above the line of what is "
+        "allowed. The table has the pairs that reports tell apart best for their distance. Advantage: how much more "
+        "often than by chance an attacker is right who must choose between the two, from 0 (never) to 1 (always); the "
+        "last column is the largest advantage that the guarantee allows at that distance."
     )
     worst = table("Pairs distinguished best for their distance", header, _worst_pairs(release, data))
     return pair_section("Worst pairs", [drawing("Privacy spent by distance", spent), worst], lead)
@@ -392,7 +397,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
     losses_table = table("Losses", header, cells)
     figure = drawing("Loss next to bound and baselines", chart)
-    lead = "What the average person loses, under the problem's prior; shorter is better."
+    lead = "The loss of an average report, under the problem's prior. A shorter bar is better."
     return Section(title="Loss next to bound and baselines", lead=lead, html=figure + losses_table)
 
 

@@ -37,7 +37,11 @@ SLIDER_FACTORS: Final = (1.1, 20.0)
 """Ends of the slider of factors: below the first a report reveals almost nothing; at the last, even odds become 95 %
 sure."""
 
-SLIDERS: Final = {"radius": "Hide me within", "factor": "up to a factor of", "bear": "I can bear"}
+SLIDERS: Final = {
+    "radius": "Hide me within",
+    "factor": "Odds may change at most by a factor of",
+    "bear": "Largest average error",
+}
 """Labels of the sliders over real numbers, by the ids that the page's script uses."""
 
 EPSILONS_EXPLORED: Final = 9
