@@ -1,14 +1,21 @@
 """A hook of MkDocs: search works in pages opened from a folder as well as from a server.
 
-MkDocs' own search fetches its index in a worker; browsers refuse both to pages of a folder, and the search page hangs.
-Here the index is a script, which pages of a folder may load, and the search runs in the page (offline.js).
+MkDocs' own search fetches its index in a worker; browsers refuse both to pages of a folder. Here the index is a
+script, which pages of a folder may load, and the search runs in the page (offline.js). Only pages of the navigation are
+in the index: a reader who looks for "install" should not meet a decision record.
 """
 
+from __future__ import annotations
+
+import json
 from pathlib import Path
+from typing import Any, Final
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.nav import Navigation
 
 OWN, REPLACED = "search/offline.js", ("search/main.js", "search/worker.js")
+listed_urls: Final[set[str]] = set()
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -19,11 +26,19 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
+def on_nav(nav: Navigation, **_: Any) -> Navigation:
+    """Note which pages the navigation lists."""
+    listed_urls.clear()
+    listed_urls.update(page.url for page in nav.pages)
+    return nav
+
+
 def on_post_build(config: MkDocsConfig) -> None:
-    """Turn the index into a script."""
+    """Turn the index of the listed pages into a script."""
     site = Path(config.site_dir)
-    index = (site / "search" / "search_index.json").read_text("utf-8")
-    (site / "search" / "search_index.js").write_text(f"var searchIndex = {index};\n", "utf-8")
+    index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
+    index["docs"] = [entry for entry in index["docs"] if entry["location"].partition("#")[0] in listed_urls]
+    (site / "search" / "search_index.js").write_text(f"var searchIndex = {json.dumps(index)};\n", "utf-8")
     (site / "search" / "search_index.json").unlink()
     for name in REPLACED:
         (site / name).unlink()

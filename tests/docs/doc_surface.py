@@ -1,5 +1,8 @@
 """The public surface as the documentation lists it: commands and options, hooks, Python names and signatures.
 
+``python.md`` is what readers meet: ``po.*``, the modelling language, what a plugin registers and the kit, with types
+and an anchor for each name. ``python-modules.md`` lists every public module, for authors of plugins.
+
 The listings stand between ``<!-- made: WHAT -->`` and ``<!-- end -->`` in docs/reference; ``python
 tests/docs/doc_surface.py`` writes them again, and a test fails where they are not what the code says.
 """
@@ -7,6 +10,7 @@ tests/docs/doc_surface.py`` writes them again, and a test fails where they are n
 from __future__ import annotations
 
 import ast
+import contextlib
 import enum
 import inspect
 import re
@@ -268,11 +272,147 @@ def listing(module: str) -> str:
     return "\n".join([*lines, "```", ""])
 
 
-def python() -> str:
+def modules() -> str:
     """Modules that a plugin's author needs, then the others."""
     return "\n".join(
         ["## For plugins and scripts", "", *map(listing, FIRST), "## Further public names", "", *map(listing, FURTHER)]
     )
+
+
+# --- Python names that readers meet --------------------------------------------------------------------
+
+READ: dict[str, tuple[str, str, str]] = {
+    "po": ("privopt", "po", "`import privopt as po`: problems, releases, ledgers and queries, in memory."),
+    "Release": ("privopt_tables.released_matrix", "", "What `po.solve` and `po.open` return for metric mechanisms."),
+    "Model": ("privopt.dsl", "dsl", "`from privopt.dsl import Model`: optimisation problems, stated as a paper does."),
+    "Plugin": (
+        "privopt.specs",
+        "specs",
+        "`from privopt.specs import hookimpl`: what the [hooks](hooks.md) of a plugin return.",
+    ),
+    "Kit": ("privopt.testing", "testing", "`from privopt.testing import conformance`: the conformance kit."),
+}
+"""Sections of the page: title, then module, prefix of its names, and what it is for."""
+
+TITLES = {
+    "po": "In memory: `po`",
+    "Release": "A release of probabilities",
+    "Model": "The modelling language",
+    "Plugin": "What a plugin registers",
+    "Kit": "The kit",
+}
+NOT_READ = {
+    "privopt_tables.released_matrix": {"add_to_duckdb", "expression"},
+    "privopt.dsl": {"FamilyBlock", "StandardForm", "VariableBlock", "solve_form", "write_form"},
+    "privopt.specs": {"GROUP", "NOTHING", "Hooks", "Spec", "hookspec"},
+    "privopt.testing": {
+        *("CheckResult", "GeneratedProblem", "Query", "Subject", "Trial", "Variant", "csv_bytes", "examples_near"),
+        *("export_again", "npy_bytes", "relabel", "reorder", "run_check", "run_checks", "subject"),
+    },
+}
+"""Public names that only authors of plugins and of solvers meet; ``python-modules.md`` has them."""
+
+WITHOUT_METHODS = {"po.Charge"}
+"""Classes that readers only make: their methods are called by commands."""
+
+WIDTH = 100
+
+
+def annotation(value: Any) -> str:
+    """Return a type as it is written, without the modules that it comes from."""
+    text = value if isinstance(value, str) else getattr(value, "__name__", None) or str(value)
+    return re.sub(r"\b(?:\w+\.)+(?=[A-Z])", "", text)
+
+
+def typed_signature(name: str, callable_: Any) -> str:
+    """Return a signature with types, on one line or one line a parameter."""
+    signature = inspect.signature(getattr(callable_, "py_func", callable_))
+    parts, is_keyword_only = [], False
+    for parameter in signature.parameters.values():
+        if parameter.name in ("self", "cls"):
+            continue
+        star = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
+            parts.append("*")
+        is_keyword_only = is_keyword_only or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        typed = "" if parameter.annotation is parameter.empty else f": {annotation(parameter.annotation)}"
+        parts.append(
+            star + parameter.name + typed + (default(parameter).replace("=", " = ", 1) if typed else default(parameter))
+        )
+    result = signature.return_annotation
+    end = "" if result is signature.empty or inspect.isclass(callable_) else f" -> {annotation(result)}"
+    line = f"{name}({', '.join(parts)}){end}"
+    return line if len(line) <= WIDTH else f"{name}(\n    " + ",\n    ".join(parts) + f",\n){end}"
+
+
+def arguments_of(callable_: Any) -> list[str]:
+    """Return the list of the arguments that a docstring describes."""
+    text = inspect.getdoc(callable_) or ""
+    section = re.search(r"(?ms)^Args:\n(.*?)(?=^\S|\Z)", text)
+    if section is None:
+        return []
+    entries = re.findall(r"(?ms)^    (\*{0,2}\w+): (.*?)(?=^    \S|\Z)", section[1])
+    return [f"- `{name}`: {in_markdown(' '.join(meaning.split()))}" for name, meaning in entries]
+
+
+def in_markdown(text: str) -> str:
+    """Return a docstring's sentence with its markup as Markdown has it."""
+    text = re.sub(r":\w+:`~?([\w.]+)`", r"`\1`", text)
+    return re.sub(r"``(.+?)``", r"`\1`", text)
+
+
+def entry_of(name: str, member_object: Any, level: int) -> list[str]:
+    """Return the entry of a name: a heading with an anchor, the signature with types, a sentence and the arguments."""
+    lines = [f"{'#' * level} {name} {{: #{name} }}", ""]
+    if isinstance(member_object, property) or not callable(member_object):
+        value = "" if isinstance(member_object, property) else constant(member_object)
+        lines += ["```text", f"{name}{value}", "```", ""] if value else []
+        sentence = first_line(member_object) if isinstance(member_object, property) else ""
+        return [*lines, in_markdown(sentence), ""] if sentence else lines
+    with contextlib.suppress(TypeError, ValueError):  # an exception's or enumeration's own constructor
+        lines += ["```text", typed_signature(name, member_object), "```", ""]
+    lines += [in_markdown(first_line(member_object)), ""]
+    arguments = arguments_of(member_object)
+    return [*lines, *arguments, ""] if arguments else lines
+
+
+def typed_section(title: str) -> str:
+    """Return one section of the page: every public name of a module, with the methods of its classes."""
+    module, prefix, purpose = READ[title]
+    home = import_module(module)
+    lines = [f"## {TITLES[title]}", "", purpose, ""]
+    for name in sorted(home.__all__, key=str.lower):
+        member_object = getattr(home, name)
+        if name.startswith("__") or inspect.ismodule(member_object) or name in NOT_READ.get(module, ()):
+            continue
+        full_name = f"{prefix}.{name}" if prefix else name
+        lines += entry_of(full_name, member_object, 3)
+        has_methods = isinstance(member_object, type) and member_object.__module__.startswith("privopt")
+        if has_methods and full_name not in WITHOUT_METHODS:
+            lines += methods_of(full_name, member_object)
+    return "\n".join(lines)
+
+
+def methods_of(name: str, cls: type) -> list[str]:
+    """Return public methods of a class, each with its signature and sentence, as a list of definitions."""
+    lines = []
+    for method_name, member in vars(cls).items():
+        inner = getattr(member, "__func__", None) or getattr(member, "func", None) or member
+        if method_name.startswith("_") or not (isinstance(member, property) or inspect.isfunction(inner)):
+            continue
+        is_value = isinstance(member, property) or hasattr(member, "attrname")
+        function = member.fget if isinstance(member, property) else inner
+        result = annotation(inspect.signature(function).return_annotation)
+        text = f"{method_name}: {result}" if is_value else typed_signature(method_name, function)
+        anchor = f'<a id="{name}.{method_name}"></a>'
+        code = " ".join(text.split()).replace("( ", "(").replace(", )", ")").replace("`", "'").replace("|", "&#124;")
+        lines.append(f"- {anchor}<code>{code.replace('<', '&lt;')}</code>: {in_markdown(first_line(member))}")
+    return [*lines, ""] if lines else []
+
+
+def python() -> str:
+    """Return what readers meet."""
+    return "\n".join(map(typed_section, READ))
 
 
 # --- command line and hooks ----------------------------------------------------------------------------
@@ -330,6 +470,7 @@ MADE: dict[str, tuple[str, Callable[[], str]]] = {
     "commands": ("command-line.md", commands),
     "hooks": ("hooks.md", hooks),
     "names": ("python.md", python),
+    "modules": ("python-modules.md", modules),
 }
 
 
@@ -347,7 +488,16 @@ def split_page(text: str, listing_name: str) -> tuple[str, str, str]:
 
 def shape(listing: str) -> list[str]:
     """Return a listing without the sentences that say what a name is: those may be improved at leisure."""
-    return [line for line in listing.splitlines() if not re.match(r" {8}", line)]
+    if "{: #" not in listing:
+        return [line for line in listing.splitlines() if not re.match(r" {8}", line)]
+    kept_lines, is_code = [], False
+    for line in listing.splitlines():
+        is_code = is_code != line.startswith("```")
+        if is_code or line.startswith("#"):
+            kept_lines.append(line)
+        elif line.startswith("- <a"):
+            kept_lines.append(line.partition("</code>")[0])
+    return kept_lines
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
 """A hook, an option, a public name or a signature cannot change without its documentation."""
 
 import ast
+import inspect
 import re
 
 import click
@@ -11,6 +12,7 @@ from doc_surface import (
     FIRST,
     FURTHER,
     MADE,
+    NOT_READ,
     REFERENCE,
     ROOT,
     file_of,
@@ -66,6 +68,17 @@ def test_finds_changed_hooks_and_parameters(monkeypatch):
         check_listing("hooks")
 
 
+def test_finds_changed_types(monkeypatch):
+    import privopt as po
+
+    check_listing("names")
+    monkeypatch.setattr(
+        po.open, "__signature__", inspect.signature(po.open).replace(return_annotation="str"), raising=False
+    )
+    with pytest.raises(AssertionError):
+        check_listing("names")
+
+
 def test_finds_changed_names_and_signatures(monkeypatch):
     import privopt.numbers.noise
     from privopt_metric_dp.matrix.release import MatrixRelease
@@ -73,17 +86,22 @@ def test_finds_changed_names_and_signatures(monkeypatch):
     original = privopt.numbers.noise.split_budget
     monkeypatch.setattr(privopt.numbers.noise, "split_budget", lambda epsilon, parts: original(epsilon, parts))
     with pytest.raises(AssertionError):
-        check_listing("names")
+        check_listing("modules")
     monkeypatch.undo()
     monkeypatch.setattr(MatrixRelease, "sample", lambda self, input_id, n: None)
     with pytest.raises(AssertionError):
-        check_listing("names")
+        check_listing("modules")
     monkeypatch.undo()
     monkeypatch.setattr(privopt.numbers.noise, "__all__", privopt.numbers.noise.__all__[:-1])
     with pytest.raises(AssertionError):
-        check_listing("names")
+        check_listing("modules")
     monkeypatch.undo()
-    check_listing("names")
+    check_listing("modules")
+
+
+def test_names_that_readers_do_not_meet_exist():
+    for module, names in NOT_READ.items():
+        assert names <= set(public_names(file_of(module)))
 
 
 @pytest.mark.parametrize("module", [*FIRST, *FURTHER])
