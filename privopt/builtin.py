@@ -102,7 +102,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
             use,
             "Show what people have spent, and set limits.",
             "budget my.ledger --set 12 --per day --zone Europe/Rome",
-            "docs/guide/repeated.md",
+            "docs/how-to/report-again.md",
         ),
         ("report", publish, "Write a report as one page that works offline.", "report city", "docs/reports.md"),
         (

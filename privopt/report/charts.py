@@ -128,7 +128,7 @@ def draw_maps(
         if common_end is None:
             # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.
             axes.xaxis.set_major_locator(MaxNLocator(9 // len(panels), prune="both"))
-            own_label = f"{title}: {label}"
+            own_label = f"{title} ({label})"
             figure.colorbar(dots, ax=axes, label=own_label, location="bottom", aspect=25, ticks=MaxNLocator(3))
         if axes is not panels[0]:
             axes.set_ylabel("")

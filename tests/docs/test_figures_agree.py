@@ -30,3 +30,12 @@ def test_readme_map_matches_the_city_page():
     assert time_and_memory is not None
     assert is_same_figure(time_and_memory[1], street[2])
     assert is_same_figure(time_and_memory[2], street[3])
+
+
+def test_csv_of_the_solvers_is_their_table(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "bench"))
+    import draw_measured
+
+    table_rows = draw_measured.solver_rows()
+    assert len(table_rows) > 50
+    assert draw_measured.TABLE.read_text("utf-8") == draw_measured.csv_text(table_rows)
