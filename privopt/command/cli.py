@@ -40,6 +40,7 @@ from privopt.command.terminal import (
     progress_display,
     remark,
     say_json,
+    show_step,
     summary,
 )
 from privopt.errors import PrivoptError, RegistryError, UsageError
@@ -299,7 +300,8 @@ def solve(
     for line in solved.warnings:
         remark(f"warning: {line}")
     if signer is not None:
-        sign_folder(solved.folder, signer)
+        with progress_display(quiet=quiet) as progress:
+            sign_folder(solved.folder, signer, progress=progress)
     if as_json:
         say_json(dump_json(solved.result.to_json()))
     if not quiet:
@@ -311,12 +313,19 @@ def solve(
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @JOBS
 @click.option("--json", "as_json", is_flag=True, help="Verdict, complaints and certificate on standard output.")
+@QUIET
 @click.option("--require", type=click.Choice(["proved"]), help="End with 6 where part rests on its maker's word.")
 @click.option("--kernel", is_flag=True, help="Also by the program that a proof was extracted to (make formal).")
 @click.option("--signed-by", "signers", type=PATH, metavar="FILE", help="Also who of these signed it.")
 @handle_errors
 def verify(
-    folder: Path, jobs: int | None, as_json: bool, require: str | None, kernel: bool, signers: Path | None
+    folder: Path,
+    jobs: int | None,
+    as_json: bool,
+    quiet: bool,
+    require: str | None,
+    kernel: bool,
+    signers: Path | None,
 ) -> int:
     """Check every claim again from the files in DIR and nothing else: proved, declared or none."""
     from privopt.registry import registry
@@ -332,7 +341,7 @@ def verify(
         if broken.is_damaged:
             complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
 
-    with progress_display(quiet=False) as progress:
+    with progress_display(quiet=quiet) as progress:
         outcome = run(folder, jobs=jobs, progress=progress)
     # A signature says whose folder it is, which matters only if its claims hold.
     if signers is not None and outcome.holds:
@@ -341,16 +350,23 @@ def verify(
         complain(f"{folder}: {line}")
     word = f"{outcome.verdict} " if outcome.holds else ""
     for line in outcome.notes:
-        complain(f"{folder}: note: {line}")
+        remark(f"{folder}: note: {line}")
     # The kernel is a checker that was itself proved correct; ``by_kernel`` says in words what it proved.
-    by_kernel = prove(folder) if kernel and outcome.holds else None
+    by_kernel = None
+    if kernel and outcome.holds:
+        with progress_display(quiet=quiet) as progress:
+            show_step(progress, "the proved checker")
+            by_kernel = prove(folder)
     words = f"{outcome.words()}" + (f"; proved, by a proved checker: {by_kernel}" if by_kernel else "")
     document = outcome.to_json() | ({"kernel": by_kernel} if kernel else {})
-    say_result(document, f"{word}{folder}: {words}", as_json=as_json)
-    if not outcome.holds:
-        return DOES_NOT_HOLD
-    # The claims hold, and yet there is no privacy, or less evidence than the user requires.
-    return NO_PRIVACY if outcome.verdict == "none" or (require and outcome.verdict != require) else DONE
+    text = f"{word}{folder}: {words}"
+    say_result(document, text, as_json=as_json)
+    if outcome.holds and outcome.verdict != "none" and (require is None or outcome.verdict == require):
+        return DONE
+    if quiet and not as_json:
+        complain(text)
+    # Where the claims hold, there is no privacy, or less evidence than the user requires.
+    return NO_PRIVACY if outcome.holds else DOES_NOT_HOLD
 
 
 @cli.command()
@@ -412,13 +428,15 @@ def check(
     if not only:
         for line in registry().describe_absences():
             complain(f"checks of other distributions are not tried; {line}")
-    results = run(
-        mechanism,
-        method,
-        only=only,
-        seed=seed,
-        on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"),
-    )
+    with progress_display(quiet=False) as progress:
+        results = run(
+            mechanism,
+            method,
+            only=only,
+            seed=seed,
+            on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"),
+            progress=progress,
+        )
     if fail_on_skip:
         results = judge_skips(results)
     say_result([result.to_json() for result in results], table(results), as_json=as_json)
@@ -427,9 +445,10 @@ def check(
 
 @cli.command()
 @click.option("--out", type=PATH, required=True, metavar="FILE.pyz", help="The file to write.")
+@QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.pyz.")
 @handle_errors
-def checker(out: Path, force: bool) -> None:
+def checker(out: Path, quiet: bool, force: bool) -> None:
     """Write a one-file program that checks a folder with Python's standard library alone, without privopt."""
     from privopt.command.checker_file import checker_file
     from privopt.files.new_folder import check_file, new_file
@@ -438,8 +457,9 @@ def checker(out: Path, force: bool) -> None:
     contents, parts = checker_file(out.name)
     with new_file(out, force=force) as target:
         target.write_bytes(contents)
-    print_result(f"{out}: {len(contents):,} bytes, for guarantees of kind {', '.join(parts) or 'none'}")
-    print_result(f"python -I {out} DIR checks a folder")
+    if not quiet:
+        print_result(f"{out}: {len(contents):,} bytes, for guarantees of kind {', '.join(parts) or 'none'}")
+        print_result(f"python -I {out} DIR checks a folder")
 
 
 @cli.command()

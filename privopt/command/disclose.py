@@ -7,8 +7,10 @@ from pathlib import Path
 import click
 
 from privopt.command.completion import FOLDER
-from privopt.command.exit_codes import PATH, handle_errors, warn_of_no_privacy
-from privopt.command.terminal import complain, print_result, progress_display
+from privopt.command.exit_codes import PATH, QUIET, handle_errors, warn_of_no_privacy
+from privopt.command.program import say_result
+from privopt.command.terminal import progress_display, remark
+from privopt.errors import number_of
 
 __all__ = ["disclose"]
 
@@ -32,23 +34,31 @@ __all__ = ["disclose"]
     metavar="FILE",
     help="The ledger that counts its reports: says what may be spent on one person, and what was. Names nobody.",
 )
+@QUIET
 @click.option("--force", is_flag=True, help="Replace FILE.")
 @handle_errors
 def disclose(
-    folder: Path, form: str, out: Path, facts: Path | None, ask: Path | None, ledger: Path | None, force: bool
+    folder: Path,
+    form: str,
+    out: Path,
+    facts: Path | None,
+    ask: Path | None,
+    ledger: Path | None,
+    quiet: bool,
+    force: bool,
 ) -> None:
     """Write a disclosure about a verified release, in which each sentence is marked with its evidence."""
     # The docstring is the text of --help. Questions without an answer do not fail the command: the document names them.
     from privopt.report.disclose.write import write_disclosure
 
-    with progress_display(quiet=False) as progress:
+    with progress_display(quiet=quiet) as progress:
         open_questions = write_disclosure(
             folder, form, out, facts=facts, ask=ask, ledger=ledger, force=force, progress=progress
         )
     warn_of_no_privacy(folder)
     if open_questions:
-        complain(
-            f"note: {len(open_questions)} questions are open: {', '.join(open_questions)}; "
+        remark(
+            f"note: {number_of(len(open_questions), 'open question')}: {', '.join(open_questions)}; "
             "--ask FILE.toml writes them, --facts reads it"
         )
-    print_result(str(out))
+    say_result({"disclosure": str(out)}, str(out), as_json=False)

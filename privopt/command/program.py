@@ -10,7 +10,7 @@ from typing import Any, Final
 import click
 
 from privopt.command.exit_codes import DONE, STOPPED_EMPTY, handle_errors
-from privopt.command.terminal import complain, divert_prints, print_result, reserve_standard_output, say_json
+from privopt.command.terminal import complain, divert_prints, is_quiet, print_result, reserve_standard_output, say_json
 from privopt.errors import number_of
 
 __all__ = ["HELP", "JSON", "Program", "SecretCommand", "program", "run_program", "say_result"]
@@ -102,13 +102,13 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
 
-    An empty text prints nothing.
+    An empty text prints nothing, and a text is not printed with ``--quiet``: what a user asked for by ``--json`` is.
     """
     from privopt.files.release_folder import dump_json
 
     if as_json:
         say_json(dump_json(document))
-    elif text:
+    elif text and not is_quiet():
         print_result(text)
 
 

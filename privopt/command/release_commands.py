@@ -22,7 +22,7 @@ from privopt.command.exit_codes import (
     warn_of_no_privacy,
 )
 from privopt.command.program import SecretCommand, say_result
-from privopt.command.terminal import complain, print_result, progress_display, remark, say_ids
+from privopt.command.terminal import complain, progress_display, remark, say_ids
 from privopt.errors import UsageError
 
 if TYPE_CHECKING:
@@ -175,21 +175,21 @@ def report(folder: Path, figures: Path | None, geo: Path | None, truth: bool, as
         if geo is not None:
             written["map"] = [write_geo(folder, geo, progress=progress)]
     names = {kind: [str(path) for path in paths] for kind, paths in written.items()}
-    if as_json or not quiet:
-        say_result(names, "\n".join(name for paths in names.values() for name in paths), as_json=as_json)
+    say_result(names, "\n".join(name for paths in names.values() for name in paths), as_json=as_json)
 
 
 @click.command()
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.argument("key", metavar="KEY", type=PATH)
 @click.option("--force", is_flag=True, help="Replace the signature that is there.")
+@QUIET
 @handle_errors
-def sign(folder: Path, key: Path, force: bool) -> None:
+def sign(folder: Path, key: Path, force: bool, quiet: bool) -> None:
     """Sign a verified folder with an OpenSSH key: DIR/SHA256SUMS.sig, by ssh-keygen -Y sign."""
     # The docstring is the text of --help. ``key`` is the file of the private key, or of a public one in the agent.
     from privopt.run.signatures import sign as run
 
-    with progress_display(quiet=False) as progress:
+    with progress_display(quiet=quiet) as progress:
         signature_file = run(folder, key, force=force, progress=progress)
-    print_result(str(signature_file))
+    say_result({"signature": str(signature_file)}, str(signature_file), as_json=False)
     warn_of_no_privacy(folder)

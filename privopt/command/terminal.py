@@ -48,6 +48,7 @@ __all__ = [
     "reserve_standard_output",
     "say_ids",
     "say_json",
+    "show_step",
     "summary",
 ]
 
@@ -338,6 +339,12 @@ class _Display:
         report, seconds = self.last, time.monotonic() - self.start
         best = "" if asked_to_end() else _describe_best(report)
         return "  ".join(filter(None, [self._step(report, seconds), best]))
+
+
+def show_step(progress: Progress | None, step: str) -> None:
+    """Show what a command does now, in words, unless ``progress`` is None."""
+    if progress is not None:
+        progress(step, 0, None, None)
 
 
 @contextmanager

@@ -14,8 +14,9 @@ from concurrent.futures import as_completed
 from attrs import evolve
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from privopt.errors import UnknownNameError, UsageError
+from privopt.errors import UnknownNameError, UsageError, number_of
 from privopt.execution import processes, worker_state
+from privopt.interfaces import Progress
 from privopt.registry import registry
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.runner import CheckResult, run_check
@@ -29,6 +30,7 @@ def check(
     only: Sequence[str] = (),
     seed: int = 0,
     on_result: Callable[[CheckResult], None] | None = None,
+    progress: Progress | None = None,
 ) -> list[CheckResult]:
     """Run every check on an installed mechanism, with up to one worker process per processor.
 
@@ -39,6 +41,7 @@ def check(
         only: Names of the checks to run; all if empty.
         seed: Seed of the problems that are drawn.
         on_result: Called with each result as soon as it is known.
+        progress: Called with how many checks have run.
 
     Returns:
         One result for each method and check, in the order of methods and checks.
@@ -75,6 +78,8 @@ def check(
             results[result.method, result.check] = result
             if on_result is not None:
                 on_result(result)
+            if progress is not None:
+                progress(f"{len(results)} of {number_of(len(futures), 'check')}", 0, None, None)
     return [results[name, check] for name in names for check in checks]
 
 

@@ -289,7 +289,7 @@ def test_questions_round_trip(solved_folders, tmp_path):
     questions, facts = tmp_path / "asked.toml", tmp_path / "facts.toml"
     done = run("disclose", solved_folders("metric"), "--format", "dpia", "--out", tmp_path / "a.md", "--ask", questions)
     assert done.exit_code == 0
-    assert f"{len(QUESTIONS)} questions are open" in done.output
+    assert f"{len(QUESTIONS)} open questions: " in done.output
     assert set(tomllib.loads(questions.read_text("utf-8"))) == set(QUESTIONS)
     answers = {name: f'{name} "quoted" \\ ü' for name in QUESTIONS}
     facts.write_text(questions_text(answers), "utf-8")

@@ -19,7 +19,7 @@ from privopt.command.exit_codes import (
     positive,
 )
 from privopt.command.program import say_result
-from privopt.command.terminal import progress_display, remark
+from privopt.command.terminal import complain, progress_display, remark
 from privopt.errors import UsageError
 
 __all__ = ["certify"]
@@ -86,8 +86,13 @@ def certify(
         remark(f"warning: {line}")
     if measurement.stopped:
         remark("note: the time limit came before the bound met the gap asked for")
-    say_result(measurement.to_json(), "\n".join(measurement.sentences()), as_json=as_json)
+    text = "\n".join(measurement.sentences())
+    say_result(measurement.to_json(), text, as_json=as_json)
     if solved is not None and not (quiet or as_json):
         summary(solved)
     # A repaired release holds, whatever the matrix did.
-    return DONE if measurement.holds or solved is not None else DOES_NOT_HOLD
+    if measurement.holds or solved is not None:
+        return DONE
+    if quiet and not as_json:
+        complain(text)
+    return DOES_NOT_HOLD

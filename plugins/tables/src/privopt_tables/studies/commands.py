@@ -26,7 +26,7 @@ from privopt.command.exit_codes import (
     utf8,
 )
 from privopt.command.program import say_result
-from privopt.command.terminal import progress_display, remark
+from privopt.command.terminal import progress_display, remark, show_step
 from privopt.errors import UsageError, number_of
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ __all__ = ["curve", "explore", "init"]
 @click.option(
     "--factor", type=float, default=4.0, show_default=True, metavar="F", help="Change of odds there, at most."
 )
+@QUIET
 @click.option("--force", is_flag=True, help="Replace PROBLEM.toml.")
 @handle_errors
 def init(
@@ -89,6 +90,7 @@ def init(
     out: Path,
     within: float | None,
     factor: float,
+    quiet: bool,
     force: bool,
 ) -> None:
     """Write a commented problem file from a table of places or positions, from OpenStreetMap, or from word vectors."""
@@ -111,42 +113,46 @@ def init(
     individual_options: dict[str, Any] = {name: value for name, value in individual_values.items() if value}
     if ids is not None and vectors is None:
         raise UsageError("--ids must be given with --vectors: it names their rows")
-    if vectors is not None:
-        if any((roads, box, walk, bends, ferries, one_way, within is not None)):
-            raise UsageError("--vectors takes --ids and no places, streets or distances: epsilon follows from ranks")
-        for line in init_words(mechanism, vectors, ids, out, force=force).notes:
-            remark(f"{out}: {line}")
-        return
-    # Vectors are finished. The remaining cases need the class of the mechanism.
-    loaded_mechanism = registry().get(mechanism).load()
-    # Mechanisms over tables of individuals draft their own problem files.
-    if isinstance(loaded_mechanism, Drafts):
-        if points is None or has_choice or roads is not None or within is not None:
-            raise UsageError(
-                f"init {mechanism} takes --points, the table of individuals, and no positions, roads or distances"
+    with progress_display(quiet=quiet) as progress:
+        show_step(progress, f"reading {points or osm or vectors}")
+        if vectors is not None:
+            if any((roads, box, walk, bends, ferries, one_way, within is not None)):
+                raise UsageError(
+                    "--vectors takes --ids and no places, streets or distances: epsilon follows from ranks"
+                )
+            for line in init_words(mechanism, vectors, ids, out, force=force).notes:
+                remark(f"{out}: {line}")
+            return
+        # Vectors are finished. The remaining cases need the class of the mechanism.
+        loaded_mechanism = registry().get(mechanism).load()
+        # Mechanisms over tables of individuals draft their own problem files.
+        if isinstance(loaded_mechanism, Drafts):
+            if points is None or has_choice or roads is not None or within is not None:
+                raise UsageError(
+                    f"init {mechanism} takes --points, the table of individuals, and no positions, roads or distances"
+                )
+            for line in loaded_mechanism.draft(points, out, force=force, **individual_options):
+                remark(f"{out}: {line}")
+            return
+        if individual_options:
+            raise UsageError("--count, --persons, --total and --keep-totals go with tables of individuals")
+        if points is not None:
+            if any((box is not None, walk, bends, ferries, one_way)):
+                raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
+            drafted = draft_problem.init(
+                mechanism, points, out, roads=roads, within=within, factor=factor, force=force, choice=choice
             )
-        for line in loaded_mechanism.draft(points, out, force=force, **individual_options):
+        else:
+            assert osm is not None  # exactly one of the three is given, and it is neither of the other two
+            if roads is not None:
+                raise UsageError("--roads goes with --points; --osm brings its own")
+            if one_way and walk:
+                raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
+            area = None if box is None else box_area(box)
+            streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
+            drafted = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
+        for line in drafted.notes:
             remark(f"{out}: {line}")
-        return
-    if individual_options:
-        raise UsageError("--count, --persons, --total and --keep-totals go with tables of individuals")
-    if points is not None:
-        if any((box is not None, walk, bends, ferries, one_way)):
-            raise UsageError("--box, --walk, --bends, --ferries and --one-way go with --osm")
-        drafted = draft_problem.init(
-            mechanism, points, out, roads=roads, within=within, factor=factor, force=force, choice=choice
-        )
-    else:
-        assert osm is not None  # exactly one of the three is given, and it is neither of the other two
-        if roads is not None:
-            raise UsageError("--roads goes with --points; --osm brings its own")
-        if one_way and walk:
-            raise UsageError("--one-way and --walk exclude one another: on foot, every street leads both ways")
-        area = None if box is None else box_area(box)
-        streets = read_streets(osm, area=area, walk=walk, bends=bends, ferries=ferries, one_way=one_way)
-        drafted = draft_problem.init_from_map(mechanism, streets, out, within=within, factor=factor, force=force)
-    for line in drafted.notes:
-        remark(f"{out}: {line}")
 
 
 @click.command()
