@@ -81,6 +81,13 @@ class CbcModel:
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check_size()
 
+    def set_start(self, start: Floats) -> None:
+        """Make CBC begin its search from a point; NaN stands for no value."""
+        columns = np.flatnonzero(np.isfinite(start))
+        pointer, columns = self._int_pointer(columns)
+        values_pointer, _values = self._double_pointer(start[columns])
+        cbc.cbclib.Cbc_setMIPStartI(self.handle, len(columns), pointer, values_pointer)
+
     def _check_size(self) -> None:
         """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
         # python-mip's own lists of variables and rows stay empty: they take a second and 0.5 GB for 1.2e6 rows, and
@@ -164,6 +171,8 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     model = CbcModel()
     model.load(problem)
     load_seconds = time.monotonic() - started
+    if problem.get("mip_start") is not None:
+        model.set_start(problem["mip_start"])
     if "load_only" in problem:
         return {"status": "LOADED", "loaded": load_seconds}
     status = model.optimise(problem)

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
 from attrs import evolve
+from scipy import sparse
 
+from privopt.arrays import Floats
 from privopt.backends.raw import Raw
 from privopt.backends.workers import ask
 from privopt.dsl.condition import CoefficientRange, ScaledForm
@@ -31,6 +33,9 @@ else:
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
+
+QUADRATIC_ORDERS = 8
+"""Number of orders of the columns in which one attempt solves a quadratic program."""
 
 LOG_FILE = "log_file"
 """Key of the settings for the path of the file that the log is appended to. It is not passed to HiGHS, whose own option
@@ -141,6 +146,8 @@ def problem_arrays(conditioned: ScaledForm, *, integers: bool = True) -> dict[st
         "row_lower": conditioned.row_lower,
         "row_upper": conditioned.row_upper,
         "integrality": form.integrality.astype(np.int32) if integers else np.zeros(form.shape[1], dtype=np.int32),
+        # Of the symmetric matrix HiGHS takes the lower triangle, by columns.
+        "Q": None if form.Q is None else sparse.tril(form.Q * conditioned.cost_scale, format="csc"),
     }
 
 
@@ -151,6 +158,12 @@ def load_arrays(solver: Highs, arrays: dict[str, Any]) -> None:
     sizes = (len(arrays["c"]), len(arrays["row_lower"]), count, 2, 1, 0.0)
     order = ("c", "col_lower", "col_upper", "row_lower", "row_upper", "start", "index", "value", "integrality")
     check_status(solver.passModel(*sizes, *(arrays[name] for name in order)), "take the model")
+    triangle = arrays.get("Q")
+    if triangle is not None:
+        # 1 stands for a lower triangle.
+        start, index = triangle.indptr.astype(np.int32), triangle.indices.astype(np.int32)
+        status = solver.passHessian(triangle.shape[0], triangle.nnz, 1, start, index, triangle.data)
+        check_status(status, "take the quadratic objective")
     # HiGHS drops coefficients below 1e-9 without an error.
     if solver.getNumNz() != count:
         raise SolverError(f"highs kept {solver.getNumNz()} of {count} coefficients")
@@ -203,6 +216,12 @@ def set_basis(solver: Highs, basis: Basis) -> None:
     check_status(solver.setBasis(solver_basis), "take the basis")
 
 
+def set_start(solver: Highs, start: Floats) -> None:
+    """Make HiGHS begin a search over integers from a point, which may be incomplete (NaN where it has no value)."""
+    columns = np.flatnonzero(np.isfinite(start)).astype(np.int32)
+    check_status(solver.setSolution(len(columns), columns, start[columns]), "take the start")
+
+
 def run_solver(solver: Highs) -> None:
     """Run HiGHS in another thread, so that an interrupt or the end of the time scope stops it at its next callback.
 
@@ -249,6 +268,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
     if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         solution = solver.getSolution()
         x = np.array(solution.col_value, dtype=np.float64)
+        is_quadratic = solver.getModel().hessian_.dim_ > 0
         if solver.getNumCol() and not x.size:
             raise SolverError("highs gives no vector")
         if outcome is Outcome.OPTIMAL and not is_mip:
@@ -256,7 +276,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
             bound = float(info.objective_function_value)
             duals = np.array(solution.row_dual, dtype=np.float64)
             reduced = np.array(solution.col_dual, dtype=np.float64)
-            basis = read_basis(solver)
+            basis = None if is_quadratic else read_basis(solver)
     return Raw(
         outcome=outcome,
         either=status == highspy_module().HighsModelStatus.kUnboundedOrInfeasible,
@@ -306,6 +326,38 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
     return evolve(raw, interrupted=reply.interrupted)
 
 
+def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:
+    """Solve a quadratic program in several orders of its columns, until HiGHS tells an outcome.
+
+    HiGHS's method sometimes ends in NaN if the quadratic part is singular. Whether it does depends on the order of the
+    columns.
+
+    Args:
+        arrays: The model, as :func:`problem_arrays` returns it.
+        settings: Options of HiGHS by name, including ``time_limit``, for all orders together.
+        first_order: Number of the first order: 0 for the columns as they are, others for random ones.
+    """
+    ends, n = time.monotonic() + settings["time_limit"], len(arrays["c"])
+    matrix = sparse.csr_matrix((arrays["value"], arrays["index"], arrays["start"]), shape=(len(arrays["row_lower"]), n))
+    triangle = arrays["Q"]
+    symmetric = (triangle + sparse.tril(triangle, -1).T).tocsr()
+    raw = Raw(outcome=None)
+    for number in range(first_order, first_order + QUADRATIC_ORDERS):
+        order = np.random.default_rng(number).permutation(n) if number else np.arange(n)
+        columns = {name: arrays[name][order] for name in ("c", "col_lower", "col_upper", "integrality")}
+        rows = matrix[:, order].tocsr()
+        rows.sort_indices()
+        entries = {"start": rows.indptr.astype(np.int32), "index": rows.indices.astype(np.int32), "value": rows.data}
+        quadratic = sparse.tril(symmetric[order][:, order], format="csc")
+        remaining = {"time_limit": max(ends - time.monotonic(), 0.0)}
+        raw = _solve_here({**arrays, **columns, **entries, "Q": quadratic}, settings | remaining)
+        if raw.outcome is not None or time.monotonic() >= ends:
+            positions = np.argsort(order)
+            x, reduced = (None if part is None else part[positions] for part in (raw.x, raw.reduced))
+            return evolve(raw, x=x, reduced=reduced)
+    return raw
+
+
 def _solve_here(
     arrays: dict[str, Any], settings: dict[str, Any], prepare: Callable[[Highs], None] | None = None
 ) -> Raw:
@@ -344,6 +396,8 @@ def _load_and_run(
 ) -> Raw:
     """Load a model, run the solver within the time that remains since ``started``, and return its answer."""
     load_arrays(solver, arrays)
+    if arrays.get("mip_start") is not None:
+        set_start(solver, arrays["mip_start"])
     # Loading counts against the time limit too.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
     check_status(solver.setOptionValue("time_limit", remaining_seconds), "set time_limit")

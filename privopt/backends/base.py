@@ -16,6 +16,7 @@ from typing import Any, Unpack
 import numpy as np
 from attrs import evolve, field, frozen
 
+from privopt.arrays import Floats
 from privopt.backends.checks import (
     LP_GAP,
     MIP_RESOLUTION,
@@ -27,12 +28,12 @@ from privopt.backends.checks import (
     recession_form,
 )
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
-from privopt.backends.session import ColdSession, Session
+from privopt.backends.session import ColdSession, Session, check_continuous
 from privopt.backends.solver_log import show_log
 from privopt.dsl.condition import CoefficientRange, ScaledForm, condition
 from privopt.dsl.form import StandardForm, round_integer_bounds
-from privopt.dsl.outcome import Basis, Outcome, Result
-from privopt.dsl.solution import SolveInterrupt, SolveOptions
+from privopt.dsl.outcome import Basis, Outcome, Ranging, Result
+from privopt.dsl.solution import BackendOptions, SolveInterrupt
 from privopt.errors import SolverError, UsageError
 from privopt.execution.clock import cap_time_limit
 from privopt.registry import registry
@@ -73,6 +74,7 @@ class Options:
         threads: Number of threads that the solver may use.
         seed: Seed of the solver's own random choices.
         basis: Basis from which a solver with warm starts begins a linear program; other solvers ignore it.
+        start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
         log: Whether the solver's log is shown on standard error.
         log_file: The file that the solver appends its log to; None if it is not shown. :meth:`Backend.solve` sets it.
     """
@@ -83,6 +85,7 @@ class Options:
     threads: int = 1
     seed: int = 0
     basis: Basis | None = None
+    start: Floats | None = None
     log: bool = False
     log_file: str | None = None
 
@@ -93,7 +96,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
     Raises:
         UsageError: An option is unknown, or its value is not allowed.
     """
-    names = tuple(SolveOptions.__annotations__)
+    names = tuple(BackendOptions.__annotations__)
     for name in options:
         if name not in names:
             raise UsageError(f"a solve has the options {', '.join(names)}, got {name!r}")
@@ -107,6 +110,8 @@ def read_options(options: Mapping[str, Any]) -> Options:
         raise UsageError(f"method must be auto, simplex or ipm, got {checked.method!r}")
     if not isinstance(checked.log, bool):
         raise UsageError(f"log must be True or False, got {checked.log!r}")
+    if checked.start is not None:
+        checked = evolve(checked, start=_read_start(checked.start))
     if not isinstance(checked.basis, Basis | None):
         raise UsageError(f"basis must be that of an earlier solution, got {checked.basis!r}")
     # Solvers take 32-bit integers with sign.
@@ -115,6 +120,17 @@ def read_options(options: Mapping[str, Any]) -> Options:
         if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not lowest <= value < 2**31:
             raise UsageError(f"{name} must be a whole number from {lowest} to {2**31 - 1}, got {value!r}")
     return evolve(checked, time_limit=None if limit in (None, math.inf) else float(limit), gap=float(gap))
+
+
+def _read_start(start: Any) -> Floats:
+    """Return a start as a vector of doubles, or raise a UsageError if it is none."""
+    try:
+        values = np.asarray(start, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError("start must be a vector of numbers, NaN where it gives no value") from None
+    if values.ndim != 1 or np.isinf(values).any():
+        raise UsageError(f"start must be a vector of finite numbers or NaN, got one of shape {values.shape}")
+    return values
 
 
 def _is_number(value: object) -> bool:
@@ -130,12 +146,14 @@ class Capabilities:
         mip: Whether the solver supports integer columns.
         duals: Whether the solver gives multipliers and reduced costs of LPs.
         warm_start: Whether the solver can start LPs from a basis, and gives the basis of an optimum.
+        quadratic: Whether the solver takes convex quadratic objectives over continuous columns.
         bearing: The range of coefficients that the solver can work with.
     """
 
     mip: bool = True
     duals: bool = True
     warm_start: bool = False
+    quadratic: bool = False
     bearing: CoefficientRange = field(factory=CoefficientRange)
 
 
@@ -162,7 +180,7 @@ class Backend(ABC):
     attempts: int = 1
     substitute: str | None = None
 
-    def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
+    def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
         """Solve a form, and return a checked answer.
 
         Every answer is checked in the units of the form (:mod:`privopt.backends.checks`). If an answer fails, the
@@ -181,6 +199,12 @@ class Backend(ABC):
             UsageError: An option is unknown, or its value is not allowed.
         """
         checked = read_options(options)
+        if checked.start is not None:
+            _check_start(form, checked.start)
+        if form.Q is not None:
+            self._check_quadratic(form)
+        if len(form.semicontinuous_columns):
+            return self._solve_expanded(form, options)
         limit = cap_time_limit(checked.time_limit)
         lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
         if (lower > upper).any():
@@ -195,6 +219,28 @@ class Backend(ABC):
             return _Search(self, form, search_options).run()
         with show_log() as log_file:
             return _Search(self, form, evolve(search_options, log_file=log_file)).run()
+
+    def _check_quadratic(self, form: StandardForm) -> None:
+        """Raise a UsageError if this solver cannot solve a form with a quadratic objective."""
+        if not self.capabilities.quadratic:
+            raise UsageError(f'{self.name} takes no quadratic objective; "highs" does, if the variables are continuous')
+        if form.is_mip:
+            column = form.column_name(int(np.flatnonzero(form.integrality)[0]))
+            raise UsageError(
+                f"{self.name} takes quadratic objectives of continuous variables only, and {column} is not; state the "
+                "objective with absolute values, maximum or piecewise"
+            )
+
+    def _solve_expanded(self, form: StandardForm, options: BackendOptions) -> Result:
+        """Solve a form with semicontinuous columns, by one that has binary columns for them."""
+        from privopt.dsl.semicontinuous import drop_binaries, expand_semicontinuous, expand_start
+
+        start = options.get("start")
+        expanded_options = options if start is None else {**options, "start": expand_start(form, np.asarray(start))}
+        try:
+            return drop_binaries(form, self.solve(expand_semicontinuous(form), **expanded_options))
+        except SolveInterrupt as interrupt:
+            raise SolveInterrupt(drop_binaries(form, interrupt.result)) from None
 
     def session(
         self,
@@ -212,6 +258,8 @@ class Backend(ABC):
             tolerance: Tolerance on rows and reduced costs, for solvers with sessions of their own.
             options: Settings by the solver's own names, for solvers with sessions of their own.
         """
+        check_continuous(form, "a session")
+        form.check_linear("a session")
         return ColdSession(self, form)
 
     def explain(self, form: StandardForm, time_limit: float = 20.0) -> str:
@@ -222,10 +270,22 @@ class Backend(ABC):
         """
         from privopt.backends.diagnose import find_clash
 
+        if len(form.semicontinuous_columns):
+            from privopt.dsl.semicontinuous import expand_semicontinuous
+
+            form = expand_semicontinuous(form)
         explanation = find_clash(form, time_limit=time_limit)
         if explanation.contradicted:
             raise SolverError("one solver calls the model infeasible, but highs finds a point that satisfies every row")
         return str(explanation)
+
+    def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
+        """Return the ranges within which a basis of an optimal linear program stays optimal.
+
+        Raises:
+            UsageError: The solver gives no ranging.
+        """
+        raise UsageError(f"{self.name} gives no ranging; highs does")
 
     def title(self) -> str:
         """Return the name and version of the solver, as results and messages show them."""
@@ -248,6 +308,14 @@ class Backend(ABC):
         Raises:
             RejectedAnswerError: The solver gave up.
         """
+
+
+def _check_start(form: StandardForm, start: Floats) -> None:
+    """Raise a UsageError if a start does not fit the form."""
+    if start.shape != (form.shape[1],):
+        raise UsageError(f"start must have a value for each of {form.shape[1]} columns, got {len(start)}")
+    if not form.is_mip:
+        raise UsageError("start is for models with integer variables; linear programs begin from a basis")
 
 
 def _load_prover() -> Backend:
@@ -274,6 +342,29 @@ class _Search:
         self.flip = 1.0 if form.sense == "min" else -1.0
         self.started = time.monotonic()
         self.points: list[Result] = []
+        if options.start is not None:
+            self._add_start(options.start)
+
+    def _add_start(self, start: Floats) -> None:
+        """Add the point that the caller gave to the known points, if it is complete and satisfies rows and bounds."""
+        if np.isnan(start).any():
+            return
+        conditioned = condition(self.form, self.backend.capabilities.bearing)
+        try:
+            x, violation = check_vector(conditioned, start)
+        except SolverError:
+            return  # Solvers may still repair it.
+        self.points.append(
+            Result(
+                outcome=Outcome.FEASIBLE,
+                solver=self.backend.title(),
+                x=x,
+                objective=conditioned.objective(x),
+                violation=violation,
+                message="the start",
+                tightening=conditioned.tightening,
+            )
+        )
 
     def run(self) -> Result:
         """Return the first answer that passes its checks, or else the best feasible point with the best proved bound.
@@ -290,7 +381,7 @@ class _Search:
             if backend is not self.backend and not isinstance(failure, FailedCheckError):
                 break
             try:
-                return self._run_attempt(backend, attempt)
+                return self._prefer_known_point(self._run_attempt(backend, attempt))
             except RejectedAnswerError as error:
                 if isinstance(error, FailedCheckError):
                     self.points += [] if error.point is None else [error.point]
@@ -303,6 +394,16 @@ class _Search:
             raise failure
         return self._best_point(str(failure))
 
+    def _prefer_known_point(self, result: Result) -> Result:
+        """Return the best known point with the bound of a result, if a limit ended the search with a worse one."""
+        if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
+            return result
+        best = min(self.points, key=self._cost_of)
+        if self._cost_of(best) >= self._cost_of(result):
+            return result
+        bound = best.objective if self._is_beyond(result.bound, best.objective) else result.bound
+        return evolve(best, bound=bound, seconds=result.seconds, iterations=result.iterations)
+
     @property
     def remaining(self) -> float | None:
         """Seconds until the time limit; None without one."""
@@ -314,7 +415,7 @@ class _Search:
         for attempt in range(self.backend.attempts):
             yield self.backend, attempt
         substitute = self._load_substitute()
-        if substitute is not None:
+        if substitute is not None and (self.form.Q is None or substitute.capabilities.quadratic):
             for attempt in range(substitute.attempts):
                 yield substitute, attempt
 
@@ -349,6 +450,8 @@ class _Search:
         if result.outcome is Outcome.OPTIMAL and not self.form.is_mip and result.duals is None:
             result = self._prove_optimum(backend, result)
         if result.outcome is Outcome.INFEASIBLE:
+            if self.points:
+                raise FailedCheckError(f"{result.solver} calls the model infeasible, of which a point is known")
             self._check_infeasible(backend, result)
         elif result.outcome is Outcome.UNBOUNDED:
             result = self._check_unbounded(backend, result)
@@ -606,7 +709,7 @@ class _Search:
 
     def _without_costs(self) -> StandardForm:
         """Return the form with all costs set to 0, as a feasibility problem."""
-        return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0)
+        return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0, Q=None)
 
     def _check_infeasible(self, backend: Backend, result: Result) -> None:
         """Check the claim that the model is infeasible, by asking another solver for a feasible point.

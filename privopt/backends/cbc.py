@@ -115,6 +115,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
         "method": "simplex" if attempt and options.method == "auto" else options.method,
         "threads": options.threads,
         "seed": options.seed,
+        "mip_start": options.start if attempt == 0 and conditioned.form.is_mip else None,
         "log_file": options.log_file,
         "time_limit": np.inf if options.time_limit is None else options.time_limit,
     }

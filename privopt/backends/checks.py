@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from attrs import evolve
+from scipy import sparse
 
 from privopt.arrays import Floats
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
@@ -132,6 +133,10 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
     Raises:
         FailedCheckError: The multipliers are not finite, or do not prove that the point is optimal.
     """
+    if conditioned.form.Q is not None and result.x is not None:
+        # At the point, a convex objective has the value and the multipliers of its tangent, which bounds it.
+        tangent = conditioned.form.linearised_at(result.x)
+        conditioned = evolve(conditioned, form=tangent, c=tangent.c * conditioned.cost_scale)
     form, objective = conditioned.form, float(result.objective or 0.0)
     scaled_duals = np.zeros(0) if raw.duals is None and form.shape[0] == 0 else raw.duals
     if scaled_duals is None:
@@ -230,6 +235,16 @@ def recession_form(form: StandardForm) -> StandardForm:
         """Return 0 for finite sides, and ``without`` for infinite ones."""
         return np.where(np.isfinite(sides), 0.0, without)
 
+    if form.Q is not None:
+        # A convex quadratic objective falls without limit only along a direction in which it has no curvature.
+        zeros = np.zeros(form.shape[1])
+        form = evolve(
+            form,
+            A=sparse.vstack([form.A, form.Q], format="csr"),
+            row_lower=np.concatenate([form.row_lower, zeros]),
+            row_upper=np.concatenate([form.row_upper, zeros]),
+            Q=None,
+        )
     # Only directions matter, not lengths, so a box of size 1 is enough.
     return evolve(
         form,

@@ -14,6 +14,7 @@ from privopt.arrays import Floats, Ints
 from privopt.backends._highs_calls import (
     BEARING,
     LOG_FILE,
+    QUADRATIC_ORDERS,
     ROW_TOLERANCE,
     check_status,
     create_solver,
@@ -26,12 +27,13 @@ from privopt.backends._highs_calls import (
     set_basis,
     settings_of,
     solve_arrays,
+    solve_quadratic,
 )
 from privopt.backends.base import Backend, Capabilities, Options, Outcome, Raw, RejectedAnswerError, can_be_unbounded
-from privopt.backends.session import Answer, Session
+from privopt.backends.session import Answer, Session, check_continuous
 from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
-from privopt.dsl.outcome import Basis
+from privopt.dsl.outcome import Basis, Ranging
 from privopt.errors import SolverError
 from privopt.execution.clock import cap_time_limit
 
@@ -46,7 +48,7 @@ class Highs(Backend):
 
     name = "highs"
     substitute = "cbc"
-    capabilities = Capabilities(bearing=BEARING, warm_start=True)
+    capabilities = Capabilities(bearing=BEARING, warm_start=True, quadratic=True)
     attempts = 3
 
     def version(self) -> str:
@@ -68,6 +70,12 @@ class Highs(Backend):
             options: Further options of HiGHS by name.
         """
         return HighsSession(form, tolerance=tolerance, options=options)
+
+    def ranging(self, form: StandardForm, basis: Basis) -> Ranging:
+        """Return the ranges within which a basis of an optimal linear program stays optimal."""
+        from privopt.backends.ranging import compute_ranging
+
+        return compute_ranging(form, basis)
 
     def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
         """Solve an LP in this process, and an integer program in a worker process that can be killed.
@@ -92,21 +100,28 @@ class Highs(Backend):
             tolerance=tolerance,
             threads=options.threads,
             seed=options.seed,
-            method=options.method,
+            # HiGHS has one method for quadratic objectives.
+            method="auto" if conditioned.form.Q is not None else options.method,
             gap=options.gap,
             presolve=presolve,
         )
         settings |= {"output_flag": True, LOG_FILE: options.log_file} if options.log_file else {}
-        arrays = problem_arrays(conditioned)
+        arrays = problem_arrays(conditioned) | {
+            "mip_start": options.start if attempt == 0 and conditioned.form.is_mip else None
+        }
         # A later attempt starts anew, because the basis may be what misled the first one.
-        basis = options.basis if attempt == 0 and options.method != "ipm" and not conditioned.form.is_mip else None
+        is_linear_program = conditioned.form.Q is None and not conditioned.form.is_mip
+        basis = options.basis if attempt == 0 and is_linear_program and options.method != "ipm" else None
         if basis is not None and (len(basis.rows), len(basis.columns)) != conditioned.form.shape:
             basis = None  # that of another form, such as the recession form of this one
         if basis is not None:
             # HiGHS then takes the primal simplex method if the basis is feasible, as after a change of costs.
             settings["simplex_strategy"] = 0
         settings["time_limit"] = _highs_limit(options.time_limit, started)
-        raw = solve_arrays(arrays, settings, basis)
+        if conditioned.form.Q is None:
+            raw = solve_arrays(arrays, settings, basis)
+        else:
+            raw = solve_quadratic(arrays, settings, first_order=attempt * QUADRATIC_ORDERS)
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:
             # Presolve calls a model infeasible if rows clash by rounding alone. The error leads to the next attempt,
@@ -117,7 +132,7 @@ class Highs(Backend):
             # feasible point means that the model with its costs is.
             free_settings = settings_of(tolerance=ROW_TOLERANCE, threads=options.threads, seed=options.seed)
             free_settings["time_limit"] = _highs_limit(options.time_limit, started)
-            outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"])}, free_settings).outcome
+            outcome = solve_arrays({**arrays, "c": np.zeros_like(arrays["c"]), "Q": None}, free_settings).outcome
             outcome = Outcome.UNBOUNDED if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE) else outcome
         message = "" if outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE, Outcome.UNBOUNDED) else raw.message
         return evolve(raw, outcome=outcome, seconds=time.monotonic() - started, message=message)
@@ -156,6 +171,8 @@ class HighsSession(Session):
             tolerance: Tolerance on scaled rows and reduced costs.
             options: Further options of HiGHS by name.
         """
+        check_continuous(form, "a session")
+        form.check_linear("a session")
         conditioned = condition(form, BEARING)
         self._form, self._tolerance = form, tolerance
         # Whether the model must be passed to HiGHS again before the next solve (see _reload_model).

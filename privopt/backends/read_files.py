@@ -8,7 +8,8 @@ import numpy as np
 from scipy import sparse
 
 from privopt.backends._highs_calls import create_solver, highspy_module
-from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
+from privopt.dsl.form import SEMICONTINUOUS, FamilyBlock, StandardForm, VariableBlock
+from privopt.dsl.quadratic import QuadraticPart, check_convexity
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError, UsageError
 
@@ -24,7 +25,8 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
 
     Raises:
         UsageError: The file does not exist, or HiGHS cannot read it.
-        ModelError: The model has semicontinuous columns or a quadratic objective, which privopt does not support.
+        ModelError: The model has semi-integer columns, which privopt does not support, or a quadratic objective of the
+            wrong curvature.
     """
     if not os.path.isfile(path):
         raise UsageError(f"{os.fspath(path)}: no such file")
@@ -35,19 +37,25 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
     if solver.readModel(os.fspath(path)) == highspy.HighsStatus.kError:
         raise UsageError(f"{os.fspath(path)}: HiGHS cannot read it as a model")
     lp = solver.getLp()
-    simple_kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    if any(kind not in simple_kinds for kind in lp.integrality_) or solver.getModel().hessian_.dim_:
-        raise ModelError(
-            f"{os.fspath(path)}: semicontinuous columns and quadratic objectives cannot be in a model here"
-        )
+    codes = {
+        highspy.HighsVarType.kContinuous: 0,
+        highspy.HighsVarType.kInteger: 1,
+        highspy.HighsVarType.kSemiContinuous: SEMICONTINUOUS,
+    }
+    if any(kind not in codes for kind in lp.integrality_):
+        raise ModelError(f"{os.fspath(path)}: semi-integer columns cannot be in a model here")
+    hessian = solver.getModel().hessian_
+    if hessian.dim_:
+        triangle = sparse.csc_matrix((hessian.value_, hessian.index_, hessian.start_), shape=(hessian.dim_,) * 2)
+        quadratic = triangle + sparse.tril(triangle, -1).T
     m, n = lp.num_row_, lp.num_col_
     part = lp.a_matrix_
     arrays = (np.array(part.value_), np.array(part.index_), np.array(part.start_))
     is_by_column = part.format_ == highspy.MatrixFormat.kColwise
     matrix = (sparse.csc_matrix if is_by_column else sparse.csr_matrix)(arrays, shape=(m, n)).tocsr()
     columns, rows = IndexSet("columns", list(lp.col_names_)), IndexSet("rows", list(lp.row_names_))
-    integrality = [kind == highspy.HighsVarType.kInteger for kind in lp.integrality_] or np.zeros(n)
-    return StandardForm(
+    integrality = [codes[kind] for kind in lp.integrality_] or np.zeros(n)
+    form = StandardForm(
         c=np.array(lp.col_cost_),
         c0=float(lp.offset_),
         sense="max" if lp.sense_ == highspy.ObjSense.kMaximize else "min",
@@ -59,4 +67,9 @@ def read_mps(path: str | os.PathLike[str]) -> StandardForm:
         integrality=integrality,
         families=(FamilyBlock(name="row", start=0, stop=m, indices=("row",), sets=(rows,), positions=(np.arange(m),)),),
         variables=(VariableBlock(name="column", start=0, sets=(columns,)),),
+        Q=quadratic if hessian.dim_ else None,
     )
+    if form.Q is not None:
+        part = QuadraticPart(form.Q, form.c, form.c0, square_sign=0)
+        check_convexity(part, form.sense, form.column_name)
+    return form

@@ -234,6 +234,13 @@ class ColdSession(Session):
         )
 
 
+def check_continuous(form: StandardForm, subject: str) -> None:
+    """Raise a ModelError if a form has semicontinuous columns; ``subject`` is what cannot take them."""
+    columns = form.semicontinuous_columns
+    if len(columns):
+        raise ModelError(f"{subject} takes no semicontinuous columns, got {form.column_name(int(columns[0]))}")
+
+
 def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = None) -> Floats | None:
     """Return Farkas multipliers of an infeasible model's rows, shape (m,); None if its rows can all be satisfied.
 

@@ -189,6 +189,7 @@ def split_form(form: StandardForm, blocks: Sequence[Any]) -> Split:
     """
     if form.is_mip:
         raise ModelError("Benders decomposition takes no integer columns: its cuts come from multipliers")
+    form.check_linear("Benders decomposition")
     n = form.shape[1]
     # The block of each column, -1 for a complicating one.
     owner = np.full(n, -1, dtype=np.int64)

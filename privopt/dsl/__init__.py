@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sympy import log, sqrt
 
+    from privopt.dsl.extrema import maximum, minimum
     from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
     from privopt.dsl.linear import Eq, Ge, Le, exp, total
     from privopt.dsl.lowering import between, implies
@@ -37,6 +38,8 @@ __all__ = [
     "exp",
     "implies",
     "log",
+    "maximum",
+    "minimum",
     "solve_form",
     "sqrt",
     "total",
@@ -44,6 +47,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "privopt.dsl.extrema": ("maximum", "minimum"),
     "privopt.dsl.form": ("FamilyBlock", "StandardForm", "VariableBlock"),
     "privopt.dsl.linear": ("Eq", "Ge", "Le", "exp", "total"),
     "privopt.dsl.lowering": ("between", "implies"),

@@ -14,9 +14,10 @@ from attrs import define, evolve, field, frozen
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.dsl.form import FamilyBlock, StandardForm, round_integer_bounds
+from privopt.dsl.form import SEMICONTINUOUS, FamilyBlock, StandardForm, round_integer_bounds
 from privopt.dsl.linear import Coefficients, Places, SummedIndices, Term, index_values, split_exponential
 from privopt.dsl.lowering import Block, Family, Implication, negate_term, privacy_terms, variable_block
+from privopt.dsl.quadratic import QuadraticPart, QuadraticTerm, check_convexity, merge_parts
 from privopt.dsl.symbols import Index, Param, Variable
 from privopt.errors import ModelError
 
@@ -80,6 +81,7 @@ def compile_model(
     objective: Sequence[Term],
     sense: Literal["min", "max"],
     parts: CompiledParts | None = None,
+    quadratic: Sequence[QuadraticTerm] = (),
 ) -> StandardForm:
     """Compile a model to one ``StandardForm``: arrays of costs, bounds and sparse rows.
 
@@ -90,6 +92,11 @@ def compile_model(
         sense: Whether the objective is minimised or maximised.
         parts: The results of the model's last compilation; they are updated. Only families whose formula, parameters or
             bounds have changed since are compiled again. None to compile all families.
+        quadratic: Quadratic terms of the objective.
+
+    Raises:
+        ModelError: A number is not finite, a privacy row or a big-M cannot be stated, or a quadratic objective has the
+            wrong curvature.
     """
     parts = CompiledParts() if parts is None else parts
     n = sum(v.size for v in variables)
@@ -99,13 +106,14 @@ def compile_model(
     col_lower = np.concatenate([v.lower for v in variables]) if variables else empty
     col_upper = np.concatenate([v.upper for v in variables]) if variables else empty
     integrality = (
-        np.concatenate([np.full(v.size, v.integer, dtype=np.uint8) for v in variables]) if variables else empty
+        np.concatenate([np.full(v.size, _domain_code(v), dtype=np.uint8) for v in variables]) if variables else empty
     )
     # Before the rows, because the big-M of an indicator row follows from these bounds.
     col_lower, col_upper = round_integer_bounds(col_lower, col_upper, integrality)
     parts.drop_old_coefficients(families, objective)
     # The objective is compiled like a family of a single row.
     cost, constant = _compile_objective(objective, n, parts.coefficients)
+    part = _compile_quadratic(quadratic, n, parts.coefficients) if quadratic else None
     has_old_bounds = (
         parts.form is not None
         and np.array_equal(parts.form.col_lower, col_lower)
@@ -123,7 +131,9 @@ def compile_model(
         elif isinstance(family, Block):
             rows = _place_block(family, n)
         else:
-            rows = _compile_family(family, n, col_lower, col_upper, parts.coefficients)
+            # A semicontinuous column may also be 0, whatever its lower bound.
+            lowest = np.where(integrality == SEMICONTINUOUS, 0.0, col_lower)
+            rows = _compile_family(family, n, lowest, col_upper, parts.coefficients)
         count = rows.matrix.shape[0]
         # Each family numbers its rows from 0. Here they get their numbers among all rows.
         rows_of_families.append(evolve(rows, block=evolve(rows.block, start=start, stop=start + count)))
@@ -135,8 +145,9 @@ def compile_model(
         else sparse.csr_matrix((0, n))
     )
     form = StandardForm(
-        c=cost,
-        c0=constant,
+        c=cost if part is None else cost + part.linear,
+        c0=constant if part is None else constant + part.constant,
+        Q=None if part is None else part.matrix,
         sense=sense,
         A=matrix,
         row_lower=np.concatenate([p.lower for p in rows_of_families]) if rows_of_families else empty,
@@ -147,8 +158,15 @@ def compile_model(
         families=tuple(p.block for p in rows_of_families),
         variables=tuple(variable_block(v) for v in variables),
     )
+    if part is not None:
+        check_convexity(part, sense, form.column_name)
     parts.form, parts.objective, parts.keys = form, objective, keys
     return form
+
+
+def _domain_code(variable: Variable) -> int:
+    """Return the code of a variable's columns in ``StandardForm.integrality``."""
+    return SEMICONTINUOUS if variable.kind == "semicontinuous" else int(variable.integer)
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
@@ -158,7 +176,9 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
     if any(callable(p.source) for p in params):
         return None  # a function may return other numbers each time
-    return n, frozenset((p, p.revision) for p in params)
+    # The columns of a variable that stands for an absolute value or an extremum move if others are added.
+    starts = tuple(t.variable.start for t in family.all_terms if t.variable is not None)
+    return n, starts, frozenset((p, p.revision) for p in params)
 
 
 def _switch_location(family: Family | Block) -> str:
@@ -190,6 +210,32 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
             # A column may occur in several entries of a term: indexed addition would count only one of them.
             cost += np.bincount(columns, weights=values, minlength=n)
     return cost, constant
+
+
+def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
+    """Return the numbers of the quadratic terms of an objective over ``n`` columns."""
+    where, parts = "objective", []
+    for term in terms:
+        places: Places = {}
+        rows, size = np.arange(1), 1
+        for binding in term.bindings:
+            places, rows, size = _bind_indices(binding, places, rows, size)
+        weights = coefficients.get(term.coefficient, where)(places, size)
+        left, left_constant = _terms_matrix(term.left, places, size, n, where, coefficients)
+        right, right_constant = (
+            (left, left_constant) if term.is_square else _terms_matrix(term.right, places, size, n, where, coefficients)
+        )
+        product = left.T @ sparse.diags(weights) @ right
+        is_positive, is_negative = bool((weights >= 0).all()), bool((weights <= 0).all())
+        parts.append(
+            QuadraticPart(
+                (product + product.T).tocsr(),
+                left.T @ (weights * right_constant) + right.T @ (weights * left_constant),
+                float((weights * left_constant) @ right_constant),
+                int(is_positive) - int(is_negative) if term.is_square else 0,
+            )
+        )
+    return merge_parts(parts)
 
 
 def _row_positions(family: Family) -> tuple[dict[Index, Ints], int]:
@@ -264,7 +310,13 @@ def _bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int)
 
 
 def _term_entries(
-    term: Term, places: Places, size: int, where: str, coefficients: Coefficients
+    term: Term,
+    places: Places,
+    size: int,
+    where: str,
+    coefficients: Coefficients,
+    *,
+    allow_infinite: bool = False,
 ) -> tuple[Ints, Ints | None, Floats]:
     """Return the row, column and value of every matrix entry of a term; the columns are None for a constant.
 
@@ -274,6 +326,7 @@ def _term_entries(
         size: Number of rows.
         where: The place that an error message names: the family or "objective".
         coefficients: The NumPy functions of the model's coefficients; a missing one is added.
+        allow_infinite: Whether a constant may be infinite.
     """
     # Other indices of the row do not change the term, and would only be copied.
     needed = term.free_indices() | {i for b in term.bindings for i in b.over}
@@ -282,8 +335,10 @@ def _term_entries(
     for binding in term.bindings:
         bound, rows, size = _bind_indices(binding, bound, rows, size)
     values = coefficients.get(term.coefficient, where)(bound, size)
-    if not np.isfinite(values).all():
-        entry = int(np.flatnonzero(~np.isfinite(values))[0])
+    # An infinite constant of a row is a side that it does not have, or one that no number satisfies.
+    is_valid = ~np.isnan(values) if term.variable is None and allow_infinite else np.isfinite(values)
+    if not is_valid.all():
+        entry = int(np.flatnonzero(~is_valid)[0])
         location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in bound.items())
         subject = "the constant" if term.variable is None else "the coefficient of"
         raise ModelError(
@@ -316,18 +371,28 @@ def _term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
 
 
 def _terms_matrix(
-    terms: Sequence[Term], places: Places, size: int, n: int, where: str, coefficients: Coefficients
+    terms: Sequence[Term],
+    places: Places,
+    size: int,
+    n: int,
+    where: str,
+    coefficients: Coefficients,
+    *,
+    allow_infinite: bool = False,
 ) -> tuple[Any, Floats]:
     """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of every row, shape (size,).
 
     ``size`` is the number of rows, and ``n`` is the number of columns of the model. Error messages name ``where``.
+    Constants may be infinite if ``allow_infinite``.
     """
     rows, columns, values = [], [], []
     constant = np.zeros(size)
     for term in terms:
-        r, c, v = _term_entries(term, places, size, where, coefficients)
+        r, c, v = _term_entries(term, places, size, where, coefficients, allow_infinite=allow_infinite)
         if c is None:
-            constant += np.bincount(r, weights=v, minlength=size)
+            # Infinities of both signs give NaN, which the form refuses by the name of the row.
+            with np.errstate(invalid="ignore"):
+                constant += np.bincount(r, weights=v, minlength=size)
         else:
             rows.append(r)
             columns.append(c)
@@ -385,14 +450,18 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
         if privacy_rows is not None:
             return privacy_rows
     where = f"family {family.name}"
-    matrix, constant = _terms_matrix(family.terms, places, size, n, where, coefficients)
+    # A big-M needs finite sides.
+    is_row = family.kind == "rows"
+    matrix, constant = _terms_matrix(family.terms, places, size, n, where, coefficients, allow_infinite=is_row)
     infinite = np.full(size, np.inf)
     # Terms are left side minus right side, so that the constant moves to the side of the row.
     lower = -infinite if family.operator == "<=" else -constant
     upper = infinite if family.operator == ">=" else -constant
     if family.upper_terms:
         # Only constants, so that the matrix is empty.
-        _, upper_constant = _terms_matrix(family.upper_terms, places, size, n, where, coefficients)
+        _, upper_constant = _terms_matrix(
+            family.upper_terms, places, size, n, where, coefficients, allow_infinite=is_row
+        )
         upper = -upper_constant
         crossed = np.flatnonzero(lower > upper)
         if crossed.size:

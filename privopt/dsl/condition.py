@@ -28,8 +28,8 @@ WIDE_ROW_ADVICE = (
     "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
 )
-# Eight units of rounding (2**-53), by which _privacy_rows rounds exponents down.
-_UP = 2.0**-50
+EXPONENT_ROUNDING = 2.0**-50
+"""Exponents L of privacy rows are rounded down by this times 4 + |L|: it is eight units of rounding (2**-53)."""
 MIP_COST = 2.0**13
 """The largest cost of an integer program is scaled up to this if it is smaller."""
 
@@ -127,7 +127,7 @@ class ScaledForm:
 
     def objective(self, point: Floats) -> float:
         """Return the objective of a point, in the form's own sense and units."""
-        return float(self.form.c @ point) + self.form.c0
+        return self.form.objective_at(point)
 
     def bound(self, scaled: float) -> float:
         """Convert a bound on the scaled costs to a bound on the form's objective, including its constant."""
@@ -234,7 +234,7 @@ def _privacy_rows(log_ratio: Floats, bearing: CoefficientRange) -> tuple[Floats,
     is_above_cap, is_below_cap = log_ratio > cap, log_ratio < -cap
     # The exponent is rounded down by more than the errors of exp and of the product that made L. Beyond the cap, the
     # error of L itself has no effect, because L is cut.
-    slack = _UP * (4.0 + np.minimum(np.abs(log_ratio), cap))
+    slack = EXPONENT_ROUNDING * (4.0 + np.minimum(np.abs(log_ratio), cap))
     safe_log = np.clip(log_ratio, -cap, cap) - slack
     # Split evenly, both coefficients of a row stay within e^(cap/2) of 1.
     shift = safe_log / 2

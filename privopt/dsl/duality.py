@@ -59,6 +59,7 @@ def dual_bound(form: StandardForm, duals: Floats) -> float:
     non-negative entries (such as "the probabilities of a record sum to 1") where possible.
     """
     # A maximum is the minimum of the negated costs, and the multipliers change their sign with the costs.
+    form.check_linear("a bound by weak duality")
     flip = 1.0 if form.sense == "min" else -1.0
     lower_bound, _ = weak_duality(form, flip * form.c, flip * duals, *implied_bounds(form))
     return flip * lower_bound + form.c0
@@ -125,6 +126,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
         form: The linear program. The bound also holds if some of its columns must be integers.
         duals: Multipliers of its rows, in its own sense, shape (m,).
     """
+    form.check_linear("a rigorous bound")
     flip = 1.0 if form.sense == "min" else -1.0
     cost, y, matrix = flip * form.c, flip * duals, form.A.tocsr(copy=True)
     lower, upper = form.col_lower, implied_bounds(form)[1]

@@ -23,6 +23,9 @@ BOUND_ROUNDING = 1e-9
 """A bound of an integer column that is this close to an integer is rounded to it. The tolerance is relative for bounds
 above 1."""
 
+SEMICONTINUOUS = 2
+"""The code of semicontinuous columns in ``StandardForm.integrality``."""
+
 FamilyKind = Literal["rows", "privacy", "indicator", "piecewise", "block"]
 
 
@@ -48,6 +51,12 @@ def _csr_matrix(value: ArrayLike | sparse.csr_matrix) -> sparse.csr_matrix:
     for part in (matrix.data, matrix.indices, matrix.indptr):
         part.flags.writeable = False
     return matrix
+
+
+def _optional_matrix(value: ArrayLike | sparse.csr_matrix | None) -> sparse.csr_matrix | None:
+    """Convert to a read-only CSR matrix, or to None if there are no entries."""
+    matrix = None if value is None else _csr_matrix(value)
+    return matrix if matrix is not None and matrix.nnz else None
 
 
 @frozen(eq=False, kw_only=True)
@@ -198,6 +207,8 @@ class VariableBlock:
 class StandardForm:
     """An optimisation problem: ``c x + c0`` subject to ``row_lower <= A x <= row_upper, col_lower <= x <= col_upper``.
 
+    Its objective may also have a quadratic part ``x' Q x / 2``.
+
     A form consists of read-only arrays and can be pickled, so that it can be sent to a solver in another process.
 
     Attributes:
@@ -208,9 +219,11 @@ class StandardForm:
             ``LARGEST_LOG`` so that the matrix is finite (a smaller factor is stricter).
         row_lower, row_upper: Sides of the rows, shape (m,), infinite if a row has no such side.
         col_lower, col_upper: Bounds of the columns, shape (n,), infinite if a column has no such bound.
-        integrality: 1 for columns that take only integers and 0 for others, shape (n,), uint8.
+        integrality: 1 for columns that take only integers, 2 for semicontinuous columns (0 or within their bounds) and
+            0 for others, shape (n,), uint8.
         families: The families of rows, in order.
         variables: The variables, in the order of their columns.
+        Q: Symmetric CSR matrix (n, n) of the quadratic part of the objective; None for a linear objective.
     """
 
     c: Floats = field(converter=_float_vector)
@@ -224,6 +237,7 @@ class StandardForm:
     integrality: NDArray[np.uint8] = field(converter=_flag_vector)
     families: tuple[FamilyBlock, ...] = ()
     variables: tuple[VariableBlock, ...] = ()
+    Q: sparse.csr_matrix | None = field(default=None, converter=_optional_matrix)
 
     def __attrs_post_init__(self) -> None:
         """Check shapes and numbers; an error about a NaN or another impossible number names its row or column."""
@@ -237,7 +251,10 @@ class StandardForm:
         for name in ("c", "col_lower", "col_upper", "row_lower", "row_upper"):
             if np.isnan(getattr(self, name)).any():
                 raise ModelError(f"{name} holds a NaN at place {np.flatnonzero(np.isnan(getattr(self, name)))[0]}")
+        if self.Q is not None and self.Q.shape != (n, n):
+            raise ModelError(f"Q must have shape {(n, n)} for a matrix of shape {(m, n)}, got {self.Q.shape}")
         self._check_infinite_sides()
+        self._check_semicontinuous()
         if not np.isfinite(self.A.data).all():
             entry = int(np.flatnonzero(~np.isfinite(self.A.data))[0])
             # Row r has the entries from indptr[r] on, so the row of an entry is one before the first larger start.
@@ -266,6 +283,43 @@ class StandardForm:
                     f"no number satisfies; write {no_bound} or None for no bound"
                 )
 
+    def _check_semicontinuous(self) -> None:
+        """Raise a ModelError for a semicontinuous column whose bounds are not finite, or negative."""
+        columns = self.semicontinuous_columns
+        is_wrong = (self.col_lower[columns] < 0) | ~np.isfinite(self.col_upper[columns])
+        if is_wrong.any():
+            column = int(columns[is_wrong][0])
+            raise ModelError(
+                f"{self.column_name(column)}: bounds of a semicontinuous column must be finite and at least 0, got "
+                f"{self.col_lower[column]} and {self.col_upper[column]}"
+            )
+
+    def objective_at(self, point: Floats) -> float:
+        """Return the objective of a point, shape (n,)."""
+        value = float(self.c @ point) + self.c0
+        return value if self.Q is None else value + 0.5 * float(point @ (self.Q @ point))
+
+    def linearised_at(self, point: Floats) -> StandardForm:
+        """Return this form with the tangent of its objective at a point, shape (n,), as a linear objective.
+
+        The tangent lies below a convex objective and above a concave one, so that a bound on its optimum is one on the
+        optimum of the form.
+        """
+        if self.Q is None:
+            return self
+        gradient = self.c + self.Q @ point
+        return evolve(self, c=gradient, c0=self.objective_at(point) - float(gradient @ point), Q=None)
+
+    def check_linear(self, subject: str) -> None:
+        """Raise a ModelError if the objective is quadratic; ``subject`` is what cannot take it."""
+        if self.Q is not None:
+            raise ModelError(f"{subject} takes no quadratic objective")
+
+    @property
+    def semicontinuous_columns(self) -> Ints:
+        """Numbers of the semicontinuous columns."""
+        return np.flatnonzero(self.integrality == SEMICONTINUOUS)
+
     @property
     def shape(self) -> tuple[int, int]:
         """The numbers of rows and columns."""
@@ -273,7 +327,7 @@ class StandardForm:
 
     @property
     def is_mip(self) -> bool:
-        """Whether any column is integer."""
+        """Whether any column is integer or semicontinuous."""
         return bool(self.integrality.any())
 
     def family(self, name: str) -> FamilyBlock:
@@ -315,12 +369,12 @@ def round_integer_bounds(lower: Floats, upper: Floats, is_integer: NDArray[Any])
 
     Args:
         lower, upper: Bounds of the columns, shape (n,).
-        is_integer: Nonzero where a column takes integers only, shape (n,).
+        is_integer: 1 where a column takes integers only, shape (n,).
 
     Returns:
         The rounded lower and upper bounds. If no integer lies between them, the lower one is above the upper one.
     """
-    is_integer_column = np.asarray(is_integer) != 0
+    is_integer_column = np.asarray(is_integer) == 1
     if not is_integer_column.any():
         return lower, upper
     # Bounds may carry rounding errors: 0.1 * 30 = 3.0000000000000004 is meant to be 3.

@@ -8,8 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from privopt.arrays import Floats
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError
+
+
+def as_doubles(values: Any) -> Floats:
+    """Return numbers as an array of doubles.
+
+    Raises:
+        TypeError, ValueError: They are no real numbers. NumPy alone would drop the imaginary parts of complex ones.
+    """
+    array = np.asarray(values)
+    if np.iscomplexobj(array):
+        raise TypeError("complex numbers")
+    return array.astype(np.float64)
 
 
 def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Any:

@@ -14,7 +14,18 @@ import sympy
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, Variable
+from privopt.dsl.symbols import (
+    Access,
+    Index,
+    IndexSet,
+    Param,
+    Restriction,
+    Total,
+    Variable,
+    VectorExpression,
+    is_vector,
+    vector_relation,
+)
 from privopt.errors import ModelError
 
 # For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.
@@ -23,12 +34,17 @@ Places = Mapping[Index, Ints]
 Expression: TypeAlias = sympy.Expr | float
 """A part of a formula: a sympy expression or a number."""
 
+Side: TypeAlias = Expression | VectorExpression | Floats
+"""A side of a relation: an expression, or a vector or array with a value for each row."""
+
 Where: TypeAlias = Ints | Iterable[object]
 """Index tuples in any of the forms that :func:`read_tuples` accepts."""
 
 
 def as_expression(value: Expression) -> sympy.Expr:
     """Convert a number or sympy expression to a sympy expression. Strings are refused, never parsed as formulas."""
+    if isinstance(value, VectorExpression):
+        raise ModelError(f"{value} has a value for each element; write it with indices, or its sum with .sum()")
     if isinstance(value, str):
         raise ModelError(f"an expression must be of variables, params and numbers, got the text {value!r}")
     try:
@@ -59,19 +75,26 @@ def exp(exponent: Expression) -> sympy.Expr:
     return sympy.exp(Param(str(exponent), None, number))
 
 
-def Le(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
+def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
+    """Return a relation of expressions, or of vectors if a side is an array or an expression without indices."""
+    if is_vector(left) or is_vector(right):
+        return vector_relation(kind, left, right)
+    return kind(as_expression(left), as_expression(right), evaluate=False)
+
+
+def Le(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left <= right`` as written. sympy's own operator would rearrange or evaluate it."""
-    return sympy.Le(as_expression(left), as_expression(right), evaluate=False)
+    return _relation(sympy.Le, left, right)
 
 
-def Ge(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
+def Ge(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left >= right`` as written. sympy's own operator would rearrange or evaluate it."""
-    return sympy.Ge(as_expression(left), as_expression(right), evaluate=False)
+    return _relation(sympy.Ge, left, right)
 
 
-def Eq(left: Expression, right: Expression) -> sympy.Rel:  # noqa: N802
+def Eq(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left == right`` as written. sympy's own ``Eq`` would rearrange or evaluate it."""
-    return sympy.Eq(as_expression(left), as_expression(right), evaluate=False)
+    return _relation(sympy.Eq, left, right)
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
@@ -147,15 +170,21 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
             ``((i, k), tuples)`` may also name indices that are not summed over. Each row then sums over the tuples that
             agree with the values of these indices in the row.
     """
-    indices = (over,) if isinstance(over, Index) else tuple(over)
-    if not _all_indices(indices):
-        raise ModelError(f"total: over must be an index or several, got {over!r}")
-    if len(set(indices)) < len(indices):
-        raise ModelError("total: an index is summed over twice")
+    indices = read_indices(over, "total")
     args: list[Any] = [as_expression(expression), sympy.Tuple(*indices)]
     if where is not None:
         args.append(Restriction(*read_tuples(indices, where)))
     return Total(*args)
+
+
+def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
+    """Return the indices that a sum or an extremum called ``name`` runs over, all different."""
+    indices = (over,) if isinstance(over, Index) else tuple(over)
+    if not _all_indices(indices):
+        raise ModelError(f"{name}: over must be an index or several, got {over!r}")
+    if len(set(indices)) < len(indices):
+        raise ModelError(f"{name}: an index occurs twice in over")
+    return indices
 
 
 @frozen(eq=False)

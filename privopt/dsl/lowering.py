@@ -15,9 +15,13 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints
+from privopt.dsl.extrema import Epigraph, FunctionReplacer, has_functions
 from privopt.dsl.form import FamilyKind, VariableBlock
+from privopt.dsl.labelled import as_doubles
 from privopt.dsl.linear import (
     Expression,
+    Ge,
+    Le,
     Term,
     Where,
     as_expression,
@@ -97,6 +101,7 @@ class Family:
         switch: For indicator rows, the terms of the binary; empty for other rows.
         upper_terms: For rows with two sides, the constants of the expression minus the upper side. For such rows,
             ``terms`` is the expression minus the lower side, and the operator is ">=".
+        epigraphs: The absolute values and extrema in the relation, which variables replace in the terms.
     """
 
     name: str
@@ -110,6 +115,7 @@ class Family:
     privacy: bool | None = None
     switch: tuple[Term, ...] = ()
     upper_terms: tuple[Term, ...] = ()
+    epigraphs: tuple[Epigraph, ...] = ()
 
     @property
     def all_terms(self) -> tuple[Term, ...]:
@@ -142,7 +148,7 @@ _OPERATORS = {sympy.Le: "<=", sympy.Ge: ">=", sympy.Eq: "=="}
 
 def relation_operator(relation: sympy.Rel) -> str:
     """Return the operator of a relation: "<=", ">=" or "=="; for any other relation, the name of its class."""
-    return _OPERATORS.get(type(relation), type(relation).__name__)
+    return next((text for kind, text in _OPERATORS.items() if isinstance(relation, kind)), type(relation).__name__)
 
 
 def relation_text(relation: sympy.Rel | Range) -> str:
@@ -161,10 +167,10 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(
             f"{where}: the relation is always {bool(relation)}; it speaks of no variable. "
-            "Write it with Le, Ge or Eq to keep it as it is"
+            "Write it with Le, Ge or Eq to keep it as it is; == and != compare formulas, and state nothing"
         )
-    operator = _OPERATORS.get(type(relation))
-    if operator is None:
+    operator = relation_operator(relation)
+    if operator not in _OPERATORS.values():
         raise ModelError(f"{where}: {relation} must be <=, >= or Eq (strict relations and != cannot be rows)")
     terms = linear_terms(relation.lhs, where)
     # All terms move to the left side.
@@ -220,13 +226,6 @@ def family(
     if isinstance(relation, Implication):
         row, kind = relation.relation, "indicator"
         switch = linear_terms(relation.binary, f"{location}, binary")
-    # Linearity, operator and indices are checked on the formula, once for all rows.
-    upper_terms: list[Term] = []
-    if isinstance(row, Range):
-        terms, operator, upper_terms = _read_range(row, location)
-    else:
-        terms, operator = _read_relation(row, location)
-    _check_indices(location, [*terms, *switch, *upper_terms], indices)
     restricted: tuple[Index, ...] = ()
     tuples: tuple[Ints, ...] = ()
     if where is not None:
@@ -239,6 +238,15 @@ def family(
                 f"{location}: where speaks of ({', '.join(map(str, restricted))}), "
                 f"forall of ({', '.join(map(str, indices))})"
             )
+    replacer = FunctionReplacer(name, ((restricted, tuples),))
+    row = _replace_functions(row, replacer, location, is_implied=bool(switch))
+    # Linearity, operator and indices are checked on the formula, once for all rows.
+    upper_terms: list[Term] = []
+    if isinstance(row, Range):
+        terms, operator, upper_terms = _read_range(row, location)
+    else:
+        terms, operator = _read_relation(row, location)
+    _check_indices(location, [*terms, *switch, *upper_terms], indices)
     result = Family(
         name=name,
         statement=relation,
@@ -251,11 +259,47 @@ def family(
         privacy=privacy,
         switch=tuple(switch),
         upper_terms=tuple(upper_terms),
+        epigraphs=tuple(replacer.epigraphs),
     )
     # A user who declares a privacy family must not get ordinary rows, whose factors a solver may round either way.
     if privacy and privacy_terms(result) is None:
         raise ModelError(f"{location}: a privacy row must be z_i <= exp(...) * z_j, got {relation_text(row)}")
     return result
+
+
+def _replace_functions(
+    row: sympy.Rel | Range, replacer: FunctionReplacer, location: str, *, is_implied: bool
+) -> sympy.Rel | Range:
+    """Return a relation in which variables replace absolute values and extrema.
+
+    Args:
+        row: The relation.
+        replacer: Where the functions that were replaced are noted.
+        location: The place that an error message names.
+        is_implied: Whether the relation is that of an implication, in which functions are refused.
+    """
+    sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
+    if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):
+        return row
+    if is_implied:
+        raise ModelError(
+            f"{location}: an absolute value or extremum cannot be in an implication; write an implication for each of "
+            "its expressions, as between(-b, e, b) for abs(e) <= b"
+        )
+    if isinstance(row, Range):
+        if has_functions(row.lower) or has_functions(row.upper):
+            raise ModelError(f"{location}: the sides of {row} must have no variables")
+        return Range(row.lower, replacer.replace(row.expression), row.upper)
+    return row.func(replacer.replace(row.lhs), replacer.replace(row.rhs), evaluate=False)
+
+
+def line_families(epigraph: Epigraph) -> list[Family]:
+    """Return the families that state that the variable of a function lies above or below each of its lines."""
+    relation = Ge if epigraph.is_convex else Le
+    return [
+        family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
+        for name, line in zip(epigraph.line_names, epigraph.lines, strict=True)
+    ]
 
 
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
@@ -298,6 +342,22 @@ def variable_block(variable: Variable) -> VariableBlock:
     return VariableBlock(name=variable.name, start=variable.start, sets=variable.sets)
 
 
+def _read_numbers(subject: str, values: ArrayLike) -> Floats:
+    """Return values as an array of doubles; ``subject`` begins the message if they are no numbers."""
+    try:
+        return as_doubles(values)
+    except (TypeError, ValueError):
+        raise ModelError(f"{subject} must be numbers") from None
+
+
+def _broadcast_numbers(subject: str, values: Floats, shape: tuple[int, ...]) -> Floats:
+    """Return values broadcast to a shape; ``subject`` begins the message if they do not fit it."""
+    try:
+        return np.broadcast_to(values, shape)
+    except ValueError:
+        raise ModelError(f"{subject} must fit shape {shape}, got {values.shape}") from None
+
+
 def piecewise_lines(
     name: str, shape: tuple[int, ...], breakpoints: ArrayLike, values: ArrayLike
 ) -> tuple[Floats, Floats, str]:
@@ -312,13 +372,15 @@ def piecewise_lines(
     Returns:
         Slopes and intercepts, shape (*shape, pieces), and "convex", "concave" or "linear" (a single line).
     """
-    points = np.asarray(breakpoints, dtype=np.float64)
-    points = np.broadcast_to(points, (*shape, points.shape[-1])) if points.ndim else points.reshape(1)
+    points = _read_numbers(f"piecewise {name}: breakpoints", breakpoints)
+    points = points if points.ndim else points.reshape(1)
+    points = _broadcast_numbers(f"piecewise {name}: breakpoints", points, (*shape, points.shape[-1]))
     if not np.isfinite(points).all() or (np.diff(points, axis=-1) <= 0).any():
         raise ModelError(f"piecewise {name}: breakpoints must be finite and rise")
     if points.shape[-1] < 2:
         raise ModelError(f"piecewise {name}: must have two breakpoints or more, got one")
-    heights = np.broadcast_to(np.asarray(values, dtype=np.float64), points.shape)
+    heights = _read_numbers(f"piecewise {name}: values", values)
+    heights = _broadcast_numbers(f"piecewise {name}: values", heights, points.shape)
     # Piece p is the line slope * x + intercept through breakpoints p and p + 1.
     slopes = np.diff(heights, axis=-1) / np.diff(points, axis=-1)
     intercepts = heights[..., :-1] - slopes * points[..., :-1]

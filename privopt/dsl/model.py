@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Unpack
+from typing import Literal, Unpack, cast, get_args
 
 import numpy as np
 import sympy
@@ -17,13 +17,17 @@ from scipy import sparse
 from privopt.arrays import Floats, Ints
 from privopt.dsl import show
 from privopt.dsl.compile import CompiledParts, compile_model
+from privopt.dsl.curvature import check_curvature
+from privopt.dsl.extrema import Epigraph, FunctionReplacer
 from privopt.dsl.form import StandardForm
-from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression, linear_terms
-from privopt.dsl.lowering import Block, Family, Relation, family, piecewise_lines
+from privopt.dsl.labelled import as_doubles
+from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression
+from privopt.dsl.lowering import Block, Family, Relation, family, line_families, piecewise_lines
 from privopt.dsl.outcome import Basis
+from privopt.dsl.quadratic import QuadraticTerm, quadratic_terms
 from privopt.dsl.sets import IndexSet
-from privopt.dsl.solution import Solution, SolveOptions, Solver, solve_form
-from privopt.dsl.symbols import Index, Kind, Param, Source, Variable
+from privopt.dsl.solution import BackendOptions, Solution, SolveOptions, Solver, solve_form, start_vector
+from privopt.dsl.symbols import Index, Kind, Param, Source, Variable, VectorRelation
 from privopt.errors import ModelError
 
 
@@ -57,12 +61,15 @@ class Model:
         "_columns",
         "_families",
         "_last_solve",
+        "_lines",
         "_names",
         "_objective",
+        "_objective_epigraphs",
         "_objective_terms",
         "_params",
         "_parts",
         "_piecewise_terms",
+        "_quadratic_terms",
         "_sense",
         "_variables",
         "name",
@@ -77,6 +84,10 @@ class Model:
         self._objective: sympy.Expr | None = None
         self._sense: Literal["min", "max"] = "min"
         self._objective_terms: list[Term] = []
+        self._quadratic_terms: tuple[QuadraticTerm, ...] = ()
+        self._objective_epigraphs: tuple[Epigraph, ...] = ()
+        # The families of the lines of absolute values and extrema that are in use.
+        self._lines: dict[Epigraph, list[Family]] = {}
         # Names of variables, params and families together, the number of columns so far, and for each piecewise term
         # its variable, its curvature and the name of its rows, which compile() checks.
         self._names: set[str] = set()
@@ -135,20 +146,32 @@ class Model:
             sets: The sets that the variable is indexed by; none for a scalar.
             lower, upper: Bounds, as numbers or as arrays that broadcast to the sizes of the sets; None for no bound.
                 They can be changed later: ``z.upper = 2``.
-            kind: "continuous", "integer", or "binary" for an integer between 0 and 1.
+            kind: "continuous", "integer", "binary" for an integer between 0 and 1, or "semicontinuous" for a number
+                that is 0 or within the bounds, which must be finite and at least 0.
         """
-        if kind not in ("continuous", "integer", "binary"):
-            raise ModelError(f"variable {name}: kind must be continuous, integer or binary, got {kind!r}")
+        if kind not in get_args(Kind):
+            kinds = "continuous, integer, semicontinuous or binary"
+            raise ModelError(f"variable {name}: kind must be {kinds}, got {kind!r}")
         self._check_name(name, "variable")
+        variable = self._create_variable(name, sets, lower, upper, kind)
+        self._add_variable(variable)
+        return variable
+
+    def _create_variable(
+        self, name: str, sets: tuple[IndexSet, ...], lower: ArrayLike | None, upper: ArrayLike | None, kind: Kind
+    ) -> Variable:
+        """Create a variable of this model, whose columns follow those of the model, without adding it."""
         variable = Variable(name, tuple(sets), kind)
         variable.owner, variable.start = self, self._columns
         variable.lower, variable.upper = lower, upper
         variable.check_bounds()
-        # Added last, so that a refused variable leaves the model, and its name, as they were.
-        self._names.add(name)
+        return variable
+
+    def _add_variable(self, variable: Variable) -> None:
+        """Add a variable and its name. Called last, so that a refused variable leaves the model as it was."""
+        self._names.add(variable.name)
         self._columns += variable.size
         self._variables.append(variable)
-        return variable
 
     def _check_owner(self, where: str, variables: Iterable[Variable | None]) -> None:
         """Refuse variables of another model, because the numbers of their columns mean other variables in this one.
@@ -184,33 +207,59 @@ class Model:
         return param
 
     def minimize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set an objective to minimise. ``replace`` must be True if the model already has an objective."""
+        """Set a linear or quadratic objective to minimise; ``replace`` must be True if the model has one already.
+
+        A quadratic objective must be convex, which :meth:`compile` checks, and is solved by HiGHS.
+        """
         self._set_objective(expression, "min", replace)
 
     def maximize(self, expression: Expression, *, replace: bool = False) -> None:
-        """Set an objective to maximise. ``replace`` must be True if the model already has an objective."""
+        """Set an objective to maximise, which must be concave if it is quadratic; see :meth:`minimize`."""
         self._set_objective(expression, "max", replace)
 
     def remove_objective(self) -> None:
         """Remove the objective; without one, any point that satisfies the rows is a solution."""
-        self._objective, self._sense, self._objective_terms = None, "min", []
+        self._put_objective(None, "min", [], (), ())
+
+    def _put_objective(
+        self,
+        formula: sympy.Expr | None,
+        sense: Literal["min", "max"],
+        terms: list[Term],
+        quadratic: Sequence[QuadraticTerm],
+        epigraphs: Sequence[Epigraph],
+    ) -> None:
+        """Put an objective that was checked in the place of the current one."""
+        self._objective, self._sense, self._objective_terms = formula, sense, terms
+        self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
 
     def _set_objective(self, expression: Expression, sense: Literal["min", "max"], replace: bool) -> None:
-        """Set the objective, a linear expression whose indices are all summed over."""
+        """Set the objective, an expression whose indices are all summed over."""
         if self._objective is not None and not replace:
             raise ModelError(f"model {self.name}: the objective is set already; replace=True puts another in its place")
         formula = as_expression(expression)
-        terms = linear_terms(formula, "objective")
-        self._check_owner("objective", (t.variable for t in terms))
-        for term in terms:
-            for index in sorted(term.free_indices(), key=str):
-                raise ModelError(f"objective: index {index} of the term {term} is not summed over")
-        self._objective, self._sense, self._objective_terms = formula, sense, terms
+        replacer = FunctionReplacer("objective")
+        terms, quadratic = quadratic_terms(replacer.replace(formula), "objective")
+        self._adopt_epigraphs("objective", replacer.epigraphs)
+        factors = [t for term in quadratic for t in (*term.left, *term.right)]
+        self._check_owner("objective", (t.variable for t in (*terms, *factors)))
+        free = [(index, str(term)) for term in terms for index in term.free_indices()]
+        free += [(index, str(formula)) for term in quadratic for index in term.free_indices()]
+        for index, text in sorted(free, key=str):
+            raise ModelError(f"objective: index {index} of the term {text} is not summed over")
+        self._put_objective(formula, sense, terms, quadratic, replacer.epigraphs)
+
+    def _adopt_epigraphs(self, where: str, epigraphs: Iterable[Epigraph]) -> None:
+        """Make the variables of functions those of this model, and check that their lines can be stated."""
+        for epigraph in epigraphs:
+            epigraph.variable.owner, epigraph.variable.start = self, 0
+            for lines in line_families(epigraph):
+                self._check_owner(where, (t.variable for t in lines.all_terms))
 
     def require(
         self,
         name: str,
-        relation: Relation,
+        relation: Relation | VectorRelation,
         *,
         forall: Index | Sequence[Index] = (),
         where: Where | None = None,
@@ -222,8 +271,8 @@ class Model:
         Args:
             name: The family's name, which appears in errors, duals and explanations of infeasibility.
             relation: ``Le``, ``Ge`` or ``Eq`` of linear expressions, ``between(lower, expression, upper)``, or
-                ``implies(binary, relation)``.
-            forall: The indices of the rows.
+                ``implies(binary, relation)``; or a relation of whole variables and arrays, as ``A @ x <= b``.
+            forall: The indices of the rows. A relation of whole variables has its own.
             where: The index tuples that get a row; None for all. Either an integer array (P, m) of positions or a
                 sequence of tuples of labels, for the first m indices of forall (the others run over their whole sets);
                 or ``((i, k), tuples)``, which names the restricted indices.
@@ -236,10 +285,15 @@ class Model:
             ModelError: The relation is not linear, an index is neither in forall nor summed over, a label is not in its
                 set, a variable belongs to another model, or the family to be replaced does not exist.
         """
+        if isinstance(relation, VectorRelation):
+            if forall != ():
+                raise ModelError(f"family {name}: a relation of whole variables has its own indices, got forall")
+            relation, forall = relation.relation, relation.indices
         self._add_family(family(name, relation, forall, where, privacy, "rows"), replace)
 
     def _add_family(self, family: Family, replace: bool = False) -> None:
         """Add a family of rows, whose variables must all belong to this model."""
+        self._adopt_epigraphs(f"family {family.name}", family.epigraphs)
         self._check_owner(f"family {family.name}", (t.variable for t in family.all_terms))
         # Added last, so that a refused family leaves the model as it was.
         self._insert_rows(family, replace)
@@ -303,8 +357,12 @@ class Model:
         indices = (forall,) if isinstance(forall, Index) else tuple(forall)
         sets = tuple(i.index_set for i in indices)
         slopes, intercepts, curvature = piecewise_lines(name, tuple(len(s) for s in sets), breakpoints, values)
+        rows = f"{name} lines"
+        # Everything is checked before anything is added, so that a refused term leaves the model as it was.
+        self._check_name(name, "variable")
+        self._check_name(rows, "family")
         # Free, because the function's values may be negative: only its lines bound it.
-        variable = self.variable(name, *sets, lower=None)
+        variable = self._create_variable(name, sets, None, None, "continuous")
         pieces = IndexSet(f"{name} pieces", slopes.shape[-1])
         # The pieces are one more index of the family, so that a single relation states all lines.
         q = Index("q", pieces)
@@ -314,8 +372,10 @@ class Model:
         line = slope[line_indices] * as_expression(expression) + intercept[line_indices]
         term = variable[indices] if indices else variable
         relation = {"convex": Ge, "concave": Le, "linear": Eq}[curvature](term, line)
-        rows = f"{name} lines"
-        self._add_family(family(rows, relation, line_indices, where, False, "piecewise"))
+        lines = family(rows, relation, line_indices, where, False, "piecewise")
+        self._check_owner(f"family {rows}", (t.variable for t in lines.all_terms))
+        self._add_variable(variable)
+        self._insert_rows(lines, replace=False)
         if curvature != "linear":
             self._piecewise_terms.append((variable, curvature, rows))
         return variable
@@ -340,7 +400,12 @@ class Model:
             lower, upper: Sides of the rows: numbers, or arrays with one entry for each row.
             replace: Whether the rows replace the existing family of the same name.
         """
-        block_matrix = sparse.csr_matrix(matrix, dtype=np.float64)
+        try:
+            block_matrix = sparse.csr_matrix(
+                matrix if sparse.issparse(matrix) else as_doubles(matrix), dtype=np.float64
+            )
+        except (TypeError, ValueError):
+            raise ModelError(f"block {name}: its matrix must be of numbers, sparse or of two dimensions") from None
         # Variables become the numbers of their columns; numbers are taken as they are.
         if isinstance(columns, Variable):
             columns = [columns]
@@ -366,10 +431,41 @@ class Model:
 
         Families whose parameters and bounds have not changed since the last call are not compiled again.
         """
-        form = compile_model(self._variables, self._families, self._objective_terms, self._sense, self._parts)
+        families = list(self._families)
+        epigraphs = [*self._objective_epigraphs]
+        epigraphs += [e for rows in families if isinstance(rows, Family) for e in rows.epigraphs]
+        # The columns and rows of absolute values and extrema follow those of the model, whose numbers stay.
+        start = self._columns
+        for epigraph in epigraphs:
+            epigraph.variable.start = start
+            start += epigraph.variable.size
+            families += self._line_families(epigraph)
+        self._lines = {epigraph: lines for epigraph, lines in self._lines.items() if epigraph in epigraphs}
+        self._check_function_names(epigraphs)
+        variables = [*self._variables, *(epigraph.variable for epigraph in epigraphs)]
+        form = compile_model(
+            variables, families, self._objective_terms, self._sense, self._parts, self._quadratic_terms
+        )
         for variable, curvature, rows in self._piecewise_terms:
-            _check_curvature(form, variable, curvature, rows)
+            use = "minimised or bounded from above" if curvature == "convex" else "maximised or bounded from below"
+            advice = f"piecewise {variable.name} is {curvature} and may only be {use}"
+            check_curvature(form, variable, curvature == "convex", (rows,), advice)
+        for epigraph in epigraphs:
+            check_curvature(form, epigraph.variable, epigraph.is_convex, epigraph.line_names, epigraph.advice)
         return form
+
+    def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
+        """Refuse a model in which something has the name of the variable or rows of an absolute value or extremum."""
+        for epigraph in epigraphs:
+            for name in {epigraph.variable.name, *epigraph.line_names} & self._names:
+                text = f"the name {name!r} is that of {epigraph.statement}; take another"
+                raise ModelError(f"model {self.name}: {text}")
+
+    def _line_families(self, epigraph: Epigraph) -> list[Family]:
+        """Return the families of a function's lines, the same objects each time, so that they are compiled once."""
+        if epigraph not in self._lines:
+            self._lines[epigraph] = line_families(epigraph)
+        return self._lines[epigraph]
 
     def set_params(self, values: Mapping[str, ArrayLike | Source]) -> None:
         """Change the values of parameters. If one of the new values is refused, none is changed.
@@ -394,6 +490,7 @@ class Model:
         backend: str | Solver = "cbc",
         *,
         params: Mapping[str, ArrayLike | Source] | None = None,
+        start: Solution | Mapping[str, ArrayLike] | None = None,
         **options: Unpack[SolveOptions],
     ) -> Solution:
         """Compile and solve the model.
@@ -405,6 +502,8 @@ class Model:
         Args:
             backend: "cbc", "highs", or a backend object.
             params: New values of parameters by name. They remain in effect, as if set by ``param.value = ...``.
+            start: A point from which a search over integers begins: an earlier solution, or values by the name of a
+                variable. Variables may be left out; the solver then completes the point.
             options: Options of ``Backend.solve``, the same for all solvers: time_limit (seconds), gap (the relative gap
                 at which a search over integers may stop), log (True shows the solver's log on standard error), method,
                 threads, seed.
@@ -418,10 +517,14 @@ class Model:
         if params is not None:
             self.set_params(params)
         form = self.compile()
+        all_options: BackendOptions = {}
+        all_options.update(cast("BackendOptions", options))
         if self._last_solve is not None and "basis" not in options:
             old_form, old_basis = self._last_solve
-            options["basis"] = old_basis.carry_over(old_form, form)
-        solution = solve_form(form, backend, name=self.name, **options)
+            all_options["basis"] = old_basis.carry_over(old_form, form)
+        if start is not None:
+            all_options["start"] = start_vector(form, start)
+        solution = solve_form(form, backend, name=self.name, **all_options)
         if solution.basis is not None:
             self._last_solve = form, solution.basis
         return solution
@@ -429,8 +532,8 @@ class Model:
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the model to an MPS or LP file, as the path ends in ``.mps`` or ``.lp``, with row and column names.
 
-        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), for which exponents L
-        above 700 are reduced to 700.
+        See :func:`privopt.dsl.write_form`. Privacy rows are written with their factors exp(L), rounded down, for
+        which exponents L above 700 are reduced to 700: the rows in the file are never looser.
         """
         from privopt.dsl.model_files import write_form
 
@@ -450,41 +553,6 @@ class Model:
 
     def _repr_html_(self) -> str:
         return show.format_html(self)
-
-
-def _check_curvature(form: StandardForm, variable: Variable, curvature: str, rows: str) -> None:
-    """Check that the objective and all other families push a piecewise variable onto its lines.
-
-    A convex term lies above its lines, so everything else must push it down. A concave term must be pushed up.
-
-    Args:
-        form: The compiled model.
-        variable: The variable of the piecewise term.
-        curvature: "convex" or "concave".
-        rows: Name of the family of its lines.
-    """
-    # A concave term is treated as its negative, which is convex.
-    sign = 1.0 if curvature == "convex" else -1.0
-    columns = slice(variable.start, variable.start + variable.size)
-    # Positive costs push a convex variable down onto its lines; a negative one would let it float.
-    cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
-    line_block = form.family(rows)
-    elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
-    for block in form.families:
-        if block is line_block:
-            continue
-        # An entry of another family pulls the wrong way if a side of its row stops the term from meeting its lines.
-        part = form.A[block.start : block.stop, columns].tocoo()
-        pull = sign * part.data
-        at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
-        at_most = np.isfinite(form.row_upper[block.start : block.stop])[part.row]
-        if (at_least & (pull > 0)).any() or (at_most & (pull < 0)).any():
-            elsewhere.append(f"family {block.name}")
-    if elsewhere:
-        use = "minimised or bounded from above" if curvature == "convex" else "maximised or bounded from below"
-        raise ModelError(
-            f"piecewise {variable.name} is {curvature} and may only be {use}, which {', '.join(elsewhere)} is not"
-        )
 
 
 def _broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:

@@ -9,8 +9,12 @@ from pathlib import Path
 
 import numpy as np
 from attrs import evolve, frozen
+from scipy import sparse
 
+from privopt.dsl.condition import EXPONENT_ROUNDING
+from privopt.dsl.duality import MAX_LOG_RATIO
 from privopt.dsl.form import StandardForm, round_integer_bounds
+from privopt.dsl.semicontinuous import expand_semicontinuous
 from privopt.errors import UsageError
 
 MAX_NAME = 100
@@ -43,7 +47,9 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
 
     Rows and columns keep their names, such as ``geo-ind(a,b,a)`` and ``z(a,b)``. Characters that the format forbids
     become ``_``, and names that are no longer distinct get a number. Names that readers take for a keyword or a number
-    get the prefix ``row_`` or ``column_``. Numbers are written with all their digits.
+    get the prefix ``row_`` or ``column_``. Numbers are written with all their digits, but the factors of privacy rows
+    are rounded down, so that the rows in a file are never looser. Semicontinuous columns are written with binary ones,
+    because solvers do not agree on the entries for them.
 
     Args:
         form: The model.
@@ -58,12 +64,37 @@ def write_form(form: StandardForm, path: str | os.PathLike[str], name: str = "mo
         raise UsageError(f"a model is written as a file that ends in .mps or .lp, got {os.fspath(path)!r}")
     if suffix == ".lp" and not form.shape[1]:
         raise UsageError("a model in an .lp file must have a variable, got none: write it as .mps")
+    # Readers do not agree on semicontinuous columns: CBC takes their lower bounds for bounds of the column.
+    form = expand_semicontinuous(form)
     # Readers take fractional bounds of integer columns, and some of them then answer wrongly.
     lower, upper = round_integer_bounds(form.col_lower, form.col_upper, form.integrality)
-    form = evolve(form, col_lower=lower, col_upper=upper)
+    form = evolve(form, A=_stricter_matrix(form), col_lower=lower, col_upper=upper)
     lines = _mps_lines(form, name) if suffix == ".mps" else _lp_lines(form, name)
     with Path(path).open("w", encoding="ascii", newline="\n") as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def _stricter_matrix(form: StandardForm) -> sparse.csr_matrix:
+    """Return the matrix with the factors of privacy rows rounded down, so that the rows in a file are never looser.
+
+    The nearest double to a factor ``exp(L)`` may be above it. The exponent is lowered by more than the rounding errors
+    of ``exp`` and of the product that gave L, as for a solver.
+    """
+    matrix = form.A
+    data = matrix.data.copy()
+    for block in form.families:
+        if block.log_ratio is None or block.right is None:
+            continue
+        entries = slice(matrix.indptr[block.start], matrix.indptr[block.stop])
+        rows = np.repeat(np.arange(len(block)), np.diff(matrix.indptr[block.start : block.stop + 1]))
+        exponents = np.minimum(block.log_ratio, MAX_LOG_RATIO)
+        lowered = np.exp(exponents - EXPONENT_ROUNDING * (4.0 + np.abs(exponents)))
+        # One double less, because the smallest doubles have fewer digits.
+        factors = np.nextafter(lowered, 0.0)
+        # The entry of z_j. A row with the same column on both sides has none, or a single one without a factor.
+        is_factor = (matrix.indices[entries] == block.right[rows]) & (data[entries] < 0)
+        data[entries] = np.where(is_factor, -factors[rows], data[entries])
+    return sparse.csr_matrix((data, matrix.indices, matrix.indptr), shape=matrix.shape)
 
 
 def _file_names(form: StandardForm, *, is_lp: bool) -> FileNames:
@@ -164,6 +195,12 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
         lowest, highest, is_integer = form.col_lower[number], form.col_upper[number], form.integrality[number] == 1
         for kind, value in _mps_bounds(float(lowest), float(highest), is_integer=bool(is_integer)):
             yield f" {kind} BOUND {column}{'' if value is None else f' {_number(value)}'}"
+    if form.Q is not None:
+        yield "QUADOBJ"
+        # The lower triangle of the symmetric matrix, of which the objective has a half.
+        lower_half = sparse.tril(form.Q).tocoo()
+        for row, column, value in zip(lower_half.row, lower_half.col, lower_half.data.tolist(), strict=True):
+            yield f" {names.columns[column]} {names.columns[row]} {_number(value)}"
     yield "ENDATA"
 
 
@@ -197,6 +234,7 @@ def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
     yield from _lp_terms("obj", objective.tolist(), form.c[objective].tolist(), names)
     if form.c0:
         yield f" {'+' if form.c0 > 0 else '-'} {_number(abs(form.c0))}"
+    yield from () if form.Q is None else _lp_quadratic(form.Q, names)
     yield "subject to"
     # A row with two different sides needs two names, which no other row may have.
     is_ranged = np.isfinite(form.row_lower) & np.isfinite(form.row_upper) & (form.row_lower != form.row_upper)
@@ -235,6 +273,17 @@ def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNam
     yield f" {name}:"
     for start in range(0, len(terms), TERMS_IN_LINE):
         yield f"  {' '.join(terms[start : start + TERMS_IN_LINE])}"
+
+
+def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
+    """Yield the lines of the quadratic part of an objective, which readers divide by 2."""
+    half = sparse.tril(matrix).tocoo()
+    yield "  + ["
+    for row, column, value in zip(half.row.tolist(), half.col.tolist(), half.data.tolist(), strict=True):
+        product = f"{names.columns[row]} ^ 2" if row == column else f"{names.columns[row]} * {names.columns[column]}"
+        size = abs(value) if row == column else 2 * abs(value)
+        yield f"  {'-' if value < 0 else '+'} {_number(size)} {product}"
+    yield "  ] / 2"
 
 
 def _lp_bounds(column: str, lower: float, upper: float) -> Iterator[str]:

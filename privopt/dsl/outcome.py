@@ -66,6 +66,38 @@ class Basis:
 
 
 @frozen(eq=False, kw_only=True)
+class Ranges:
+    """Ranges of numbers of a linear program, each of which may change alone while the basis stays optimal.
+
+    Attributes:
+        lower, upper: Ends of each range; infinite if it has none.
+        lower_objective, upper_objective: The objective at these ends, in its own units and sense.
+    """
+
+    lower: Floats
+    upper: Floats
+    lower_objective: Floats
+    upper_objective: Floats
+
+
+@frozen(eq=False, kw_only=True)
+class Ranging:
+    """How far the numbers of a linear program may change while the basis of its optimum stays optimal.
+
+    Attributes:
+        costs: For each column, its cost, shape (n,). The point stays the same.
+        sides: For each row that is held at a side, this side, shape (m,). The multipliers stay the same.
+        is_tight: Whether a row is held at a side; the ranges of other rows mean nothing.
+        is_at_upper: Whether that is its upper side.
+    """
+
+    costs: Ranges
+    sides: Ranges
+    is_tight: NDArray[np.bool_]
+    is_at_upper: NDArray[np.bool_]
+
+
+@frozen(eq=False, kw_only=True)
 class Result:
     """A solver's answer that passed its checks, in the rows, units and sense of the form.
 

@@ -62,6 +62,8 @@ class IndexSet:
         if isinstance(self.labels, range):
             return
         for position, label in enumerate(self.labels):
+            if label != label:
+                raise ModelError(f"index set {self.name}: a label must equal itself, got {label!r} at place {position}")
             # 1, 1.0 and True are equal and have one hash, so that they count as one label.
             if self._places.setdefault(label, position) != position:
                 first = self._places[label]

@@ -11,7 +11,8 @@ import sympy
 
 from privopt.arrays import Floats
 from privopt.dsl.lowering import Block, Family, Implication, Range, Relation, relation_operator, relation_text
-from privopt.dsl.symbols import Variable, latex_name, latex_text
+from privopt.dsl.sums import latex_name, latex_text
+from privopt.dsl.symbols import Variable
 
 
 class PrintableModel(Protocol):
@@ -58,6 +59,8 @@ def _variable_text(variable: Variable) -> str:
     sets = f"[{', '.join(s.name for s in variable.sets)}]" if variable.sets else ""
     lower, upper = _common_bound(variable.lower), _common_bound(variable.upper)
     bounds = [f"{sign} {end}" for sign, end in ((">=", lower), ("<=", upper)) if end is not None] or ["free"]
+    if variable.kind == "semicontinuous":
+        return f"{variable.name}{sets} = 0 or {', '.join(bounds)}"
     if variable.integer:
         bounds = ["binary"] if (lower, upper) == ("0", "1") else [*bounds, "integer"]
     return f"{variable.name}{sets} {', '.join(bounds)}"
@@ -103,7 +106,8 @@ def _latex_quantifier(family: Family) -> str:
 def _latex_variable(variable: Variable) -> str:
     """Return the bounds and the domain of a variable in LaTeX; bounds that differ are shown as dots."""
     name = latex_name(variable.name)
-    domain = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}[variable.kind]
+    domains = {"continuous": r"\mathbb{R}", "integer": r"\mathbb{Z}", "binary": r"\{0, 1\}"}
+    domain = domains.get(variable.kind, r"\mathbb{R}")
     sets = r" \times ".join(latex_name(s.name) for s in variable.sets)
     membership = rf"{name} \in {domain}{f'^{{{sets}}}' if sets else ''}"
     if variable.kind == "binary":
@@ -114,6 +118,8 @@ def _latex_variable(variable: Variable) -> str:
     )
     if lower is None and upper is None:
         return membership
+    if variable.kind == "semicontinuous":
+        return rf"{name} = 0 \lor {lower} \leq {name} \leq {upper},\ {membership}"
     start, end = "" if lower is None else rf"{lower} \leq ", "" if upper is None else rf" \leq {upper}"
     return rf"{start}{name}{end},\ {membership}"
 

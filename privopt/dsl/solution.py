@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 import numpy as np
 from attrs import frozen
+from numpy.typing import ArrayLike
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.condition import TightenedRows
 from privopt.dsl.duality import rigorous_bound
-from privopt.dsl.form import FamilyBlock, StandardForm
-from privopt.dsl.outcome import Basis, Result
+from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
+from privopt.dsl.labelled import match_labels
+from privopt.dsl.outcome import Basis, Ranges, Ranging, Result
 from privopt.dsl.sets import IndexSet
 from privopt.errors import InfeasibleError, ModelError, SolverError, StoppedError, UnboundedError, UsageError
 from privopt.registry import registry
@@ -30,7 +32,7 @@ EXPLAIN_SECONDS = 20.0
 
 
 class SolveOptions(TypedDict, total=False):
-    """Options of ``Backend.solve``.
+    """Options of ``Model.solve`` that it passes on to ``Backend.solve``.
 
     Attributes:
         time_limit: Seconds; None for no limit.
@@ -51,10 +53,20 @@ class SolveOptions(TypedDict, total=False):
     log: bool
 
 
+class BackendOptions(SolveOptions, total=False):
+    """Options of ``Backend.solve``.
+
+    Attributes:
+        start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
+    """
+
+    start: Floats | None
+
+
 class Solver(Protocol):
     """A solver of compiled models. Registered ones derive from :class:`privopt.backends.Backend`."""
 
-    def solve(self, form: StandardForm, **options: Unpack[SolveOptions]) -> Result:
+    def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
         """Solve a form and return the checked answer."""
 
     def explain(self, form: StandardForm, time_limit: float) -> str:
@@ -114,10 +126,13 @@ class Solution:
     def rigorous_bound(self) -> float | None:
         """A bound on the optimum that the multipliers prove despite all rounding errors; None if they prove none.
 
+        It is None for a quadratic objective.
+
         A mechanism may state this bound as its ``Outcome.lower_bound``. See
         :func:`privopt.dsl.duality.rigorous_bound`.
         """
-        if self.duals is None:
+        # The bound of a quadratic objective rests on its tangent and on its convexity, of which nothing is proved here.
+        if self.duals is None or self.form.Q is not None:
             return None
         bound = rigorous_bound(self.form, self.duals)
         return bound if math.isfinite(bound) else None
@@ -174,12 +189,8 @@ class Solution:
         if name in variables:
             variable = variables[name]
             columns = slice(variable.start, variable.stop)
-            # One array of places a set, row-major as the columns are.
-            places = [part.ravel() for part in np.indices(variable.shape)]
-            label_names = _distinct_names([s.name for s in variable.sets])
-            labels = dict(zip(label_names, map(_labels_at, variable.sets, places), strict=True))
             return _make_frame(
-                labels,
+                _column_labels(variable),
                 value=self.x[columns],
                 lower=form.col_lower[columns],
                 upper=form.col_upper[columns],
@@ -190,18 +201,46 @@ class Solution:
             raise ModelError(f"no variable or family is called {name!r}; there are {names or 'none'}")
         family = form.family(name)
         rows = slice(family.start, family.stop)
-        label_names = _distinct_names(list(family.indices))
-        labels = dict(zip(label_names, map(_labels_at, family.sets, family.positions), strict=True))
-        if not family.indices and len(family) > 1:
-            labels = {"row": list(range(len(family)))}
         return _make_frame(
-            labels,
+            _row_labels(family),
             activity=self._activities(family),
             lower=form.row_lower[rows],
             upper=form.row_upper[rows],
             slack=self._slacks(family),
             dual=None if self.duals is None else self.duals[rows],
         )
+
+    def ranging(self, name: str) -> DataFrame:
+        """Return how far each cost of a variable, or each side of a family, may change alone at this optimum.
+
+        The table of a variable has its labels, then ``cost``, and ``lower`` and ``upper``, between which the point
+        stays optimal. The table of a family has its labels, then ``side``, and ``lower`` and ``upper``, between which
+        the duals stay as they are; they are null for rows that are not held at a side. ``lower_objective`` and
+        ``upper_objective`` are the objective at these ends. If several bases are optimal, the ranges are those of the
+        solver's.
+
+        Args:
+            name: Name of a variable or a family.
+
+        Raises:
+            UsageError: There is no ranging: HiGHS gives it, and only for optimal linear programs.
+        """
+        if self.basis is None:
+            text = f"no ranging: {self.solver} gives none here; highs gives it for optimal linear programs"
+            raise UsageError(text)
+        ranging: Ranging = registry().kind("solver", "highs").load()().ranging(self.form, self.basis)
+        form = self.form
+        if name in {block.name for block in form.variables}:
+            variable = form.variable(name)
+            columns = slice(variable.start, variable.stop)
+            return _make_frame(_column_labels(variable), cost=form.c[columns], **_ends(ranging.costs, columns))
+        family = form.family(name)
+        rows = slice(family.start, family.stop)
+        is_tight = ranging.is_tight[rows]
+        side = np.where(ranging.is_at_upper[rows], form.row_upper[rows], form.row_lower[rows])
+        ends = _ends(ranging.sides, rows)
+        tight_ends = {key: np.where(is_tight, values, np.nan) for key, values in ends.items()}
+        return _make_frame(_row_labels(family), side=np.where(is_tight, side, np.nan), **tight_ends)
 
     def _require_values(self, values: Floats | None, quantity: str) -> Floats:
         """Return the values, or raise a UsageError that says why the solver did not give this quantity."""
@@ -244,10 +283,32 @@ def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
     return labels if is_simple else [str(label) for label in labels]
 
 
+def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
+    """Return the labels of a variable's columns by the name of the set, made distinct."""
+    # One array of places a set, row-major as the columns are.
+    places = [part.ravel() for part in np.indices(variable.shape)]
+    names = _distinct_names([s.name for s in variable.sets])
+    return dict(zip(names, map(_labels_at, variable.sets, places), strict=True))
+
+
+def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
+    """Return the labels of a family's rows by the name of the index, made distinct; numbers if it has no indices."""
+    if not family.indices and len(family) > 1:
+        return {"row": list(range(len(family)))}
+    names = _distinct_names(list(family.indices))
+    return dict(zip(names, map(_labels_at, family.sets, family.positions), strict=True))
+
+
+def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
+    """Return the ends of some ranges and the objectives at them, as columns of a table."""
+    names = ("lower", "upper", "lower_objective", "upper_objective")
+    return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
+
+
 def _distinct_names(names: list[str]) -> list[str]:
     """Return distinct names of label columns: a second "X" becomes "X_2", and "value" becomes "value_2"."""
     distinct: list[str] = []
-    taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost"}
+    taken = {"value", "activity", "lower", "upper", "slack", "dual", "reduced_cost", "cost", "side"}
     for name in names:
         candidate, number = name, 1
         while candidate in taken:
@@ -268,10 +329,43 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
     texts = [pl.Series(name, values) for name, values in labels.items()]
     rows = len(next(values for values in numbers.values() if values is not None))
     columns = [
-        pl.Series(name, [None] * rows if values is None else values, dtype=pl.Float64)
+        # A number that there is not is NaN here, and null in the table.
+        pl.Series(name, [None] * rows if values is None else values, dtype=pl.Float64).fill_nan(None)
         for name, values in numbers.items()
     ]
     return pl.DataFrame([*texts, *columns])
+
+
+def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) -> Floats:
+    """Return a start as one value for each column of a form, shape (n,), NaN for variables that it does not have.
+
+    Args:
+        form: The form.
+        start: An earlier solution, of whose variables those with the same name and shape are taken; or values by the
+            name of a variable, which may have labels.
+
+    Raises:
+        ModelError: The form has no variable of such a name, or the values do not fit the variable.
+    """
+    vector = np.full(form.shape[1], np.nan)
+    if isinstance(start, Solution):
+        old_variables = {block.name: block for block in start.form.variables}
+        for block in form.variables:
+            old = old_variables.get(block.name)
+            if old is not None and old.shape == block.shape:
+                vector[block.start : block.stop] = start.x[old.start : old.stop]
+        return vector
+    for name, source in start.items():
+        block = form.variable(name)
+        values = match_labels(source, block.sets, f"start of {name}")
+        try:
+            numbers = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"start of {name}: must be numbers") from None
+        if numbers.shape != block.shape:
+            raise ModelError(f"start of {name}: must have shape {block.shape}, got {numbers.shape}")
+        vector[block.start : block.stop] = numbers.ravel()
+    return vector
 
 
 def solve_form(
@@ -279,7 +373,7 @@ def solve_form(
     backend: str | Solver = "cbc",
     *,
     name: str = "model",
-    **options: Unpack[SolveOptions],
+    **options: Unpack[BackendOptions],
 ) -> Solution:
     """Solve a compiled model, and return the solution or raise an error that says why there is none.
 

@@ -6,81 +6,190 @@ that setting an attribute that does not exist is an error.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import sympy
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.dsl.labelled import match_labels
+from privopt.dsl.labelled import as_doubles, match_labels
 from privopt.dsl.sets import IndexSet
+from privopt.dsl.sums import Index, Restriction, Total, latex_name
 from privopt.errors import ModelError
 
-__all__ = ["Access", "Index", "IndexSet", "Kind", "Param", "Restriction", "Source", "Total", "Variable"]
+__all__ = [
+    "Access",
+    "Index",
+    "IndexSet",
+    "Kind",
+    "Param",
+    "Restriction",
+    "Source",
+    "Total",
+    "Variable",
+    "VectorExpression",
+    "VectorRelation",
+]
 
-Kind = Literal["continuous", "integer", "binary"]
+Kind = Literal["continuous", "integer", "binary", "semicontinuous"]
 Source: TypeAlias = Callable[..., ArrayLike]
 # Stands for the size of an axis of a function without declared sets: index sets of any size are accepted there.
 _ANY = 2**62
-_GREEK = re.compile(
-    "alpha|beta|gamma|delta|epsilon|zeta|eta|theta|iota|kappa|lambda|mu|nu|xi|pi|rho|sigma|tau|phi|chi|psi|omega"
-)
-_LATEX_ESCAPES = {letter: f"\\{letter}" for letter in "_&%$#{}"} | {
-    " ": "\\ ",
-    "-": "\\text{-}",
-    "\\": "\\backslash{}",
-    "^": "\\hat{}",
-    "~": "\\sim{}",
-}
 
 
-def latex_text(text: str) -> str:
-    r"""Return the LaTeX that shows a text in upright letters.
+class _OneRelation:
+    """Mixed into relations that comparisons return: without a truth value, they are no conditions of Python.
 
-    >>> print(latex_text("a_b"))
-    \mathrm{a\_b}
-    """
-    return rf"\mathrm{{{''.join(_LATEX_ESCAPES.get(letter, letter) for letter in text)}}}"
-
-
-def latex_name(name: str) -> str:
-    """Return the LaTeX of a name: single letters and numbers unchanged, Greek letters as commands, others upright."""
-    if _GREEK.fullmatch(name):
-        return f"\\{name}"
-    is_short = (len(name) == 1 and name.isalpha()) or name.replace(".", "").isdigit()
-    return name if is_short else latex_text(name)
-
-
-class Index(sympy.Dummy):  # type: ignore[misc]
-    """An index that runs over a set. Two indices of the same name are different indices.
-
-    >>> Index("i", IndexSet("X", 4))
-    i
+    Python asks for it in ``0 <= x <= 1``, ``max(x, y)`` and ``x >= 0 and y >= 0``.
     """
 
-    __slots__ = ("index_set",)
+    __slots__ = ()
 
-    index_set: IndexSet
-
-    def __new__(cls, name: str, index_set: IndexSet) -> Index:
-        """Create an index called ``name``."""
-        index: Index = sympy.Dummy.__new__(cls, name, integer=True)
-        index.index_set = index_set
-        return index
-
-    def _sympystr(self, printer: Any) -> str:
-        return str(self.name)
-
-    _sympyrepr = _sympystr
-
-    def _latex(self, printer: Any) -> str:
-        return latex_name(self.name)
+    def __bool__(self) -> bool:
+        raise ModelError(
+            f"{self} is a relation, which is not true or false; state one relation in each require, "
+            "between(0, x, 1) for 0 <= x <= 1, and maximum(x, y) for the larger one"
+        )
 
 
-class _Indexable(sympy.Dummy):  # type: ignore[misc]
+class _AtMost(_OneRelation, sympy.Le):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _AtLeast(_OneRelation, sympy.Ge):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _Below(_OneRelation, sympy.Lt):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _Above(_OneRelation, sympy.Gt):  # type: ignore[misc]
+    __slots__ = ()
+
+
+class _Comparisons:
+    """Comparisons that return relations as they are written."""
+
+    __slots__ = ()
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(_AtMost, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(_AtLeast, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(_Below, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(_Above, other)
+
+    def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
+        """Return the relation of this expression on the left and another on the right."""
+        if isinstance(other, np.ndarray | VectorExpression):
+            raise ModelError(f"{self} meets an array; write it with indices, as p[i], where p is a param")
+        try:
+            right = sympy.sympify(other.item() if isinstance(other, np.generic) else other, strict=True)
+        except sympy.SympifyError:
+            raise ModelError(f"{self} must be compared with an expression, got {other!r}") from None
+        return relation(self, right, evaluate=False)
+
+
+class _VectorOperators(_Comparisons):
+    """Arithmetic of whole variables and parameters, and of expressions in them, with numbers and NumPy arrays.
+
+    ``c * z`` multiplies a variable z over a set by an array c elementwise, and ``A @ z`` by a matrix.
+    """
+
+    __slots__ = ()
+    # NumPy leaves the arithmetic with its arrays to the methods here.
+    __array_ufunc__ = None
+
+    def _as_vector(self) -> VectorExpression | None:
+        """Return the whole variable, parameter or expression as a vector; None for a scalar."""
+        raise NotImplementedError
+
+    def _combine(self, operator: Callable[[Any, Any], Any], other: Any, method: str) -> Any:
+        """Return ``operator(self, other)`` for a vector; for a scalar, what sympy's ``method`` returns."""
+        vector = self._as_vector()
+        if vector is not None:
+            return vector.combine_with(operator, other)
+        if isinstance(other, np.ndarray | VectorExpression) or (isinstance(other, _Indexable) and other.sets):
+            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {self}")
+        return getattr(super(), method)(other)
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a + b, other, "__add__")
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b + a, other, "__radd__")
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a - b, other, "__sub__")
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b - a, other, "__rsub__")
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a * b, other, "__mul__")
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b * a, other, "__rmul__")
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a / b, other, "__truediv__")
+
+    def __pow__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a**b, other, "__pow__")
+
+    def __neg__(self) -> Any:
+        vector = self._as_vector()
+        return super().__neg__() if vector is None else vector.map_values(lambda a: -a)  # type: ignore[misc]
+
+    def __abs__(self) -> Any:
+        vector = self._as_vector()
+        return super().__abs__() if vector is None else vector.map_values(abs)  # type: ignore[misc]
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._multiply_matrix(other, is_left=False)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._multiply_matrix(other, is_left=True)
+
+    def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
+        """Return the product with a matrix, which stands on the left if ``is_left``."""
+        vector = self._as_vector()
+        if vector is None:
+            raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
+        return vector.multiply_matrix(matrix, is_left=is_left)
+
+    def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
+        """Return a relation of vectors, or of scalars if this is one."""
+        is_whole = self._as_vector() is not None
+        if not is_whole and not is_vector(other):
+            return super()._compare(relation, other)
+        if issubclass(relation, _Below | _Above):
+            raise ModelError(f"strict relations cannot be rows, got one of {self}")
+        if is_whole and not isinstance(self, VectorExpression) and not is_vector(other):
+            whole_other = isinstance(other, _VectorOperators) and other._as_vector() is not None
+            if not whole_other:
+                raise ModelError(f"{self} must be used with its indices, as {self}[i], or get a bound as {self}.upper")
+        return vector_relation(relation, self, other)
+
+    def sum(self) -> sympy.Expr:
+        """Return the sum over all values of the sets; a scalar is its own sum."""
+        vector = self._as_vector()
+        return self if vector is None else Total(vector.formula, sympy.Tuple(*vector.indices))
+
+    def __iter__(self) -> Any:
+        raise ModelError(f"{self} cannot be iterated over; {self}.sum() or total(..., over=...) is the sum")
+
+
+class _Indexable(_VectorOperators, sympy.Dummy):  # type: ignore[misc]
     """Common base of variables and parameters: a name, sets, and ``[...]``."""
 
     __slots__ = ("sets",)
@@ -134,6 +243,13 @@ class _Indexable(sympy.Dummy):  # type: ignore[misc]
         """Return whether an index over the set ``actual`` may be used for an axis over the set ``expected``."""
         return actual.same_as(expected)
 
+    def _as_vector(self) -> VectorExpression | None:
+        """Return the variable or parameter with an index for each set; None for a scalar."""
+        if not self.sets:
+            return None
+        indices = tuple(Index(name, s) for name, s in zip(_index_names(len(self.sets)), self.sets, strict=True))
+        return VectorExpression(indices, Access(self, *indices))
+
     def axes(self, count: int) -> tuple[IndexSet, ...]:
         """Return the set of each axis for an access with ``count`` indices."""
         return self.sets
@@ -170,13 +286,16 @@ class Variable(_Indexable):
 
     @property
     def kind(self) -> Kind:
-        """The kind: "continuous", "integer" or "binary". It cannot be changed, because the bounds depend on it."""
+        """The kind: "continuous", "integer", "binary" or "semicontinuous".
+
+        It cannot be changed, because the bounds depend on it.
+        """
         return self._kind
 
     @property
     def integer(self) -> bool:
         """Whether the variable takes only integer values."""
-        return self.kind != "continuous"
+        return self.kind in ("integer", "binary")
 
     @property
     def lower(self) -> Floats:
@@ -206,7 +325,7 @@ class Variable(_Indexable):
         """Return a bound as one number for each column, shape (size,)."""
         value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
         try:
-            numbers = np.asarray(value, dtype=np.float64)
+            numbers = as_doubles(value)
         except (TypeError, ValueError):
             raise ModelError(f"variable {self.name}: {bound_name} must be numbers or None") from None
         try:
@@ -224,6 +343,12 @@ class Variable(_Indexable):
         if crossed.size:
             first = crossed[0]
             raise ModelError(f"variable {self.name}: lower bound {self.lower[first]} above upper {self.upper[first]}")
+        if self.kind == "semicontinuous" and not ((self.lower >= 0) & np.isfinite(self.upper)).all():
+            first = int(np.flatnonzero((self.lower < 0) | ~np.isfinite(self.upper))[0])
+            raise ModelError(
+                f"variable {self.name}: a semicontinuous variable is 0 or within bounds that must be finite and at "
+                f"least 0, got {self.lower[first]} and {self.upper[first]}"
+            )
 
     @property
     def size(self) -> int:
@@ -318,7 +443,7 @@ class Param(_Indexable):
             raise ModelError(f"param {self.name}: an array needs declared sets in place of a function; give a function")
         source = match_labels(source, self.sets if self.declared else None, f"param {self.name}")
         try:
-            array = np.asarray(source, dtype=np.float64)
+            array = as_doubles(source)
         except (TypeError, ValueError):
             raise ModelError(f"param {self.name}: must be an array of numbers, got other contents") from None
         if array.shape != self.shape:
@@ -330,8 +455,8 @@ class Param(_Indexable):
             position = tuple(int(p) for p in np.argwhere(np.isnan(array))[0])
             number = ", ".join(repr(s.labels[p]) for s, p in zip(self.sets, position, strict=True))
             raise ModelError(f"param {self.name}[{number}] must be a number, got NaN")
-        # A copy, because the caller may change its array before the model is compiled.
-        return read_only(array.copy())
+        # A copy of the caller's array, which may change before the model is compiled.
+        return read_only(array)
 
     @property
     def is_scalar(self) -> bool:
@@ -362,7 +487,7 @@ class Param(_Indexable):
             ) from None
 
 
-class Access(sympy.Expr):  # type: ignore[misc]
+class Access(_Comparisons, sympy.Expr):  # type: ignore[misc]
     """``z[i, k]``: a variable or parameter at an index tuple."""
 
     __slots__ = ()
@@ -394,73 +519,188 @@ class Access(sympy.Expr):  # type: ignore[misc]
         return f"{latex_name(self.base.name)}_{{{', '.join(labels)}}}{power}"
 
 
-class Restriction(sympy.Dummy):  # type: ignore[misc]
-    """The index tuples that a sum is restricted to.
+def _index_names(count: int) -> list[str]:
+    """Return names for the indices of a vector: i, j, k, l, then with numbers."""
+    return [*"ijkl", *(f"i{number}" for number in range(count))][:count]
+
+
+class VectorExpression(_VectorOperators):
+    """An expression over the product of sets, without indices in its spelling, such as ``c * z``.
+
+    A model takes relations of such expressions as families, and their sums as objectives.
+
+    >>> import numpy as np
+    >>> from privopt.dsl import Index, IndexSet, Model
+    >>> m, X = Model("diet"), IndexSet("X", 3)
+    >>> z = m.variable("z", X)
+    >>> m.minimize((np.array([1.0, 2.0, 3.0]) * z).sum())
+    >>> m.require("least", z + 1 >= np.array([1.0, 3.0, 2.0]))
+    >>> round(m.solve("highs").objective, 6)
+    7.0
 
     Attributes:
-        indices: The restricted indices.
-        positions: For each of these indices, the position of its value in each of the P tuples, shape (P,).
+        indices: An index for each set.
+        formula: The expression in these indices.
     """
 
-    __slots__ = ("indices", "positions")
+    __slots__ = ("formula", "indices")
+    __hash__ = None  # type: ignore[assignment]
 
     indices: tuple[Index, ...]
-    positions: tuple[Ints, ...]
+    formula: sympy.Expr
 
-    def __new__(cls, indices: tuple[Index, ...], positions: tuple[Ints, ...]) -> Restriction:
-        """Create a restriction of ``indices`` to the tuples given by ``positions``."""
-        # A new symbol each time, so that sympy never merges sums with different tuples.
-        restriction: Restriction = sympy.Dummy.__new__(cls, "T")
-        # Arguments of sympy's expressions must be sympy's objects, so the arrays are attributes.
-        restriction.indices, restriction.positions = indices, positions
-        return restriction
+    def __init__(self, indices: tuple[Index, ...], formula: sympy.Expr) -> None:
+        """Create the expression of a formula in indices."""
+        self.indices, self.formula = indices, formula
 
-
-class Total(sympy.Expr):  # type: ignore[misc]
-    """A finite sum over index tuples. Created by ``total``."""
-
-    __slots__ = ()
-    is_commutative = True
-    is_real = True
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{index.name} in {index.index_set.name}" for index in self.indices)
+        return f"({self.formula} for {ranges})"
 
     @property
-    def body(self) -> sympy.Expr:
-        """The summed expression."""
-        return self.args[0]
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the sets."""
+        return tuple(len(index.index_set) for index in self.indices)
 
-    @property
-    def over(self) -> tuple[Index, ...]:
-        """The indices that are summed over."""
-        return tuple(self.args[1])
+    def __eq__(self, other: object) -> bool:
+        raise ModelError("== does not state an equation: write Eq(left, right)")
 
-    @property
-    def restriction(self) -> Restriction | None:
-        """The index tuples that the sum is restricted to; None for a sum over all tuples."""
-        return self.args[2] if len(self.args) > 2 else None
+    def _as_vector(self) -> VectorExpression:
+        return self
 
-    def _restriction_text(self) -> str:
-        """Return the text that shows the restriction, such as ``(i, k) in 5 tuples``; "" without one."""
-        restriction = self.restriction
-        if restriction is None:
-            return ""
-        return f"({', '.join(str(x.name) for x in restriction.indices)}) in {len(restriction.positions[0])} tuples"
+    def map_values(self, function: Callable[[Any], Any]) -> VectorExpression:
+        """Return the expression with a function applied to each of its values."""
+        return VectorExpression(self.indices, function(self.formula))
 
-    def _sympystr(self, printer: Any) -> str:
-        ranges = ", ".join(f"{x.name} in {x.index_set.name}" for x in self.over)
-        where = f"; {self._restriction_text()}" if self.restriction else ""
-        return f"sum({printer._print(self.body)} for {ranges}{where})"
+    def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
+        """Return ``operator(self, other)`` elementwise; ``other`` is whatever :meth:`read_operand` takes."""
+        indices, formula, operand = self.align(other)
+        return VectorExpression(indices, operator(formula, operand))
 
-    _sympyrepr = _sympystr
+    def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
+        """Return common indices of this expression and another operand, and both as formulas in these."""
+        operand, indices = self.read_operand(other), self.indices
+        if isinstance(other, _VectorOperators) and (vector := other._as_vector()) is not None:
+            # Of two sets the declared one has the labels.
+            indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
+            # The operand is already in the indices of this expression.
+            other_indices = dict(zip(self.indices, indices, strict=True))
+            return indices, self.formula.xreplace(other_indices), operand.xreplace(other_indices)
+        return indices, self.formula, operand
 
-    def _latex(self, printer: Any) -> str:
-        over = list(self.over)
-        ranges = []
-        if self.restriction is not None:
-            restricted = self.restriction.indices
-            listed = ", ".join(latex_name(x.name) for x in restricted)
-            ranges.append(rf"({listed}) \in \text{{{len(self.restriction.positions[0])} tuples}}")
-            over = [x for x in over if x not in restricted]
-        ranges += [rf"{latex_name(x.name)} \in {latex_name(x.index_set.name)}" for x in over]
-        body = printer._print(self.body)
-        body = rf"\left({body}\right)" if self.body.is_Add else body
-        return rf"\sum_{{{', '.join(ranges)}}} {body}"
+    def read_operand(self, other: Any) -> sympy.Expr:
+        """Return a number, array, scalar, vector or whole variable as a formula in the indices of this expression.
+
+        Arrays are broadcast as NumPy does. Labelled data (dicts, pandas, polars) are matched by label.
+
+        Raises:
+            ModelError: The sets or the shape do not fit.
+        """
+        if isinstance(other, _Indexable):
+            other = other._as_vector() or other
+        if isinstance(other, VectorExpression):
+            is_same = len(other.indices) == len(self.indices) and all(
+                _fits(a.index_set, b.index_set) for a, b in zip(self.indices, other.indices, strict=True)
+            )
+            if not is_same:
+                raise ModelError(f"{self} and {other} run over different sets; write them with indices")
+            return other.formula.xreplace(dict(zip(other.indices, self.indices, strict=True)))
+        if isinstance(other, sympy.Expr | int | float | np.number) and not isinstance(other, bool):
+            return sympy.sympify(other.item() if isinstance(other, np.number) else other)
+        sets = tuple(index.index_set for index in self.indices)
+        values = match_labels(other, sets, f"array beside {self}")
+        try:
+            numbers = as_doubles(values)
+        except (TypeError, ValueError):
+            raise ModelError(f"{self} meets a {type(other).__name__}, and must meet numbers") from None
+        try:
+            numbers = np.broadcast_to(numbers, self.shape)
+        except ValueError:
+            names = ", ".join(f"{s.name} ({len(s)})" for s in sets)
+            raise ModelError(f"an array of shape {numbers.shape} does not fit {self} over {names}") from None
+        return Access(Param("array", sets, numbers), *self.indices)
+
+    def multiply_matrix(self, matrix: Any, *, is_left: bool) -> VectorExpression | sympy.Expr:
+        """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
+
+        Args:
+            matrix: A vector or matrix of numbers, dense or of SciPy's sparse kinds.
+            is_left: Whether the matrix is on the left.
+        """
+        if len(self.indices) != 1:
+            raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
+        (index,), is_sparse = self.indices, sparse.issparse(matrix)
+        numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
+        numbers = numbers if is_left or numbers.ndim == 1 else numbers.T
+        size = len(index.index_set)
+        if numbers.ndim not in (1, 2) or numbers.shape[-1] != size:
+            shape = "(..., " + f"{size})" if is_left else f"({size}, ...)"
+            raise ModelError(f"@: a matrix beside {self} must have shape {shape}, got {np.shape(matrix)}")
+        if numbers.ndim == 1:
+            return self.combine_with(lambda a, b: b * a, numbers).sum()
+        row = Index("row", IndexSet("axis 0", numbers.shape[0]))
+        sets = (row.index_set, index.index_set)
+        if not is_sparse:
+            formula = Access(Param("matrix", sets, numbers), row, index) * self.formula
+            return VectorExpression((row,), Total(formula, sympy.Tuple(index)))
+        entries = numbers.tocsr().tocoo()
+        restriction = Restriction((row, index), (entries.row.astype(np.int64), entries.col.astype(np.int64)))
+        entry_values = Param("matrix", sets, _SparseLookup(numbers.tocsr()))
+        formula = Access(entry_values, row, index) * self.formula
+        return VectorExpression((row,), Total(formula, sympy.Tuple(index), restriction))
+
+
+class _SparseLookup:
+    """The entries of a sparse matrix as a function of arrays of rows and columns."""
+
+    def __init__(self, matrix: sparse.csr_matrix) -> None:
+        """Keep a matrix."""
+        self.matrix = matrix
+
+    def __call__(self, rows: Ints, columns: Ints) -> Floats:
+        """Return the entries of these rows and columns, shape (size,)."""
+        return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
+
+
+def _fits(a: IndexSet, b: IndexSet) -> bool:
+    """Return whether two sets are the same, or one is an unnamed axis of the other's size."""
+    return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
+
+
+def _is_axis(index_set: IndexSet) -> bool:
+    """Return whether a set is an unnamed axis of an array that was given without its sets."""
+    return index_set.name.startswith("axis ")
+
+
+class VectorRelation:
+    """A relation of vectors, which states a row for each of their values.
+
+    Attributes:
+        relation: The relation in indices.
+        indices: The indices of the rows.
+    """
+
+    __slots__ = ("indices", "relation")
+
+    def __init__(self, relation: sympy.Rel, indices: tuple[Index, ...]) -> None:
+        """Create a relation with a row for each value of the indices."""
+        self.relation, self.indices = relation, indices
+
+
+def is_vector(value: Any) -> bool:
+    """Return whether a side of a relation makes it one of vectors: an array, or an expression without indices."""
+    return isinstance(value, VectorExpression | np.ndarray)
+
+
+def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
+    """Return the relation of two sides, of which one is a vector, and the other whatever fits it."""
+    vectors = [side._as_vector() if isinstance(side, _VectorOperators) else None for side in (left, right)]
+    if vectors[0] is not None:
+        indices, left_formula, right_formula = vectors[0].align(right)
+    elif vectors[1] is not None:
+        indices, right_formula, left_formula = vectors[1].align(left)
+    else:
+        raise ModelError(
+            "arrays enter a formula with indices as params; without indices, a variable over sets must meet the array"
+        )
+    return VectorRelation(kind(left_formula, right_formula, evaluate=False), indices)

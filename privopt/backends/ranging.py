@@ -1,0 +1,74 @@
+"""Ranging of a linear program's optimum, which HiGHS computes from its basis."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.backends._highs_calls import (
+    BEARING,
+    check_status,
+    highspy_module,
+    load_arrays,
+    new_solver,
+    outcome_of,
+    problem_arrays,
+    run_solver,
+    set_basis,
+)
+from privopt.dsl.condition import condition
+from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Basis, Outcome, Ranges, Ranging
+from privopt.errors import SolverError
+
+
+def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
+    """Return the ranges of costs and of rows' sides within which a basis stays optimal, each changed alone.
+
+    Args:
+        form: The linear program, whose optimum has this basis.
+        basis: The basis.
+
+    Raises:
+        SolverError: HiGHS does not find the optimum again, or gives no ranging.
+    """
+    highspy = highspy_module()
+    conditioned = condition(form, BEARING)
+    solver = new_solver()
+    load_arrays(solver, problem_arrays(conditioned))
+    set_basis(solver, basis)
+    check_status(solver.setOptionValue("solver", "simplex"), "set solver")
+    run_solver(solver)
+    status, records = solver.getRanging()
+    if outcome_of(solver) is not Outcome.OPTIMAL or status == highspy.HighsStatus.kError or not records.valid:
+        raise SolverError("highs gives no ranging of this optimum")
+    n = form.shape[1]
+
+    def read_records(record: object, count: int) -> tuple[Floats, Floats]:
+        """Return the values and the objectives of one of HiGHS's records, the latter in the form's units."""
+        values = np.array(record.value_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
+        objectives = np.array(record.objective_, dtype=np.float64)[:count]  # type: ignore[attr-defined]
+        return values, objectives / conditioned.cost_scale + form.c0
+
+    costs = [read_records(record, n) for record in (records.col_cost_dn, records.col_cost_up)]
+    # Costs of a maximum are negated for the solver, so that its lower end is the upper one.
+    low, high = costs if conditioned.cost_scale > 0 else costs[::-1]
+    sides = [read_records(record, form.shape[0]) for record in (records.row_bound_dn, records.row_bound_up)]
+    statuses = np.array([int(s) for s in solver.getBasis().row_status], dtype=np.int64)
+    return Ranging(
+        costs=Ranges(
+            lower=low[0] / conditioned.cost_scale,
+            upper=high[0] / conditioned.cost_scale,
+            lower_objective=low[1],
+            upper_objective=high[1],
+        ),
+        sides=Ranges(
+            lower=sides[0][0] / conditioned.row_scale,
+            upper=sides[1][0] / conditioned.row_scale,
+            lower_objective=sides[0][1],
+            upper_objective=sides[1][1],
+        ),
+        # 1 stands for a basic row, which is not held at a side.
+        is_tight=statuses != 1,
+        is_at_upper=statuses == 2,
+    )

@@ -1,0 +1,50 @@
+"""Check that a model pushes the variables of convex and concave terms onto their lines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+
+from privopt.dsl.form import StandardForm
+from privopt.dsl.symbols import Variable
+from privopt.errors import ModelError
+
+
+def check_curvature(
+    form: StandardForm, variable: Variable, is_convex: bool, lines: Collection[str], advice: str
+) -> None:
+    """Check that the objective and all other families push a variable onto its lines.
+
+    A convex term lies above its lines, so everything else must push it down. A concave term must be pushed up.
+
+    Args:
+        form: The compiled model.
+        variable: The variable of the term.
+        is_convex: Whether the term is convex, and not concave.
+        lines: Names of the families of its lines.
+        advice: The beginning of the message, which says how the term may be used.
+
+    Raises:
+        ModelError: The objective or a family pushes the variable away from its lines.
+    """
+    # A concave term is treated as its negative, which is convex.
+    sign = 1.0 if is_convex else -1.0
+    columns = slice(variable.start, variable.start + variable.size)
+    # Positive costs push a convex variable down onto its lines; a negative one would let it float.
+    cost = sign * form.c[columns] * (1.0 if form.sense == "min" else -1.0)
+    elsewhere = [f"objective ({form.sense}imize)"] if (cost < 0).any() else []
+    if form.Q is not None and form.Q[columns].nnz:
+        elsewhere.append("objective (in a quadratic term)")
+    for block in form.families:
+        if block.name in lines:
+            continue
+        # An entry of another family pulls the wrong way if a side of its row stops the term from meeting its lines.
+        part = form.A[block.start : block.stop, columns].tocoo()
+        pull = sign * part.data
+        at_least = np.isfinite(form.row_lower[block.start : block.stop])[part.row]
+        at_most = np.isfinite(form.row_upper[block.start : block.stop])[part.row]
+        if (at_least & (pull > 0)).any() or (at_most & (pull < 0)).any():
+            elsewhere.append(f"family {block.name}")
+    if elsewhere:
+        raise ModelError(f"{advice}; it is used otherwise in {', '.join(elsewhere)}")

@@ -1,0 +1,269 @@
+"""Absolute values, maxima and minima of linear expressions, stated with variables above or below their lines.
+
+``abs(e)`` and ``maximum(...)`` are convex: the variable that stands for them lies above each of their lines, and equals
+the function if everything else pushes it down. ``minimum(...)`` is concave, and must be pushed up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import sympy
+from attrs import define, field, frozen
+
+from privopt.dsl.linear import Expression, Where, as_expression, free_indices, linear_terms, read_indices, read_tuples
+from privopt.dsl.symbols import Index, Restriction, Variable
+from privopt.errors import ModelError
+
+MAX_COLUMNS = 10_000_000
+"""The largest number of columns that an absolute value or extremum may need."""
+
+
+class Extremum(sympy.Expr):  # type: ignore[misc]
+    """The largest or smallest of several expressions, or of expressions for all values of indices.
+
+    Created by :func:`maximum` and :func:`minimum`.
+    """
+
+    __slots__ = ()
+    is_commutative = True
+    is_real = True
+
+    @property
+    def is_maximum(self) -> bool:
+        """Whether it is the largest value, and not the smallest."""
+        return bool(self.args[0])
+
+    @property
+    def bodies(self) -> tuple[sympy.Expr, ...]:
+        """The expressions."""
+        return tuple(self.args[1])
+
+    @property
+    def over(self) -> tuple[Index, ...]:
+        """The indices whose values it runs over; none for an extremum of the expressions alone."""
+        return tuple(self.args[2])
+
+    @property
+    def restriction(self) -> Restriction | None:
+        """The index tuples that it is restricted to; None for all."""
+        return self.args[3] if len(self.args) > 3 else None
+
+    def _sympystr(self, printer: Any) -> str:
+        text = ", ".join(printer._print(body) for body in self.bodies)
+        if self.over:
+            text += f" for {', '.join(f'{index.name} in {index.index_set.name}' for index in self.over)}"
+        return f"{'max' if self.is_maximum else 'min'}({text})"
+
+    _sympyrepr = _sympystr
+
+    def _latex(self, printer: Any) -> str:
+        over = ", ".join(printer._print(index) for index in self.over)
+        text = ", ".join(printer._print(body) for body in self.bodies)
+        operator = (r"\max" if self.is_maximum else r"\min") + (f"_{{{over}}}" if over else "")
+        return rf"{operator}\left({text}\right)"
+
+
+def maximum(
+    *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
+) -> sympy.Expr:
+    """Return the largest of some expressions, or the largest value for all values of indices.
+
+    >>> from privopt.dsl import Index, IndexSet, Model
+    >>> m, X = Model("minimax"), IndexSet("X", 3)
+    >>> i = Index("i", X)
+    >>> x = m.variable("x", X)
+    >>> maximum(x[i], over=i)
+    max(x[i] for i in X)
+
+    It may be minimised or bounded from above, where a model states it with rows. Compiling refuses any other use.
+
+    Args:
+        expressions: One or more linear expressions.
+        over: Indices for all of whose values the expressions count.
+        where: The tuples of their values that count, as for :func:`total`; None for all.
+    """
+    return _extremum(True, expressions, over, where)
+
+
+def minimum(
+    *expressions: Expression, over: Index | Sequence[Index] | None = None, where: Where | None = None
+) -> sympy.Expr:
+    """Return the smallest of some expressions, or the smallest value for all values of indices.
+
+    It may be maximised or bounded from below. The arguments are as for :func:`maximum`.
+    """
+    return _extremum(False, expressions, over, where)
+
+
+def _extremum(
+    is_maximum: bool,
+    expressions: tuple[Expression, ...],
+    over: Index | Sequence[Index] | None,
+    where: Where | None,
+) -> sympy.Expr:
+    """Return the node of an extremum in a formula, with the arguments of :func:`maximum`."""
+    name = "maximum" if is_maximum else "minimum"
+    if not expressions:
+        raise ModelError(f"{name}: must have an expression, got none")
+    if over is None and where is not None:
+        raise ModelError(f"{name}: where needs the indices of over")
+    indices = () if over is None else read_indices(over, name)
+    bodies = [as_expression(expression) for expression in expressions]
+    if not any(body.has(Variable) for body in bodies):
+        if indices:
+            raise ModelError(f"{name}: an expression over indices must have a variable; give {bodies[0]} as a param")
+        return (sympy.Max if is_maximum else sympy.Min)(*bodies)
+    args: list[Any] = [
+        sympy.true if is_maximum else sympy.false,
+        sympy.Tuple(*bodies),
+        sympy.Tuple(*indices),
+    ]
+    if where is not None:
+        args.append(Restriction(*read_tuples(indices, where)))
+    return Extremum(*args)
+
+
+@frozen(eq=False)
+class Line:
+    """The statement that the variable of a function lies above (below) one of its expressions.
+
+    Attributes:
+        body: The expression.
+        indices: The indices of the rows.
+        where: The index tuples that get a row, as ``require`` takes them; None for all.
+    """
+
+    body: sympy.Expr
+    indices: tuple[Index, ...]
+    where: Any
+
+
+@frozen(eq=False)
+class Epigraph:
+    """A variable that stands for an absolute value or extremum.
+
+    Attributes:
+        statement: The function as it was written.
+        variable: The variable, over the sets of the indices that are free in the function.
+        term: The variable with its indices, which replaces the function.
+        lines: The expressions that it lies above or below.
+        is_convex: Whether it lies above them.
+    """
+
+    statement: sympy.Expr
+    variable: Variable
+    term: sympy.Expr
+    lines: tuple[Line, ...]
+    is_convex: bool
+
+    @property
+    def line_names(self) -> tuple[str, ...]:
+        """Names of the families of the lines."""
+        return tuple(f"{self.variable.name} line {number + 1}" for number in range(len(self.lines)))
+
+    @property
+    def advice(self) -> str:
+        """What to write instead of a use in the other direction."""
+        use = "minimised or bounded from above" if self.is_convex else "maximised or bounded from below"
+        if isinstance(self.statement, sympy.Abs):
+            body = self.statement.args[0]
+            way = f"implies(h, {body} >= b) and implies(1 - h, {body} <= -b)"
+        else:
+            way = f"an implies(h[...], expression {'>=' if self.is_convex else '<='} b) for each expression"
+        return (
+            f"{self.statement} may only be {use}; to bound it by b the other way, write {way}, with binaries of which "
+            "one must be 1"
+        )
+
+
+@define(eq=False)
+class FunctionReplacer:
+    """Replaces the functions in an expression by variables.
+
+    Attributes:
+        name: The family, or "objective", after which the variables are called.
+        restricted: Restricted indices of the family with the positions of their values, for functions of these.
+        epigraphs: The functions that were replaced so far, inner ones first.
+    """
+
+    name: str
+    restricted: tuple[tuple[tuple[Index, ...], Any], ...] = ()
+    epigraphs: list[Epigraph] = field(factory=list)
+
+    def replace(self, expression: sympy.Expr, restrictions: tuple[Any, ...] = ()) -> sympy.Expr:
+        """Return an expression without absolute values and extrema of variables.
+
+        Args:
+            expression: The expression.
+            restrictions: The tuples that the sums around the expression are restricted to: indices and positions.
+        """
+        if not has_functions(expression):
+            return expression
+        if isinstance(expression, _FUNCTIONS) and expression.has(Variable):
+            return self._replace_function(expression, restrictions)
+        inner = restrictions
+        for argument in expression.args:
+            if isinstance(argument, Restriction):
+                inner = (*restrictions, (argument.indices, argument.positions))
+        return expression.func(*(self.replace(argument, inner) for argument in expression.args))
+
+    def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
+        """Return the term of the variable that stands for a function, and note the function."""
+        for epigraph in self.epigraphs:
+            if epigraph.statement == function:
+                return epigraph.term
+        over: tuple[Index, ...] = ()
+        restriction = None
+        if isinstance(function, sympy.Abs):
+            kind, is_convex, bodies = "abs", True, [function.args[0], -function.args[0]]
+        elif isinstance(function, Extremum):
+            kind, is_convex = ("max", True) if function.is_maximum else ("min", False)
+            bodies, over, restriction = list(function.bodies), function.over, function.restriction
+        else:
+            is_convex = isinstance(function, sympy.Max)
+            kind, bodies = ("max" if is_convex else "min"), list(function.args)
+        around = restrictions if restriction is None else (*restrictions, (restriction.indices, restriction.positions))
+        bodies = [self.replace(body, around) for body in bodies]
+        location = f"{self.name}: {function}"
+        free = free_indices([term for body in bodies for term in linear_terms(body, location)]) - set(over)
+        indices = tuple(sorted(free, key=lambda index: (str(index), index.dummy_index)))
+        size = int(np.prod([float(len(index.index_set)) for index in indices]))
+        if size > MAX_COLUMNS:
+            raise ModelError(
+                f"{location}: needs {size} columns, one for each tuple of indices; state it with a variable"
+            )
+        variable = Variable(f"{self.name} {kind} {len(self.epigraphs) + 1}", tuple(i.index_set for i in indices))
+        if restriction is not None:
+            where = (restriction.indices, np.stack(restriction.positions, axis=1))
+        else:
+            where = self._tuples_of(indices, restrictions)
+            if where is not None:
+                # The columns of other tuples have no rows and are not used.
+                bound = np.zeros(variable.shape)
+                bound[tuple(where[1].T[[where[0].index(index) for index in indices]])] = np.inf
+                variable.lower, variable.upper = -bound, bound
+        term = variable[indices] if indices else variable
+        lines = tuple(Line(body, (*indices, *over), where) for body in bodies)
+        self.epigraphs.append(Epigraph(function, variable, term, lines, is_convex))
+        return term
+
+    def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
+        """Return the index tuples that some indices are restricted to, as ``where`` takes them; None if to none.
+
+        Only a restriction of exactly these indices counts. A row for a tuple that is never used does no harm.
+        """
+        for restricted, positions in (*restrictions, *self.restricted):
+            if indices and set(restricted) == set(indices):
+                return tuple(restricted), np.unique(np.stack(positions, axis=1), axis=0)
+        return None
+
+
+_FUNCTIONS = (sympy.Abs, sympy.Max, sympy.Min, Extremum)
+
+
+def has_functions(expression: sympy.Expr) -> bool:
+    """Return whether an expression has an absolute value or an extremum of variables."""
+    return any(function.has(Variable) for function in expression.atoms(*_FUNCTIONS))

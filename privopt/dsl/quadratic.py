@@ -1,0 +1,181 @@
+"""Quadratic objectives: products and squares of linear expressions, and whether they are convex.
+
+A term ``sum d (f' x + f0) (s' x + s0)`` is compiled like two families of rows, one for each factor. With the matrices F
+and S of these rows and the diagonal D of the coefficients, its quadratic part is ``x' F' D S x``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import sympy
+from attrs import evolve, frozen
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from privopt.arrays import Floats
+from privopt.dsl.linear import SummedIndices, Term, linear_terms
+from privopt.dsl.symbols import Access, Index, Total, Variable
+from privopt.errors import ModelError
+
+MAX_BLOCK = 2000
+"""The largest block of variables that multiply one another whose convexity is checked by eigenvalues."""
+CURVATURE_ROUNDING = 1e-10
+"""The size of a negative eigenvalue that rounding explains, relative to the largest eigenvalue of its block."""
+
+
+@frozen(eq=False)
+class QuadraticTerm:
+    """A term ``coefficient * left * right``, summed over ``bindings``.
+
+    Attributes:
+        coefficient: Expression in params, indices and numbers.
+        left, right: The linear terms of both factors, constants included.
+        bindings: The sums around the term, from the outermost.
+        is_square: Whether both factors are the same expression.
+    """
+
+    coefficient: sympy.Expr
+    left: tuple[Term, ...]
+    right: tuple[Term, ...]
+    bindings: tuple[SummedIndices, ...] = ()
+    is_square: bool = False
+
+    def free_indices(self) -> set[Index]:
+        """Return the indices that are not summed over."""
+        free = set(self.coefficient.atoms(Index)).union(*(t.free_indices() for t in (*self.left, *self.right)))
+        return free - {index for binding in self.bindings for index in binding.over}
+
+
+def degree(expression: sympy.Expr) -> float:
+    """Return the degree of an expression in the variables; infinite if it is no polynomial."""
+    if not expression.has(Variable):
+        return 0
+    if isinstance(expression, Variable):
+        return 1
+    if isinstance(expression, Access):
+        return int(isinstance(expression.base, Variable))
+    if isinstance(expression, Total):
+        return degree(expression.body)
+    if expression.is_Add:
+        return max(degree(part) for part in expression.args)
+    if expression.is_Mul:
+        return sum(degree(part) for part in expression.args)
+    if expression.is_Pow and expression.exp.is_Integer and expression.exp > 0:
+        return int(expression.exp) * degree(expression.base)
+    return float("inf")
+
+
+def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], list[QuadraticTerm]]:
+    """Split an expression of degree 2 or less into linear and quadratic terms, whose sum it is.
+
+    ``where`` is the place that an error message names.
+
+    Raises:
+        ModelError: A term is neither linear nor quadratic; the message names it.
+    """
+    if degree(expression) <= 1:
+        return linear_terms(expression, where), []
+    if isinstance(expression, Total):
+        binding = SummedIndices(expression.over, expression.restriction)
+        linear, quadratic = quadratic_terms(expression.body, where)
+        return (
+            [evolve(t, bindings=(binding, *t.bindings)) for t in linear],
+            [evolve(t, bindings=(binding, *t.bindings)) for t in quadratic],
+        )
+    if expression.is_Add:
+        parts = [quadratic_terms(part, where) for part in expression.args]
+        return [t for linear, _ in parts for t in linear], [t for _, quadratic in parts for t in quadratic]
+    if degree(expression) != 2:
+        raise ModelError(f"{where}: the term {expression} is neither linear nor quadratic")
+    if expression.is_Pow:
+        factor = tuple(linear_terms(expression.base, where))
+        return [], [QuadraticTerm(sympy.S.One, factor, factor, is_square=True)]
+    constants = [x for x in expression.args if degree(x) == 0]
+    factors = [x for x in expression.args if degree(x) > 0]
+    coefficient = sympy.Mul(*constants)
+    if coefficient.has(Total):
+        raise ModelError(f"{where}: a sum multiplies {sympy.Mul(*factors)}; give it as a param")
+    if len(factors) == 2:
+        left, right = (tuple(linear_terms(factor, where)) for factor in factors)
+        return [], [QuadraticTerm(coefficient, left, right)]
+    linear, quadratic = quadratic_terms(factors[0], where)
+    bindings = [binding for t in linear for binding in t.bindings] + [b for t in quadratic for b in t.bindings]
+    bound = {index for binding in bindings for index in binding.over}
+    for index in sorted(bound & coefficient.atoms(Index), key=str):
+        raise ModelError(f"{where}: index {index} of a sum in {expression} is used outside it too; take another index")
+    return (
+        [evolve(t, coefficient=coefficient * t.coefficient) for t in linear],
+        [evolve(t, coefficient=coefficient * t.coefficient) for t in quadratic],
+    )
+
+
+@frozen(eq=False)
+class QuadraticPart:
+    """The numbers of quadratic terms: ``x' matrix x / 2 + linear x + constant``.
+
+    Attributes:
+        matrix: Symmetric CSR matrix, shape (n, n).
+        linear: Shape (n,).
+        constant: The constant.
+        square_sign: 1 (-1) if every term is a square and no coefficient is negative (positive); otherwise 0.
+    """
+
+    matrix: sparse.csr_matrix
+    linear: Floats
+    constant: float
+    square_sign: int
+
+
+def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_name: Any) -> None:
+    """Check that a quadratic objective is convex if it is minimised, and concave if it is maximised.
+
+    Sums of squares are known by their signs. For other objectives, the eigenvalues of each block of variables that
+    multiply one another tell.
+
+    Args:
+        part: The quadratic terms.
+        sense: Whether the objective is minimised or maximised.
+        column_name: A function that returns the name of a column, for messages.
+
+    Raises:
+        ModelError: The objective has the wrong curvature, or a block is too large for its eigenvalues.
+    """
+    flip = 1 if sense == "min" else -1
+    if part.square_sign == flip:
+        return
+    shape, use = ("convex", "minimised") if sense == "min" else ("concave", "maximised")
+    _, labels = connected_components(part.matrix, directed=False)
+    order = np.argsort(labels, kind="stable")
+    for columns in np.split(order, np.cumsum(np.bincount(labels))[:-1]):
+        block = flip * part.matrix[columns][:, columns]
+        if len(columns) == 1:
+            eigenvalues = block.toarray().ravel()
+        elif len(columns) > MAX_BLOCK:
+            raise ModelError(
+                f"objective: {len(columns)} variables multiply one another, more than the {MAX_BLOCK} of which "
+                f"it can be checked that the objective is {shape}; state it as a sum of squares"
+            )
+        else:
+            eigenvalues = np.linalg.eigvalsh(block.toarray())
+        if eigenvalues.min(initial=0.0) < -CURVATURE_ROUNDING * np.abs(eigenvalues).max(initial=0.0):
+            names = ", ".join(column_name(int(column)) for column in columns[:3])
+            raise ModelError(
+                f"objective: a quadratic objective that is {use} must be {shape}, and this one is not in {names}"
+                f"{' and others' if len(columns) > 3 else ''}"
+            )
+
+
+def merge_parts(parts: Sequence[QuadraticPart]) -> QuadraticPart:
+    """Return the sum of one or more quadratic parts."""
+    signs = {part.square_sign for part in parts}
+    matrix = sum((part.matrix for part in parts[1:]), start=parts[0].matrix).tocsr()
+    matrix.eliminate_zeros()
+    return QuadraticPart(
+        matrix,
+        np.sum([part.linear for part in parts], axis=0),
+        sum(part.constant for part in parts),
+        signs.pop() if len(signs) == 1 else 0,
+    )

@@ -1,0 +1,81 @@
+"""State semicontinuous columns with binary ones, for solvers that are given integer columns only.
+
+HiGHS, which has semicontinuous columns of its own, states them in the same way. Doing so here means that both solvers
+get the same model, and that every answer is checked as that of any other integer program.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from attrs import evolve
+from scipy import sparse
+
+from privopt.arrays import Floats
+from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
+from privopt.dsl.outcome import Result
+from privopt.dsl.sets import IndexSet
+
+ROWS_NAME = "0 or within bounds"
+"""Name of the family of the rows that bind semicontinuous columns to their binaries."""
+
+
+def expand_semicontinuous(form: StandardForm) -> StandardForm:
+    """Return a form without semicontinuous columns, in which each has a binary that is 1 where it is not 0.
+
+    A column x with the bounds l and u and its binary h satisfy ``l h <= x <= u h``. The binaries follow the columns of
+    the form, and their rows follow its rows. A form without semicontinuous columns is returned as it is.
+    """
+    columns = form.semicontinuous_columns
+    if not len(columns):
+        return form
+    (m, n), count = form.shape, len(columns)
+    identity = sparse.identity(count, format="csr")
+    selection = sparse.csr_matrix((np.ones(count), (np.arange(count), columns)), shape=(count, n))
+    lower, upper = form.col_lower[columns], form.col_upper[columns]
+    at_least = sparse.hstack([selection, -identity.multiply(lower[:, None])])
+    at_most = sparse.hstack([selection, -identity.multiply(upper[:, None])])
+    infinite = np.full(count, np.inf)
+    names = IndexSet("columns", [form.column_name(int(column)) for column in columns])
+    rows = FamilyBlock(
+        name=ROWS_NAME,
+        start=m,
+        stop=m + 2 * count,
+        indices=("column",),
+        sets=(names,),
+        positions=(np.tile(np.arange(count), 2),),
+    )
+    return evolve(
+        form,
+        c=np.concatenate([form.c, np.zeros(count)]),
+        A=sparse.vstack([sparse.hstack([form.A, sparse.csr_matrix((m, count))]), at_least, at_most], format="csr"),
+        row_lower=np.concatenate([form.row_lower, np.zeros(count), -infinite]),
+        row_upper=np.concatenate([form.row_upper, infinite, np.zeros(count)]),
+        col_lower=np.concatenate([np.where(form.integrality == 2, 0.0, form.col_lower), np.zeros(count)]),
+        col_upper=np.concatenate([form.col_upper, np.ones(count)]),
+        integrality=np.concatenate([np.where(form.integrality == 2, 0, form.integrality), np.ones(count)]),
+        families=(*form.families, rows),
+        variables=(*form.variables, VariableBlock(name="nonzero", start=n, sets=(names,))),
+    )
+
+
+def expand_start(form: StandardForm, start: Floats) -> Floats:
+    """Return a start for the expanded form: the given values, and for each binary whether its column is not 0.
+
+    ``start`` has a value for each column of the form, shape (n,), NaN where none is given.
+    """
+    values = start[form.semicontinuous_columns]
+    return np.concatenate([start, np.where(np.isnan(values), np.nan, values != 0)])
+
+
+def drop_binaries(form: StandardForm, result: Result) -> Result:
+    """Return a result of the expanded form as one of the form itself.
+
+    Semicontinuous columns are moved exactly to 0 or into their bounds, from which a solver's tolerance may separate
+    them.
+    """
+    if result.x is None:
+        return result
+    columns, n = form.semicontinuous_columns, form.shape[1]
+    x, is_used = result.x[:n].copy(), result.x[n:] > 0.5
+    x[columns] = np.where(is_used, np.clip(x[columns], form.col_lower[columns], form.col_upper[columns]), 0.0)
+    return evolve(result, x=x, objective=float(form.c @ x) + form.c0)
