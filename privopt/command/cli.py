@@ -135,8 +135,8 @@ def _epilog(spec: CommandSpec) -> str:
 def cli() -> None:
     """Compute optimal privacy mechanisms, with proof.
 
-    A problem file says what is secret, what may be published and what an error costs. Begin with privopt list, and with
-    privopt describe MECHANISM.
+    A problem file says what to hide, what may be published instead and what an error costs. Begin with privopt list,
+    and with privopt describe MECHANISM.
     """
 
 

@@ -86,11 +86,11 @@ def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[
     "--ledger",
     type=PATH,
     metavar="FILE",
-    help="Charge each row with a subject, whatever its position, before its report is drawn, and though no row can be "
-    "reported in the end; made where there is none.",
+    help="Charge each row to its subject before drawing, even if nothing is reported in the end. The file is created "
+    "if missing.",
 )
 @click.option(
-    "--subject", metavar="COLUMN", callback=utf8, help="Whom each row is about: with --ledger, or for traces."
+    "--subject", metavar="COLUMN", callback=utf8, help="The person each row is about: with --ledger, or for traces."
 )
 @click.option(
     "--time",
@@ -137,8 +137,8 @@ def utf8_each(context: click.Context, parameter: click.Parameter, values: tuple[
 @click.option(
     "--unknown",
     type=click.Choice(["drop", "mask"]),
-    help="With --text: what becomes of words that no record is. Drop (the default): what holds is between rows of the "
-    "same number of known words. Mask: of the same pattern of known and unknown words.",
+    help="With --text: what to do with unknown words. drop (default) removes them; rows are then compared with rows of "
+    "equally many known words. mask writes [mask]; rows are compared with rows of the same pattern.",
 )
 @click.option(
     "--batch",
