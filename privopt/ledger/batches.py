@@ -338,14 +338,16 @@ class Batch:
         is_own_target = record.get("state") == "writing" and record.get("target") == str(self.target)
         return is_own_target and self.target.is_file() and sha256(self.target) == record.get("sha256")
 
-    def finish(self, counts: dict[str, Any], source: str) -> None:
+    def finish(self, counts: dict[str, Any], source: str, options: dict[str, Any]) -> None:
         """Record the result and delete the key. Call this once the table is durable.
 
         Args:
             counts: Counts for the table: its rows, the refused rows by reason, and others.
             source: What the table was made from, in words that reveal nothing secret.
+            options: How the table was made, as data for JSON that reveal nothing secret.
         """
         final_state = {"state": "finished", "sha256": sha256(self.target), "counts": counts, "source": source}
+        final_state["options"] = options
         self._close_batch({**self.record, **final_state})
 
     def end(self) -> None:

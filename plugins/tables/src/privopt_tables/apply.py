@@ -5,18 +5,20 @@ Both use :func:`.apply_parts.apply_parts`. This module checks files and converts
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import narwhals as nw
 import numpy as np
-from attrs import evolve
+from attrs import asdict, evolve
 
 from privopt.declare.column_texts import REPORT
 from privopt.declare.table_files import ending_of
-from privopt.errors import UsageError, number_of
+from privopt.errors import UsageError, cut, number_of
 from privopt.files.new_folder import check_files, new_file
 from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Progress
@@ -26,7 +28,7 @@ from privopt.ledger.charge import check_apart
 from privopt.run.verify import OpenedFolder, open_verified
 from privopt_metric_dp.matrix.release import matrix_of
 from privopt_tables.apply_parts import ApplySummary, apply_parts, combine_secret
-from privopt_tables.clear_columns import describe_clear_ids, describe_hashes
+from privopt_tables.clear_columns import describe_clear_ids, describe_hashes, read_column_key
 from privopt_tables.options import ApplyOptions, describe_limits, format_counts
 from privopt_tables.rows.by_position import PositionProtector
 from privopt_tables.secret_columns import GeoSource, Secret
@@ -38,6 +40,14 @@ if TYPE_CHECKING:
 __all__ = ["apply", "apply_in_memory"]
 
 T = TypeVar("T")
+
+_OPTION_NAMES: Final = {
+    "secret": "the columns of the secret",
+    "hashed": "--hash",
+    "positions": "--position",
+    "forms": "--time-format and --null-names",
+}
+"""What messages call attributes of :class:`ApplyOptions` whose option has another name."""
 
 
 def apply(
@@ -79,11 +89,7 @@ def apply(
             batch = stack.enter_context(Batch(ledger=options.charge.path, name=options.batch, target=out).open_folder())
             # Only a finished batch has counts.
             if (counts := batch.counts) is not None:
-                if batch.record.get("source") != _describe_source(folder, table):
-                    expected = "of the table and release that it was finished with"
-                    raise UsageError(
-                        f"batch {batch.name} must be {expected}, got another or one that was written since"
-                    )
+                _check_finished(batch, _describe_source(folder, table), _describe_options(secret, options))
                 # The output of a finished batch is not written again: its key is gone, so other reports would be drawn.
                 note = f"batch {options.batch} is finished: {out} is as it was written, and nothing was charged again"
                 return ApplySummary(**counts, notes=(note,), warnings=())
@@ -114,8 +120,45 @@ def apply(
         )
         if batch is not None:
             counts = {"rows": summary.rows, "refused": dict(summary.refused), "counts": dict(summary.counts)}
-            batch.finish(counts, _describe_source(folder, table))
+            batch.finish(counts, _describe_source(folder, table), _describe_options(secret, options))
         return summary
+
+
+def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
+    """Refuse to repeat a finished batch with another table, another release or other options.
+
+    Its table stays as it was written, so what was asked for now would be ignored in silence: a column that must be
+    dropped would still be there.
+
+    Raises:
+        UsageError: Something differs; it is named.
+    """
+    record = batch.record
+    if record.get("source") != source:
+        expected = "of the table and release that it was finished with"
+        raise UsageError(f"batch {cut(batch.name)} must be {expected}, got another or one that was written since")
+    finished = record.get("options")
+    finished = finished if isinstance(finished, dict) else {}
+    names = [name for name in options if name not in finished or options[name] != finished[name]]
+    if names:
+        raise UsageError(
+            f"batch {cut(batch.name)} is finished, and its table stays as it was written, with other values of "
+            f"{', '.join(names)}: repeat it with those, or name another batch, which is charged again"
+        )
+
+
+def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
+    """Describe how a batch's table is made, as data for JSON: names of columns, numbers, and the hash of a key."""
+    values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
+    values["secret"] = asdict(secret)
+    if options.hash_key is not None:
+        # A key that is not there yet is another one: reading it here would make it.
+        key = read_column_key(options.hash_key) if options.hash_key.is_file() else b""
+        values["hash_key"] = hashlib.sha256(key).hexdigest()
+    named = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
+    del named["--batch"], named["--charge"]
+    # As it is read back: tuples become lists.
+    return cast("dict[str, Any]", json.loads(json.dumps(named)))
 
 
 def _describe_source(folder: Path, table: Path) -> str:

@@ -69,6 +69,48 @@ def test_finished_batch_is_not_run_again(job, tmp_path):
     assert run_command(*job)[0] == 2
 
 
+OTHER_OPTIONS = {
+    "--drop": ("--drop", "note"),
+    "--hash": ("--hash", "note", "--hash-key", "KEY"),
+    "--prefix": ("--prefix", "safe"),
+    "--max-snap": ("--max-snap", "5"),
+    "--keep": ("--keep", "note"),
+}
+
+
+@pytest.mark.parametrize("option", OTHER_OPTIONS)
+def test_finished_batch_refuses_other_options(town, tmp_path, option):
+    """Its table is not written again, so a column that is to be dropped now would stay without a word."""
+    trips = table(tmp_path / "trips.csv", [f"s{n},p{n},x" for n in range(6)], "who,place,note")
+    job = ["apply", town, trips, "--id", "place", "--out", tmp_path / "safe.csv"]
+    job += ["--ledger", tmp_path / "book", "--subject", "who", "--batch", NAME]
+    assert run_command(*job)[0] == 0
+    first, entries = (tmp_path / "safe.csv").read_bytes(), read_charges(tmp_path / "book")
+    more = [str(tmp_path / "key") if word == "KEY" else word for word in OTHER_OPTIONS[option]]
+    code, output, err = run_command(*job, *more)
+    assert code == 2, output
+    assert option in err
+    assert "finished" in err
+    assert not (tmp_path / "key").exists()
+    assert (tmp_path / "safe.csv").read_bytes() == first
+    assert read_charges(tmp_path / "book") == entries
+    assert run_command(*job)[0] == 0  # and with its own it says that it is finished
+
+
+def test_finished_batch_refuses_another_hash_key(town, tmp_path):
+    trips = table(tmp_path / "trips.csv", [f"s{n},p{n},x" for n in range(6)], "who,place,note")
+    job = ["apply", town, trips, "--id", "place", "--out", tmp_path / "safe.csv", "--hash", "note"]
+    job += ["--ledger", tmp_path / "book", "--subject", "who", "--batch", NAME]
+    code, _, err = run_command(*job, "--hash-key", tmp_path / "first.key")
+    assert code == 0, err
+    (tmp_path / "moved.key").write_bytes((tmp_path / "first.key").read_bytes())
+    (tmp_path / "moved.key").chmod(0o600)
+    assert run_command(*job, "--hash-key", tmp_path / "moved.key")[0] == 0  # the same key under another name
+    code, _, err = run_command(*job, "--hash-key", tmp_path / "second.key")
+    assert (code, "--hash-key" in err) == (2, True)
+    assert not (tmp_path / "second.key").exists()
+
+
 def test_states_what_is_lost_of_a_batch(job, tmp_path, monkeypatch):
     assert run_command("budget", tmp_path / "book", "--forget-batch", "no such batch")[0] == 2
     with monkeypatch.context() as patch:
