@@ -71,6 +71,15 @@ class PrivoptError(Exception):
     exit_code = 5
 
 
+_PLURAL_ENDINGS: Final = (
+    ("ertex", "ertices"),  # vertex
+    ("mplex", "mplices"),  # simplex
+    ("child", "children"),
+    (r"([^aeiou])y", r"\1ies"),  # facility, entry
+    ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
+)
+"""Endings of nouns whose plural is not with s alone, as patterns, and those of their plurals; the first that fits."""
+
 NO_SUCH_FILE: Final = "no such file"
 """The description of a missing file in faults."""
 
@@ -129,12 +138,20 @@ def cut(text: str) -> str:
 
 
 def number_of(count: int, thing: str) -> str:
-    """Return a count with its noun, in the plural with s if necessary.
+    """Return a count with its noun, in the plural unless the count is 1. The last word of the noun is changed.
 
-    >>> number_of(1, "report"), number_of(1_200, "report")
-    ('1 report', '1,200 reports')
+    >>> number_of(1, "report"), number_of(1_200, "report"), number_of(0, "open facility"), number_of(3, "vertex")
+    ('1 report', '1,200 reports', '0 open facilities', '3 vertices')
     """
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+    return f"{count:,} {thing if count == 1 else _plural_of(thing)}"
+
+
+def _plural_of(noun: str) -> str:
+    """Return the plural of an English noun by the rules for what privopt counts."""
+    for ending, plural_ending in _PLURAL_ENDINGS:
+        if re.search(f"{ending}$", noun):
+            return re.sub(f"{ending}$", plural_ending, noun)
+    return f"{noun}s"
 
 
 def _line(text: str) -> str:

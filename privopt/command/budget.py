@@ -10,7 +10,7 @@ import click
 from privopt.command.budget_accounts import parse_delta, parse_limit, show_accounts
 from privopt.command.exit_codes import PATH, handle_errors, utf8
 from privopt.command.terminal import complain, print_result, progress_display, say_json
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.interfaces.cost import UNITS
 from privopt.ledger.accounts import Account
 from privopt.ledger.ledger import Ledger
@@ -160,7 +160,7 @@ def _forget_subject(book: Ledger, subject: str) -> None:
     book.account(subject)  # refuses a key other than the ledger's, whose hashes would match no subject
     with KeptReports(book, make=False) as stored_reports:
         gone = stored_reports.forget(book.name_of(subject))
-    complain(f"{book.path}: {gone:,} kept reports of {subject} removed; what was spent stays spent")
+    complain(f"{book.path}: {number_of(gone, 'kept report')} of {subject} removed; what was spent stays spent")
 
 
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:

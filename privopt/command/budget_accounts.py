@@ -16,6 +16,7 @@ from privopt.ledger.cost_of_report import limit_text
 from privopt.ledger.entries import Limit, add_sums, zero_sum
 from privopt.ledger.ledger import Ledger
 from privopt.ledger.total_epsilon import total_epsilon
+from privopt.numbers.distances import amount_text
 
 ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx-dp"})
 """The notions whose amounts convert to (epsilon, delta). "" stands for charges by hand, without a notion."""
@@ -155,7 +156,7 @@ def _say_unit(
         f"{book.path}: {subject_text if is_only_unit and unit == EPSILON else f'{unit}, {subject_text}'}; {words}"
     )
     name_width = max((len(account.subject) for account in accounts), default=0)
-    since = f" in the last {hours} hours" if hours else ""
+    since = f" in the last {amount_text(hours, 'hour')}" if hours else ""
     for account in accounts:
         remaining_text = "" if account.left is None else f", {account.left_text} left"
         when = "" if account.period is None else f"  {account.period}"

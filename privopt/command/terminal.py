@@ -407,7 +407,7 @@ def summary(solved: SolveOutcome) -> None:
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
-        scope_note = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
+        scope_note = "" if objective.bound_over is None else f", over {number_of(objective.bound_over, 'output')}"
         table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{scope_note})")
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))

@@ -7,6 +7,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final
 
+from privopt.errors import number_of
+
 MAX_TEXT_CHARACTERS: Final = 1_000
 """The most characters of a subject, unit or purpose."""
 
@@ -125,7 +127,9 @@ def warn_of_look_alikes(names: Iterable[str], noun: str) -> list[str]:
     ]
     unlisted_count = len(groups) - MAX_WARNINGS
     return lines + (
-        [f"{unlisted_count:,} more groups of {noun} look alike but are different"] if unlisted_count > 0 else []
+        [f"{number_of(unlisted_count, 'more group')} of {noun} that look alike but are different"]
+        if unlisted_count > 0
+        else []
     )
 
 

@@ -368,7 +368,9 @@ def read_lines(file: File, *, min_rows: int = 1) -> NDArray[Any]:
     lines = [normal_form(line.strip()) for line in text.splitlines()]
     faults = [Fault(file.name, f"row {n}", "an empty line", "an id") for n, line in enumerate(lines, 1) if not line]
     if len(lines) < min_rows:
-        faults.append(Fault(file.name, "", f"{len(lines)} lines" if lines else "an empty file", "ids, one a line"))
+        faults.append(
+            Fault(file.name, "", number_of(len(lines), "line") if lines else "an empty file", "ids, one a line")
+        )
     ids = np.asarray(lines, dtype=np.str_)
     row_by_line: dict[str, int] = {}
     for number, line in enumerate(lines, 1):

@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
-from privopt.errors import UsageError, check_number
+from privopt.errors import UsageError, check_number, number_of
 from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
 from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
@@ -184,7 +184,7 @@ class Estimate:
 
     def __repr__(self) -> str:
         return (
-            f"Estimate(<{len(self.ids):,} shares from {self.n:,} reports, {self.method}, "
+            f"Estimate(<{number_of(len(self.ids), 'share')} from {number_of(self.n, 'report')}, {self.method}, "
             f"{self.confidence:.0%} {self.intervals} intervals>)"
         )
 

@@ -14,6 +14,7 @@ from attrs import frozen
 
 from privopt.declare.schema import document, key, non_negative, positive, share
 from privopt.declare.toml_text import exact_text
+from privopt.errors import number_of
 
 AGAIN: Final = "A second release of the same secret: it spends epsilon again."
 """A limitation of every notion, as a line of a report."""
@@ -98,7 +99,7 @@ class Certificate:
     @property
     def in_words(self) -> str:
         """The number of checked conditions, and how close the tightest one is to its limit, in words."""
-        conditions = f"{self.checked:,} condition{'' if self.checked == 1 else 's'} checked"
+        conditions = f"{number_of(self.checked, 'condition')} checked"
         return f"{conditions}, tightest {self.worst:.9g} of {self.allowed:.9g} allowed"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from privopt.errors import DoesNotHoldError, UsageError, cut
+from privopt.errors import DoesNotHoldError, UsageError, cut, number_of
 from privopt.interfaces import Progress
 from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
@@ -36,7 +36,7 @@ def check_chain(
         for row in connection.execute("SELECT * FROM entries ORDER BY number"):
             walk.check_entry(Entry(*row))
             if progress is not None and walk.number % _ENTRIES_PER_PROGRESS == 0:
-                progress(f"{walk.number:,} entries checked", 0, None, None)
+                progress(f"{number_of(walk.number, 'entry')} checked", 0, None, None)
         walk.check_end()
         # The hashes do not cover the index that lookups use; SQLite compares it with the table.
         problems = [text for (text,) in connection.execute("PRAGMA integrity_check") if text != "ok"]

@@ -10,6 +10,7 @@ from privopt.files.release_folder import SUMS, sha256
 from privopt.interfaces import Result
 from privopt.interfaces.cost import Cost, cost_of_draw, spending_text, sum_text
 from privopt.ledger.entries import Limit
+from privopt.numbers.distances import amount_text
 
 
 def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
@@ -75,7 +76,7 @@ def price_text(ledger: Path, cost: Cost, limit: Limit | None, counted: str) -> s
 def _period_text(limit: Limit) -> str:
     """Return the phrase for the periods in which a limit may be spent; empty if the limit holds for all time."""
     if limit.hours is not None:
-        return f" in any {exact_text(limit.hours)} hours"
+        return f" in any {amount_text(exact_text(limit.hours), 'hour')}"
     return "" if limit.calendar is None else f" in each {limit.calendar}"
 
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from attrs import define, field
 
-from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
+from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError, number_of
 from privopt.files.log_file import Form, LogFile, translated_errors
 from privopt.files.regular import private_folder
 from privopt.ledger.balances import Mark
@@ -194,8 +194,8 @@ class KeptReports(LogFile):
         # SQLite raises no error if it waited in vain for another process.
         if is_busy:
             raise StoppedError(
-                f"{self.path}: {cursor.rowcount:,} reports removed, but another process reads this file, so that their "
-                "bytes remain in its log; repeat the command after that process has ended"
+                f"{self.path}: {number_of(cursor.rowcount, 'report')} removed, but another process reads this file, so "
+                "that their bytes remain in its log; repeat the command after that process has ended"
             )
         return cursor.rowcount
 

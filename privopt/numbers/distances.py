@@ -9,6 +9,7 @@ every machine and in every block of a matrix. In this module u = 2^-53.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, Final, cast
 
@@ -21,6 +22,8 @@ from privopt.numbers.exp_log_bounds import two_product, two_sum
 
 EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
+_PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
+"""Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
 # Vectors of 16 to 1,024 columns count as wide: their squares are summed in plain doubles, without rounding errors.
 _WIDE: Final = 16, 1024
 
@@ -332,6 +335,24 @@ def great_circle(
     return np.where(is_far, half_circumference - distances, distances * (1.0 - 2.0**-49))
 
 
+def plural_unit(unit: str) -> str:
+    """Return the plural of a unit of distance; the checkers have the same rule.
+
+    >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
+    ('km', 'bands', 'units of distance')
+    """
+    return f"{unit}s" if _PLURAL_IN_S.fullmatch(unit) else unit.replace("unit of", "units of")
+
+
+def amount_text(number: str, unit: str) -> str:
+    """Return a number, as it is printed, with its unit of distance: in the plural unless the number is 1.
+
+    >>> amount_text("0.34", "year"), amount_text("1", "year"), amount_text("2", "km")
+    ('0.34 years', '1 year', '2 km')
+    """
+    return f"{number} {unit if number == '1' else plural_unit(unit)}"
+
+
 def position_text(east: float, north: float, kind: str, unit: str = "km") -> str:
     """Return a position as text for readers of a map, to four decimals (about ten metres).
 
@@ -341,10 +362,12 @@ def position_text(east: float, north: float, kind: str, unit: str = "km") -> str
     Args:
         east, north: longitude and latitude in degrees, or x and y.
         kind: ``"geographic"`` or ``"planar"``.
-        unit: The unit of planar coordinates.
+        unit: The unit of planar coordinates, in the singular.
     """
     if kind == "planar":
-        return ", ".join(f"{axis} {round(value, 4) + 0.0:.10g} {unit}" for axis, value in (("x", east), ("y", north)))
+        # + 0.0 turns -0.0 into 0.
+        numbers = (f"{round(value, 4) + 0.0:.10g}" for value in (east, north))
+        return ", ".join(f"{axis} {amount_text(number, unit)}" for axis, number in zip("xy", numbers, strict=True))
     # Longitudes may run up to 360 degrees; beyond 180 they are west.
     around = east - 360.0 if east > 180.0 else east
     return f"{abs(north):.4f}\u00b0 {'S' if north < 0 else 'N'}, {abs(around):.4f}\u00b0 {'W' if around < 0 else 'E'}"

@@ -137,6 +137,6 @@ def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
 def _summary_line(result: CheckResult) -> str:
     """Return the text for a result's last column: the number of tried problems, or the first line of the reason."""
     if result.status == "passed":
-        summary = f"{result.examples} problem{'s' * (result.examples != 1)}"
+        summary = number_of(result.examples, "problem")
         return f"{summary}; {result.note}" if result.note else summary
     return result.reason.splitlines()[0] if result.reason else ""

@@ -122,7 +122,7 @@ def test_unit_records_match_the_running_example(tmp_path):
         (COUNTS.replace("GA,3,1", "GA,9,1"), ("row 6, column size", "at least 1 and at most 5")),
         (COUNTS.replace("GA,3,1", "GA,1,1"), ("'GA', size 1", "2 rows")),
         (COUNTS + "UK,NY,4,1\n", ("the roots 'UK', 'US'",)),
-        (COUNTS + "US,,4,1\n", ("a leaf 1 levels deep that has regions below it",)),
+        (COUNTS + "US,,4,1\n", ("a leaf 1 level deep that has regions below it",)),
         (COUNTS.replace("groups", "number"), ("no column 'groups'",)),
         (COUNTS.replace("level_1", "level_3"), ("no column 'level_1'",)),
         ("level_1,size,groups\n", ("a header alone",)),

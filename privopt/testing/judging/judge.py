@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from attrs import define, field, frozen
 
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.execution.clock import clock, limit
 from privopt.registry import registry
 from privopt.testing.judging.bounds import log_odds_lower, rarest_visible, visible_factor
@@ -99,10 +99,10 @@ class _Drawer:
                 outputs = list(self.many(value, count, **self._options))
             except (Exception, SystemExit) as error:
                 raise UsageError(
-                    f"many must return {count} outputs, but raised {type(error).__name__}: {error}"
+                    f"many must return {number_of(count, 'output')}, but raised {type(error).__name__}: {error}"
                 ) from error
             if len(outputs) != count:
-                raise UsageError(f"many must return {count} outputs, got {len(outputs)}")
+                raise UsageError(f"many must return {number_of(count, 'output')}, got {len(outputs)}")
             return outputs
         assert self.mechanism is not None  # as above
         try:

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
-from privopt.errors import CertificationError, UsageError
+from privopt.errors import CertificationError, UsageError, number_of
 from privopt.files.new_folder import check_target, new_folder
 from privopt.interfaces import Progress
 from privopt.report.promise_text import claim
@@ -136,7 +136,7 @@ def export(
     data = problem.data
     release = release.for_every_record(data)
     if release.records.tolist() != list(data.records.ids) or release.outputs.tolist() != list(data.outputs.ids):
-        actual = f"{len(release.records):,} rows for {len(data.records):,} records"
+        actual = f"{number_of(len(release.records), 'row')} for {number_of(len(data.records), 'record')}"
         raise UsageError(
             f"{folder}: export takes a row for every record of the problem, got {actual}: solve it for all"
         )
@@ -331,7 +331,7 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
         raise CertificationError(f"export: rows must keep epsilon {float(data.epsilon):g}, got {actual}")
     dropped = int(release.weights.any(axis=0).sum()) - len(kept_outputs)
     note = (
-        f"{dropped:,} of {dropped + len(kept_outputs):,} outputs were joined to others, so that rows fit"
+        f"{dropped:,} of {number_of(dropped + len(kept_outputs), 'output')} joined to others, so that rows fit"
         if dropped
         else ""
     )

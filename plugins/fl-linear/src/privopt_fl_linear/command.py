@@ -11,7 +11,7 @@ import click
 from privopt.command.exit_codes import PATH
 from privopt.command.program import SecretCommand, program
 from privopt.command.terminal import complain, print_result, say_json
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt_fl_linear.quantiles import Noise
 
 __all__ = ["cli", "main"]
@@ -127,8 +127,10 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
             PROBLEM.format(epsilon=format_epsilon(received[0].epsilon), noise=received[0].noise), "utf-8"
         )
     if silent:
-        complain(f"warning: {len(silent)} sites sent nothing and are omitted")
-    print_result(f"{problem}: round {received[0].round}, {len(received)} reports; next: privopt solve fl-linear")
+        complain(f"warning: omitted: {number_of(len(silent), 'site')} that sent nothing")
+    print_result(
+        f"{problem}: round {received[0].round}, {number_of(len(received), 'report')}; next: privopt solve fl-linear"
+    )
 
 
 main = cli.main_program

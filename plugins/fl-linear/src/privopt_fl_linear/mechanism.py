@@ -12,7 +12,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.declare import files_of
-from privopt.errors import Fault, InfeasibleError, InputError, StoppedError
+from privopt.errors import Fault, InfeasibleError, InputError, StoppedError, number_of
 from privopt.interfaces import Mechanism, Outcome, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import NoGuarantee
 from privopt_fl_linear.location import noisy_counts
@@ -206,7 +206,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             return ["connections.csv: a facility at a location that is not a candidate"]
         limit = problem.declared.settings.most_facilities
         if limit is not None and len(opened) > limit:
-            return [f"connections.csv: {len(opened)} facilities, most_facilities = {limit}"]
+            return [f"connections.csv: {number_of(len(opened), 'facility')}, most_facilities = {limit}"]
         # Capacities are compared even under method optimal, because bounds are public.
         if (release.capacities > site.capacity_bounds[opened]).any():
             return ["capacities.csv: a facility is larger than its capacity allows"]

@@ -23,7 +23,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
-from privopt.errors import InfeasibleError, StoppedError
+from privopt.errors import InfeasibleError, StoppedError, number_of
 from privopt.execution.clock import check, limit
 from privopt_fl_linear import subgradient
 from privopt_fl_linear.service_costs import Costs, PairList, Pairs
@@ -293,13 +293,17 @@ def open_facilities(
     min_costs = np.full(clients, np.inf)
     np.minimum.at(min_costs, search.pairs.client, search.pairs.cost)
     if np.isinf(min_costs).any():
-        raise InfeasibleError(f"{int(np.isinf(min_costs).sum())} of {clients} clients are served by no facility at all")
+        raise InfeasibleError(
+            f"no facility at all serves {int(np.isinf(min_costs).sum())} of {number_of(clients, 'client')}"
+        )
     search.lower = proved_bound(search.pairs, opening, np.zeros(facilities, dtype=np.int64), facility_limit, min_costs)
     with limit(seconds):
         _search_tree(search, min_costs)
     if not search.is_open.any():
         if search.is_done:
-            raise InfeasibleError(f"no {facility_limit} facilities may serve all {clients} clients")
+            raise InfeasibleError(
+                f"{number_of(clients, 'client')} cannot be served by {number_of(facility_limit, 'facility')}"
+            )
         raise StoppedError("no facilities that may serve all clients were found in time; nothing written")
     # Evaluated once more over all pairs: costs of the search may have been estimates.
     value, facility, used_facilities = search.evaluate_set(search.is_open)

@@ -12,6 +12,7 @@ import numpy as np
 
 from privopt.arrays import Figure, Floats
 from privopt.declare.notebook import format_digits
+from privopt.errors import number_of
 from privopt.interfaces import Result
 from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
@@ -196,7 +197,10 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     def headline(self, problem: FLInstance, release: FLRelease, result: Result) -> str:
         """Return a sentence on what was planned, how likely it is to suffice, and how often an attacker is right."""
         site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
-        plan = f"{opened:,} facilities with room for {format_digits(room)} clients serve {site.size:,} locations."
+        plan = (
+            f"{number_of(opened, 'facility')} with room for {format_digits(room)} clients "
+            f"{'serves' if opened == 1 else 'serve'} {number_of(site.size, 'location')}."
+        )
         if release.counts is None:
             return plan
         sure = 100 * (1 - problem.declared.privacy.failure_probability)
@@ -215,8 +219,9 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         sections = []
         if "map" in figures:
             lead = (
-                f"{site.size} locations are served by {len(opened)} facilities. Circles grow with the clients "
-                "reported, squares with the capacity; a line joins a location to the facility that serves it."
+                f"{number_of(site.size, 'location')} served by {number_of(len(opened), 'facility')}. Circles grow with "
+                "the clients reported, squares with the capacity; a line joins a location to the facility that serves "
+                "it."
             )
             sections.append(figure_section("Who is served where", figures["map"], lead))
         # Clients by facility as they were reported, and alpha, the probability that some capacity is too small.

@@ -16,7 +16,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.numbers.noise import NoiseRecord, split_budget
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.qip import Fit
@@ -337,7 +337,7 @@ class Design(ABC):
         """Return a line for each part of a release whose number of values differs from what the method measures."""
         if len(release.totals) == self.exact:
             return []
-        return [f"{NOISY}: totals of {len(release.totals)} levels; those of {self.exact} are published"]
+        return [f"{NOISY}: totals of {number_of(len(release.totals), 'level')}; those of {self.exact} are published"]
 
     @abstractmethod
     def find_misestimates(self, release: HierarchyRelease) -> list[str]:

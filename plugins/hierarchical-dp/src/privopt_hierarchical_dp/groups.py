@@ -9,7 +9,7 @@ from attrs import frozen
 from privopt.arrays import Ints
 from privopt.declare import File
 from privopt.declare.tables import Column, read_table
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt_hierarchical_dp.level_tables import GROUPS_LIMIT, LevelTable, region_faults
 from privopt_hierarchical_dp.tree import Regions, Tree, add_up
 
@@ -60,7 +60,7 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
     rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
         where = f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}"
-        faults.add(source.name, where, f"{rows[cell]} rows", "one row for each leaf region and size")
+        faults.add(source.name, where, number_of(int(rows[cell]), "row"), "one row for each leaf region and size")
     faults.check()
     return Groups(tree=tree, leaves=_fill_counts(tree, cells, groups, classes))
 

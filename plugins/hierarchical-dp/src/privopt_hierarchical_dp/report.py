@@ -18,6 +18,7 @@ from attrs import evolve
 from privopt.arrays import Figure, Floats, Ints
 from privopt.declare.notebook import format_digits
 from privopt.declare.toml_text import exact_text
+from privopt.errors import number_of
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Reporting
 from privopt.registry import registry
@@ -158,7 +159,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
-        sentences = [f"{total} {noun} are counted in {regions:,} regions, with noise."]
+        sentences = [f"{total} {noun} are counted in {number_of(regions, 'region')}, with noise."]
         if release.bounds is not None:
             lower, upper = (np.concatenate([table[-1][side].ravel() for table in release.bounds]) for side in (0, 1))
             half_width = format_digits(float(np.median(upper - lower)) / 2)

@@ -11,6 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.errors import number_of
 from privopt_hierarchical_dp.bounds import Limits, read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
 from privopt_hierarchical_dp.exact_levels import require_levels
@@ -416,7 +417,7 @@ class SizesDesign(Design):
         # With known totals the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
-            f"{NOISY}: level_{level + 1} has {values.shape[1]} columns; the method measures {width}"
+            f"{NOISY}: level_{level + 1} has {number_of(values.shape[1], 'column')}; the method measures {width}"
             for level, values in enumerate(release.noisy[0])
             if values.shape[1] != width
         ]
@@ -450,7 +451,8 @@ class SizesDesign(Design):
         has_region_totals = self.limits is not None or self.exact > 1 or self.rule.totals == "always"
         recomputed = estimated_totals(tree, noisy, root=root, known=known, **noise_options) if has_region_totals else []
         return lines + [
-            f"region {names[region]!r} has {int(numbers[region])} groups; the noisy values give {int(targets[region])}"
+            f"region {names[region]!r} has {number_of(int(numbers[region]), 'group')}; "
+            f"the noisy values give {int(targets[region])}"
             for names, numbers, targets in zip(tree.names, totals, recomputed, strict=False)
             for region in np.flatnonzero(numbers != targets).tolist()[:1]
         ]

@@ -15,6 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from privopt.arrays import Ints
+from privopt.errors import number_of
 from privopt_hierarchical_dp.bounds import Limits, nearest_within
 from privopt_hierarchical_dp.fits.half_prices import integer_weights, largest_weight, project_counts
 from privopt_hierarchical_dp.least_squares import SLACK_GROUPS, pool_upwards
@@ -193,4 +194,4 @@ def total_complaint(
     # size.
     if abs(released - estimate) <= 0.5 + SLACK_GROUPS * max(1.0, estimate * 1e-7):
         return []
-    return [f"the root has {released} groups; the noisy values give {estimate:.6g}"]
+    return [f"the root has {number_of(released, 'group')}; the noisy values give {estimate:.6g}"]

@@ -16,7 +16,7 @@ from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Ints, read_only
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 
 __all__ = ["Regions", "Tree", "add_up", "name_paths", "past_sums", "sum_axes", "sum_squares"]
 
@@ -278,10 +278,10 @@ def _find_gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
     for path, cut in trimmed_by_path.items():
         where = f"region {' / '.join(map(str, path))}"
         if not all(cut) or not cut:
-            actual = f"a leaf {sum(map(bool, path))} levels deep with an empty name above it"
+            actual = f"a leaf {number_of(sum(map(bool, path)), 'level')} deep with an empty name above it"
             faults.append(Fault(file, where, actual, "empty names after a leaf's alone, where its branch is short"))
         elif cut in inner:
-            actual = f"a leaf {len(cut)} levels deep that has regions below it"
+            actual = f"a leaf {number_of(len(cut), 'level')} deep that has regions below it"
             faults.append(Fault(file, where, actual, "groups in leaf regions alone, whose sums the others are"))
     return faults
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from privopt.errors import DoesNotHoldError, Fault, InputError
+from privopt.errors import DoesNotHoldError, Fault, InputError, number_of
 from privopt.interfaces import Channel, Mechanism, Outcome, PrivacyConstraint, Result, SolveContext, UtilityLoss
 from privopt_lr_geo.central import CentralSearch, clients_of
 from privopt_lr_geo.exact import ExactSearch, population_loss
@@ -74,7 +74,9 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
         if (len(problem.users), len(problem.data.outputs)) != shape:
-            problem_size = f"{len(problem.users):,} users and {len(problem.data.outputs):,} outputs"
+            problem_size = (
+                f"{number_of(len(problem.users), 'user')} and {number_of(len(problem.data.outputs), 'output')}"
+            )
             raise DoesNotHoldError(
                 f"{ARTEFACT}: weights: {shape[0]:,} x {shape[1]:,}, where the problem has {problem_size}"
             )

@@ -9,6 +9,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Bools, Figure, Floats, Ints
+from privopt.errors import number_of
 from privopt.interfaces import Reporting, Result
 from privopt.interfaces.reporting import Layer
 from privopt.report import Section, drawing, figure_section, pair_section, table, table_section, use_theme
@@ -72,7 +73,10 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
     def headline(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> str:
         """Return a sentence on how many users report, how far off reports are, and how often an attacker is right."""
         data, noun = problem.data, noun_of(problem.data.records)
-        published = f"{len(problem.users):,} users report one of {len(data.outputs):,} {noun}s each, drawn at random."
+        published = (
+            f"{number_of(len(problem.users), 'user')} {'reports' if len(problem.users) == 1 else 'report'} one of "
+            f"{number_of(len(data.outputs), noun)}{'' if len(problem.users) == 1 else ' each'}, drawn at random."
+        )
         error = describe_error(data, result.objective, is_distance=problem.declared.utility.kind == "distance")
         rates = guess_rates(release, data, np.asarray(problem.users))
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"

@@ -17,7 +17,7 @@ from privopt.backends.highs import BEARING
 from privopt.decompose.benders import Start
 from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
-from privopt.errors import SolverError, StoppedError
+from privopt.errors import SolverError, StoppedError, number_of
 from privopt.execution.resources import GB
 from privopt.interfaces import SolveContext
 from privopt_lr_geo.messages import Answer, Package, Terms
@@ -84,7 +84,7 @@ def solve(
     central = assemble(packages, terms)
     if context.remaining == 0.0:
         raise StoppedError("the time limit came before anything feasible was found; nothing written")
-    context.report(f"{len(packages)} users, {len(central.columns):,} shared columns")
+    context.report(f"{number_of(len(packages), 'user')}, {number_of(len(central.columns), 'shared column')}")
     needed = program_bytes(central)
     if needed > context.free_memory:
         raise NotBegunError(f"needs {needed / GB:.2g} GB of {context.free_memory / GB:.2g} left")

@@ -7,12 +7,12 @@ import pytest
 from helpers.command import run
 
 from privopt.errors import InputError
+from privopt.numbers.distances import plural_unit
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.verify import load_release, verify
 from privopt_metric_dp.report.figures import loss_map
 from privopt_metric_dp.report.pages import metric_figures
-from privopt_metric_dp.space.places import plural_unit
 
 BANDS = """
 [records]
@@ -55,7 +55,7 @@ def test_stand_alone_checker_reads_the_unit(bands, tmp_path):
 
 def test_no_kilometre_is_left_in_report_or_figures(bands):
     text = write_report(bands).read_text("utf-8")
-    for prose in ("0.99 band", "per band", '"scale":"band"'):
+    for prose in ("at 0.99 bands a", "x 1 band,", "x 2 bands, y 0 bands", "per band", '"scale":"band"'):
         assert prose in text
     # The problem's key cell_km is in the page's data, and JavaScript of the check speaks of km.
     assert " km<" not in text.split("<script")[0]
@@ -81,6 +81,15 @@ def test_no_kilometre_is_left_in_report_or_figures(bands):
 def test_unit_that_means_nothing_is_refused(settings, fault, tmp_path):
     with pytest.raises(InputError, match=fault):
         solve("optimal-lp", write_bands(tmp_path, **settings), tmp_path / "out")
+
+
+@pytest.mark.parametrize("grid", ["rows = 1, cols = 1", "rows = 1, cols = 2"])
+def test_no_table_of_pairs_without_pairs(grid, tmp_path):
+    """Of one record there is no pair to tell apart; of two there is one."""
+    path = write_bands(tmp_path)
+    path.write_text(path.read_text().replace("rows = 1, cols = 7", grid))
+    text = write_report(solve("optimal-lp", path, tmp_path / "out").folder).read_text("utf-8")
+    assert ("Worst pairs" in text) == ("cols = 2" in grid)
 
 
 def test_plural_of_units():

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 from attrs import frozen
 
+from privopt.errors import number_of
 from privopt.interfaces import Certificate, Guarantee, PrivacyConstraint, Result
 from privopt_photo_censor.album import shorten_list
 from privopt_photo_censor.problem import PhotoInstance
@@ -42,7 +43,7 @@ class TopK(PrivacyConstraint[Deletions]):
             best = "best guess" if k == 1 else f"{k} best guesses"
             return f"From the photos that remain, the classifier does not have the true place among its {best}{shift}."
         return (
-            f"With at most {task.get('deletion_budget')} photos deleted, at least "
+            f"With at most {number_of(int(task.get('deletion_budget') or 0), 'photo')} deleted, at least "
             f"{details.get('protected_k', 'so many')} other places look as likely to the classifier as the true "
             f"one{shift}."
         )
@@ -80,8 +81,8 @@ class TopK(PrivacyConstraint[Deletions]):
             else ""
         )
         reach = (
-            f"It speaks of the {album.photos} pictures scored, not of what else their files carry (position, "
-            f"time, names){left_out_text}."
+            f"It speaks of the {number_of(album.photos, 'picture')} scored, not of what else their files carry "
+            f"(position, time, names){left_out_text}."
         )
         return Guarantee(
             kind="top-k",
@@ -105,7 +106,7 @@ class TopK(PrivacyConstraint[Deletions]):
             failures.append(f"photos {deleted_rows} of photos.keep are deleted")
         if release.retained.sum() < album.keep_at_least:
             failures.append(
-                f"{int(release.retained.sum())} photos remain, photos.keep_at_least = {album.keep_at_least}"
+                f"{number_of(int(release.retained.sum()), 'photo')} left, photos.keep_at_least = {album.keep_at_least}"
             )
         if task.top_k is not None:
             # A certificate holds if worst is at most allowed, so the protected locations are counted from the other
@@ -116,7 +117,7 @@ class TopK(PrivacyConstraint[Deletions]):
         else:
             worst, allowed = int((~release.retained).sum()), int(task.budget or 0)
             if worst > allowed:
-                failures.append(f"{worst} photos are deleted, privacy.deletion_budget = {allowed}")
+                failures.append(f"{number_of(int(worst), 'photo')} deleted, privacy.deletion_budget = {allowed}")
         return Certificate(
             holds=not failures,
             evidence="proved",

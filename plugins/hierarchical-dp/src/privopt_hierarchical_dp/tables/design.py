@@ -11,7 +11,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.errors import Fault, Faults
+from privopt.errors import Fault, Faults, number_of
 from privopt_hierarchical_dp.bounds import read_limits
 from privopt_hierarchical_dp.design import DEFAULT, Design, FitOptions
 from privopt_hierarchical_dp.exact_levels import require_levels
@@ -124,7 +124,8 @@ class TablesDesign(Design):
             statement=relation.statement(problem.privacy.kind) + BOUNDS * (hierarchy.bounds is not None),
             claimed={"tables": list(hierarchy.tables)},
             in_words=(
-                f"the tables {table_descriptions} of all individuals in every region of {tree.depth} levels",
+                f"the tables {table_descriptions} of all individuals in every region of "
+                f"{number_of(tree.depth, 'level')}",
                 relation.public,
             ),
             parts=tuple(

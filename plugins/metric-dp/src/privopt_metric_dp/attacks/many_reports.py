@@ -13,10 +13,10 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
+from privopt.numbers.distances import amount_text
 from privopt.numbers.sampling import draw_each, make_source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.space.places import plural_unit
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
 
 __all__ = ["MAX_REPORTS", "ObservedReports", "describe_attack", "guess_records", "over_time"]
@@ -200,7 +200,7 @@ def describe_attack(attack: Mapping[str, Any]) -> str:
         """Return how far off a guess is at most."""
         if error == 0:
             return "exactly right"
-        return f"at most {error:.3g} {attack['unit'] if error == 1 else plural_unit(attack['unit'])} off"
+        return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"
 
     first = f"{describe_miss(first_median)} for half of the places and {describe_miss(first_p95)} for 95\u00a0% of them"
     if (first_median, first_p95) == (last_median, last_p95):

@@ -16,12 +16,14 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import format_digits
+from privopt.errors import number_of
 from privopt.interfaces.notions import USELESS_FACTOR
 from privopt.interfaces.result import Objective
+from privopt.numbers.distances import amount_text
 from privopt.run.attack_channel import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
-from privopt_metric_dp.space.places import Space, plural_unit
+from privopt_metric_dp.space.places import Space
 
 __all__ = [
     "Interpretation",
@@ -94,10 +96,10 @@ def interpret_guarantee(
         first_label, second_label = (data.records.label(place) for place in pairs[closest_pair].tolist())
         elsewhere, which = (" elsewhere", " that lie apart") if coincident.size else ("", "")
         sentences.append(
-            f"For two typical neighbours{elsewhere} ({median:.3g} "
-            f"{data.unit if median == 1 else plural_unit(data.unit)} apart) one report changes the odds by a factor of "
-            f"at most {_format_factor(epsilon * median)}; for the two closest {plural}{which}, {first_label} and "
-            f"{second_label}, by at most {_format_factor(epsilon * float(distances[closest_pair]))}."
+            f"For two typical neighbours{elsewhere} ({amount_text(f'{median:.3g}', data.unit)} apart) one report "
+            f"changes the odds by a factor of at most {_format_factor(epsilon * median)}; for the two closest "
+            f"{plural}{which}, {first_label} and {second_label}, by at most "
+            f"{_format_factor(epsilon * float(distances[closest_pair]))}."
         )
         if epsilon * median > math.log(USELESS_FACTOR):
             warnings.append(
@@ -183,8 +185,8 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
         labels = ", ".join(data.records.label(row) for row in isolated_records[:RECORDS_NAMED].tolist())
         labels += ", ..." if isolated_records.size > RECORDS_NAMED else ""
         yield (
-            f"{isolated_records.size:,} of {len(data.records):,} records have no neighbour within {data.within:g} "
-            f"{data.unit} ({labels}): nothing is promised of them"
+            f"{number_of(isolated_records.size, 'record')} of {len(data.records):,} without a neighbour within "
+            f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised of them"
         )
 
 

@@ -20,6 +20,7 @@ from privopt import dsl
 from privopt.arrays import Bools, Floats, Ints
 from privopt.interfaces import AGAIN, Certificate, Guarantee, PrivacyConstraint, Result, SolveContext
 from privopt.interfaces.notions import factor
+from privopt.numbers.distances import amount_text
 from privopt_metric_dp.matrix.certify import Measurements, certify
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.declared import MetricNotion, MetricPrivacy
@@ -336,7 +337,10 @@ def _state_promise(guarantee: Guarantee) -> str:
     assert guarantee.epsilon is not None  # the notion's own guarantee states it
     epsilon = float(guarantee.epsilon)
     unit = guarantee.unit.removeprefix("per ")
-    unit = "" if unit == "unit of distance" else f" {unit}"
+
+    def at_distance(distance: float) -> str:
+        return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
+
     opening, ending = "Anyone who sees what was released, whatever else they know, can", "."
     subjects = "two points of the region" if guarantee.scope == "everywhere" else "two records"
     if SPHERE in guarantee.extra:
@@ -349,10 +353,10 @@ def _state_promise(guarantee: Guarantee) -> str:
     opening += f" distinguish {subjects} only as far as their distance allows: "
     comparison = "as likely from the one as from the other, less the nearer and more the farther apart they are"
     if within is not None and doubling_distance > within:
-        return f"{opening}at {within:g}{unit} a release is at most {factor(epsilon * within)} {comparison}{ending}"
+        return f"{opening}at {at_distance(within)} a release is at most {factor(epsilon * within)} {comparison}{ending}"
     if within is not None:
-        comparison += f" (records up to {within:g}{unit} apart are compared)"
-    return f"{opening}at {doubling_distance:g}{unit} a release is at most twice {comparison}{ending}"
+        comparison += f" (records up to {at_distance(within)} apart are compared)"
+    return f"{opening}at {at_distance(doubling_distance)} a release is at most twice {comparison}{ending}"
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:

@@ -16,9 +16,10 @@ from privopt.declare.schema import File, key
 from privopt.declare.tables import Column, check_ids, duplicate_faults, read_array, read_table
 from privopt.errors import Fault, Faults, InputError
 from privopt.execution.compiled import jit
+from privopt.numbers.distances import plural_unit
 from privopt_metric_dp.problem.declared import LossKind, Spaces
 from privopt_metric_dp.space.metrics import Metric
-from privopt_metric_dp.space.places import MAX_COORDINATE, Space, plural_unit
+from privopt_metric_dp.space.places import MAX_COORDINATE, Space
 from privopt_metric_dp.space.road_parts import JOIN_PARTS, describe_parts
 from privopt_metric_dp.space.roads import Roads, read_roads
 

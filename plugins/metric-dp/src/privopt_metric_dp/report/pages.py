@@ -182,7 +182,9 @@ def metric_sections(
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
     sections.append(_maps_section(drawings))
-    sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
+    # One record, or records that all share a place: there is no pair to tell apart, and the table would be empty.
+    if (release.distances > 0).any():
+        sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
         sections.append(_many_reports_section(drawings, attacked))
     elif release.weights.size > MOST_ATTACKED:

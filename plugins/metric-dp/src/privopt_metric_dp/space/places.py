@@ -7,13 +7,12 @@ bounded (``off``), because a guarantee must hold at the declared places.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from fractions import Fraction
-from typing import Final, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +32,6 @@ __all__ = [
     "check_places",
     "grid_points",
     "places_at_most",
-    "plural_unit",
     "rests_of",
 ]
 
@@ -41,19 +39,6 @@ Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
 MAX_COORDINATE = 1e150  # squares of differences stay finite
-
-
-_PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
-"""Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
-
-
-def plural_unit(unit: str) -> str:
-    """Return the plural of a unit of distance; the checkers have the same rule.
-
-    >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
-    ('km', 'bands', 'units of distance')
-    """
-    return f"{unit}s" if _PLURAL_IN_S.fullmatch(unit) else unit.replace("unit of", "units of")
 
 
 _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
