@@ -40,10 +40,11 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
     from matplotlib.figure import Figure
 
+    from privopt.estimate.flows import Flows
     from privopt.estimate.shares import Estimate, Intervals
     from privopt.ledger.ledger import Ledger
 else:  # may not be installed
-    DuckDBPyConnection = Estimate = Figure = Intervals = Ledger = Any
+    DuckDBPyConnection = Estimate = Figure = Flows = Intervals = Ledger = Any
 
 __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve", "warn_all"]
 
@@ -333,6 +334,49 @@ class OpenRelease:
         )
         warn_all([*estimated.notes, *self._mark_warnings()])
         return estimated
+
+    def estimate_flows(
+        self,
+        reports: object,
+        *,
+        start: str,
+        end: str,
+        by: Mapping[str, str],
+        subject: str | None = None,
+        confidence: float = 0.95,
+        gap: float = 1e-6,
+        resolution: float | None = None,
+    ) -> Flows:
+        """Estimate the share of trips from each group of records to each, from two reports of each trip.
+
+        Both reports were drawn from this release, independently of one another: together they cost twice its epsilon
+        (:attr:`Flows.pair_guarantee`). Intervals are by a parametric bootstrap; a :class:`PrivoptWarning` says what
+        those of smooth flows assume.
+
+        Args:
+            reports: A table of any kind, with a row for each trip.
+            start: The column of the reports of starts.
+            end: The column of the reports of ends. Rows that lack a report are skipped and counted.
+            by: The group of each record.
+            subject: The column with the subject of each trip. Only the first trip of each subject counts. By default
+                every trip is assumed to be of a different person.
+            confidence: The confidence of the intervals, which hold simultaneously.
+            gap: The gap to the maximum of the likelihood, per trip, at which the search ends early.
+            resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
+                300 records is as fine as the starts and ends support.
+
+        Raises:
+            UsageError: The release draws no reports, there are no trips, or the options are invalid.
+            InputError: A column is missing or has repeated reports, or a report is not an output of the release.
+        """
+        from privopt.estimate.count_trips import TripColumns
+        from privopt.estimate.estimate_flow_tables import flows_of
+        from privopt.estimate.shares import EstimateOptions
+
+        options = EstimateOptions(confidence=confidence, gap=gap, resolution=resolution)
+        flows = flows_of(self.opened, reports, by, TripColumns(start=start, end=end, subject=subject), options)
+        warn_all([*flows.notes, *self._mark_warnings()])
+        return flows
 
     def _mark_warnings(self) -> list[str]:
         """Return a list with a warning if the release gives no privacy; otherwise an empty list."""

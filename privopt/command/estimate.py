@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from privopt.command.completion import FOLDER
 from privopt.command.exit_codes import PATH, QUIET, handle_errors, positive, utf8, warn_of_no_privacy
 from privopt.command.terminal import complain, progress_display, remark, say_json
-from privopt.errors import number_of
+from privopt.declare.column_texts import REPORT
+from privopt.errors import UsageError, number_of
+
+if TYPE_CHECKING:
+    from privopt.estimate.flows import Flows
+    from privopt.estimate.shares import Estimate
+else:  # loaded late
+    Estimate = Flows = Any
 
 __all__ = ["estimate"]
 
@@ -21,6 +29,8 @@ __all__ = ["estimate"]
 @click.argument("reports", metavar="REPORTS", type=PATH)
 @click.option("--out", type=PATH, required=True, metavar="FILE.csv", help="Table to write.")
 @click.option("--column", metavar="NAME", default="report", show_default=True, callback=utf8, help="Holds the reports.")
+@click.option("--from", "start", metavar="COLUMN", callback=utf8, help="Reports of starts: with --to, flows.")
+@click.option("--to", "end", metavar="COLUMN", callback=utf8, help="Reports of ends.")
 @click.option("--subject", metavar="COLUMN", callback=utf8, help="Who sent each: the first of each counts.")
 @click.option(
     "--also",
@@ -41,10 +51,8 @@ __all__ = ["estimate"]
 @click.option(
     "--intervals",
     type=click.Choice(["finite-sample", "asymptotic", "smooth"]),
-    default="finite-sample",
-    show_default=True,
-    help="All at once and always; each for many reports; or all at once for many reports, if shares are smooth over "
-    "the map as those of the estimate are (much narrower).",
+    help="All at once and always (default); each for many reports; or all at once for many reports, if shares are "
+    "smooth over the map as those of the estimate are: much narrower, and always those of flows.",
 )
 @click.option(
     "--gap",
@@ -72,12 +80,14 @@ def estimate(
     reports: Path,
     out: Path,
     column: str,
+    start: str | None,
+    end: str | None,
     subject: str | None,
     also: tuple[tuple[Path, Path], ...],
     groups: Path | None,
     resolution: float | None,
     confidence: float,
-    intervals: Literal["finite-sample", "asymptotic", "smooth"],
+    intervals: Literal["finite-sample", "asymptotic", "smooth"] | None,
     gap: float,
     page: Path | None,
     geo: Path | None,
@@ -85,7 +95,7 @@ def estimate(
     quiet: bool,
     force: bool,
 ) -> None:
-    """Estimate shares of the records from reports, with intervals."""
+    """Estimate shares of the records from reports, with intervals; or flows, with --from, --to and --by."""
     # The docstring is the text of --help, and the options above say what the parameters mean. A record is a possible
     # secret, such as a place; its share is the part of the people whose secret it is. ``groups``, ``page`` and ``geo``
     # are files: a group for each record to read, and a report page and a map to write.
@@ -93,7 +103,27 @@ def estimate(
     from privopt.estimate.shares import EstimateOptions
 
     # Created first: it refuses invalid options before the folder is verified.
-    options = EstimateOptions(resolution=resolution, confidence=confidence, intervals=intervals, gap=gap)
+    options = EstimateOptions(
+        resolution=resolution, confidence=confidence, intervals=intervals or "finite-sample", gap=gap
+    )
+    if start is not None or end is not None:
+        from privopt.estimate.count_trips import TripColumns
+        from privopt.estimate.estimate_flow_tables import write_flows
+
+        start, end, groups = _check_flow_options(start, end, groups, column, also, geo, intervals)
+        columns = TripColumns(start=start, end=end, subject=subject)
+        targets = {"--out": out, "--report": page}
+        with progress_display(quiet=quiet) as progress:
+            flows = write_flows(
+                folder, reports, groups, columns, options, targets=targets, force=force, progress=progress
+            )
+        count = len(flows.groups)
+        counts_text = f"{count:,} x {count:,} flows from {number_of(flows.n, 'trip')}"
+        remark(f"note: {flows.pair_guarantee}")
+        _tell(folder, reports, flows, "both reports", None if quiet else f"{out}: {counts_text} ({flows.method})")
+        if as_json:
+            say_json(json.dumps(flows.to_json(), indent=2, ensure_ascii=False))
+        return
     with progress_display(quiet=quiet) as progress:
         shares = write_estimate(
             folder,
@@ -109,14 +139,60 @@ def estimate(
             force=force,
             progress=progress,
         )
-    # A table on disk is complete by now; all that follows is about it, on standard error.
-    warn_of_no_privacy(folder)
-    for line in shares.notes:
-        remark(f"note: {line}")
-    if shares.skipped:
-        remark(f"{reports}: skipped {number_of(shares.skipped, 'row')} without a report")
-    if not quiet:
-        counts_text = f"{number_of(len(shares.ids), 'share')} from {number_of(shares.n, 'report')}"
-        complain(f"{out}: {counts_text} ({shares.method}{shares.gaps})")
+    counts_text = f"{number_of(len(shares.ids), 'share')} from {number_of(shares.n, 'report')}"
+    line = None if quiet else f"{out}: {counts_text} ({shares.method}{shares.gaps})"
+    _tell(folder, reports, shares, "a report", line)
     if as_json:
         say_json(json.dumps(shares.to_json(), indent=2, ensure_ascii=False))
+
+
+def _tell(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
+    """Print the notes of an estimate, and a line on what was written, to standard error.
+
+    A table on disk is complete by now; all this is about it.
+
+    Args:
+        folder: The release's folder.
+        reports: The table of reports.
+        result: The estimate.
+        required: What rows that were skipped lack.
+        line: The line on what was written; None if it is not wanted.
+    """
+    warn_of_no_privacy(folder)
+    for note in result.notes:
+        remark(f"note: {note}")
+    if result.skipped:
+        remark(f"{reports}: skipped {number_of(result.skipped, 'row')} without {required}")
+    if line is not None:
+        complain(line)
+
+
+def _check_flow_options(
+    start: str | None,
+    end: str | None,
+    groups: Path | None,
+    column: str,
+    also: Sequence[tuple[Path, Path]],
+    geo: Path | None,
+    intervals: str | None,
+) -> tuple[str, str, Path]:
+    """Return the columns of reports and the table of groups, for flows.
+
+    Raises:
+        UsageError: An option is missing, or another does not apply to flows.
+    """
+    if start is None or end is None:
+        missing = "--from" if start is None else "--to"
+        raise UsageError(f"{missing} must be given too: flows need a column of reports for starts and one for ends")
+    if groups is None:
+        raise UsageError("--by must be given: flows are between groups of records, such as districts")
+    inapplicable = {
+        "--column": column != REPORT,
+        "--also": bool(also),
+        "--geo": geo is not None,
+        f"--intervals {intervals}": intervals not in (None, "smooth"),
+    }
+    for option, is_given in inapplicable.items():
+        if is_given:
+            raise UsageError(f"{option} must be left out with --from and --to: it does not apply to flows")
+    return start, end, groups

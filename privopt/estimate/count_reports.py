@@ -101,29 +101,41 @@ class Counter:
             InputError: A report is not an output of the release, or has no subject although there is a column of
                 subjects.
         """
+        numbers = self.number_reports(frame)
+        has_report = numbers >= 0
+        is_first = self.mark_counted_rows(frame, has_report)
+        self.pass_rows(frame)
+        previous, counted_numbers = self.report_counts, numbers.filter(has_report & is_first).to_numpy()
+        self.report_counts = ReportCounts(
+            channel=self.channel,
+            counts=previous.counts + np.bincount(counted_numbers, minlength=len(self.channel.outputs)),
+            skipped=previous.skipped + int((~has_report).sum()),
+            repeated=previous.repeated + int((has_report & ~is_first).sum()),
+        )
+
+    def number_reports(self, frame: pl.DataFrame) -> pl.Series:
+        """Return the number of each row's report among the outputs, -1 for a row without a report.
+
+        Raises:
+            InputError: A report is not an output of the release.
+        """
         output_numbers = {name: k for k, name in enumerate(self.channel.outputs)}
         report = self._read_texts(frame, self.column)
         # Unknown outputs get the number -1, and so do rows without a report.
-        has_report = report.is_not_null()
         numbers = pl.Series(number_ids(report, output_numbers))
-        unknown = has_report & (numbers < 0)
         self._refuse_rows(
-            unknown,
+            report.is_not_null() & (numbers < 0),
             self.column,
             # The message does not quote the value: what is no output was not drawn by the release, so it may be the
             # secret, from a column taken by mistake.
             lambda row: "an output that the release does not have",
             f"one of the release's {len(output_numbers):,} outputs, or nothing",
         )
-        is_first = self._mark_counted_rows(frame, has_report)
+        return numbers
+
+    def pass_rows(self, frame: pl.DataFrame) -> None:
+        """Count the rows of a batch that is done, for the row numbers in faults about later batches."""
         self._rows += len(frame)
-        previous, counted_numbers = self.report_counts, numbers.filter(has_report & is_first).to_numpy()
-        self.report_counts = ReportCounts(
-            channel=self.channel,
-            counts=previous.counts + np.bincount(counted_numbers, minlength=len(output_numbers)),
-            skipped=previous.skipped + int((~has_report).sum()),
-            repeated=previous.repeated + int((has_report & ~is_first).sum()),
-        )
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
         """Return a column as texts, and name the table in errors."""
@@ -147,7 +159,7 @@ class Counter:
                 [Fault(self.table, where, f"{describe(int(rows[0]))} ({len(rows):,} such rows)", expectation)]
             )
 
-    def _mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
+    def mark_counted_rows(self, frame: pl.DataFrame, has_report: pl.Series) -> pl.Series:
         """Return whether each row's report counts, as its subject's first in the table or, for traces, in time.
 
         Args:
@@ -199,12 +211,12 @@ def count_tables(
         )
         counter.check_columns(source.columns)
         for frame in source.batches():
-            counter.count_rows(_to_polars(frame))
+            counter.count_rows(to_polars(frame))
         results.append(counter.report_counts)
     return results
 
 
-def _to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
+def to_polars(frame: nw.DataFrame[Any]) -> DataFrame:
     """Convert a table to polars. Columns of mixed types become text, because Arrow's error for them quotes a value."""
     try:
         return frame.to_polars()

@@ -239,7 +239,7 @@ def estimate_of(
         _table_source(reports, column, "reports"),
         lambda channel: _noisy_counts(reports, channel.inputs),
         EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution),
-        None if by is None else _check_groups(by, ids),
+        None if by is None else check_groups(by, ids),
         None,
         column=column,
         subject=subject,
@@ -271,7 +271,7 @@ def _noisy_counts(reports: object, ids: Sequence[str]) -> Floats:
     return counts
 
 
-def _check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
+def check_groups(by: Mapping[str, str], ids: Sequence[str]) -> dict[str, Ints]:
     """Return the record numbers of each group.
 
     Args:

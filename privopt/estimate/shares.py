@@ -19,6 +19,7 @@ from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
 from privopt.errors import UsageError, check_number, number_of
 from privopt.estimate.finite_sample_intervals import finite_sample, is_affordable
+from privopt.estimate.likelihood import Fit
 from privopt.estimate.linear_intervals import linear_intervals
 from privopt.estimate.profile_intervals import gap_for, profile_intervals
 from privopt.estimate.smooth_intervals import describe_assumption, smooth_intervals
@@ -227,21 +228,12 @@ def estimate(
     if options.intervals == "smooth" and rows is None:
         raise UsageError("intervals must be finite-sample or asymptotic without distances between records, got smooth")
     ids = list(observed[0].channel.inputs)
-    columns, counts = _collect_reports(observed)
+    columns, counts = collect_reports(observed)
     n, is_reported = int(counts.sum()), counts > 0
     parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
-    # None lets resolved_fit choose the resolution; few records are not smoothed unless a resolution is given.
-    auto = options.resolution is None and (len(ids) > MAX_UNSMOOTHED_RECORDS or options.intervals == "smooth")
-    resolution = options.resolution if auto or options.resolution is not None else 0.0
-    names, functionals = _group_functionals(ids, groups)
-    gap = options.gap
-    if options.intervals == "asymptotic" and resolution == 0.0:
-        # Shares with a larger gap can lie outside of their intervals.
-        gap = min(gap, gap_for(options.confidence, n))
-    dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
-    # With small matrices, the threads of the linear algebra library wait for one another, long on a busy machine.
-    with limited_to(None if dense else 1):
-        best_fit = resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
+    names, functionals = group_functionals(ids, groups)
+    best_fit = fit_reports(columns, counts, options, rows, progress)
+    with limited_to(_thread_limit(reported_columns, best_fit.resolution)):
         # The shares of the groups, scaled below to the sum 1.
         shares, assumption = functionals @ best_fit.shares, ""
         notes: tuple[str, ...]
@@ -253,7 +245,7 @@ def estimate(
                 best_fit.resolution,
                 functionals,
                 options.confidence,
-                gap=gap,
+                gap=options.gap,
                 progress=progress,
             )
             low, high = np.maximum(shares - half_widths, 0.0), np.minimum(shares + half_widths, 1.0)
@@ -287,6 +279,44 @@ def estimate(
     )
 
 
+def fit_reports(
+    columns: Floats,
+    counts: Floats | Ints,
+    options: EstimateOptions,
+    rows: Rows | None,
+    progress: Progress | None = None,
+) -> Fit:
+    """Return the most likely shares of the records, smooth ones if the options or the number of records ask for them.
+
+    Args:
+        columns: (N, K) probability of each output given each record.
+        counts: (K,) how often each output was reported.
+        options: Options of the estimate.
+        rows: Returns the distances (B, N) from some records to all; None if there are no distances.
+        progress: Called with the step that is being done.
+    """
+    n, is_reported = int(counts.sum()), counts > 0
+    parts, reported_columns = counts[is_reported] / n, np.ascontiguousarray(columns[:, is_reported])
+    # None lets resolved_fit choose the resolution; few records are not smoothed unless a resolution is given.
+    auto = options.resolution is None and (len(columns) > MAX_UNSMOOTHED_RECORDS or options.intervals == "smooth")
+    resolution = options.resolution if auto or options.resolution is not None else 0.0
+    gap = options.gap
+    if options.intervals == "asymptotic" and resolution == 0.0:
+        # Shares with a larger gap can lie outside of their intervals.
+        gap = min(gap, gap_for(options.confidence, n))
+    with limited_to(_thread_limit(reported_columns, 1.0 if resolution is None else resolution)):
+        return resolved_fit(reported_columns, parts, n, rows, resolution=resolution, gap=gap, progress=progress)
+
+
+def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
+    """Return the number of threads of linear algebra: None, for as many as there are, if large matrices are fitted.
+
+    With small ones the threads wait for one another, long on a busy machine.
+    """
+    is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
+    return None if is_dense else 1
+
+
 def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tuple[str, ...]]:
     """Return options for shares that are not smooth, and a note if smooth intervals were requested.
 
@@ -299,24 +329,36 @@ def _without_smoothness(options: EstimateOptions) -> tuple[EstimateOptions, tupl
     return evolve(options, intervals="finite-sample"), (note,)
 
 
-def _collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
+def collect_reports(observed: Sequence[ReportCounts]) -> tuple[Floats, Floats]:
     """Return the channels of all releases, concatenated to (N, K), and how often each output was reported (K,)."""
     ids = list(observed[0].channel.inputs)
     if any(list(release.channel.inputs) != ids for release in observed[1:]):
         raise UsageError("releases must have the same records in the same order")
     columns = np.hstack([release_counts.channel.probabilities for release_counts in observed])
     counts = np.concatenate([release_counts.counts for release_counts in observed]).astype(np.float64)
-    if not counts.any():
-        raise UsageError("reports must be at least one, got none")
-    # Such a report has probability 0 whatever the shares are, so that there is no likelihood to maximise.
-    impossible = (counts > 0) & ~columns.any(axis=0)
-    if impossible.any():
-        outputs = [name for release_counts in observed for name in release_counts.channel.outputs]
-        raise UsageError(f"reports: got {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+    check_possible([name for release_counts in observed for name in release_counts.channel.outputs], columns, counts)
     return columns, counts
 
 
-def _group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
+def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Ints) -> None:
+    """Refuse counts without reports, or with a report that has probability 0 whatever the shares are.
+
+    Args:
+        outputs: (K,) ids of the outputs.
+        columns: (N, K) probability of each output given each record.
+        counts: (K,) how often each output was reported.
+
+    Raises:
+        UsageError: There are no reports, or there is no likelihood to maximise.
+    """
+    if not counts.any():
+        raise UsageError("reports must be at least one, got none")
+    impossible = (counts > 0) & ~columns.any(axis=0)
+    if impossible.any():
+        raise UsageError(f"reports: got {outputs[int(impossible.argmax())]!r}, which no record of this release sends")
+
+
+def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
     """Return the names of the groups (or records), and a matrix (G, N) of ones where a record belongs to a group.
 
     The matrix is sparse, because a dense one would take 20 GB for 50,000 single records. Without groups, each record is
@@ -463,7 +505,7 @@ def estimate_of_counts(
     """
     if options.intervals != "finite-sample" or options.resolution:
         raise UsageError("noisy counts must have finite-sample intervals, without a resolution")
-    names, functionals = _group_functionals(channel.inputs, groups)
+    names, functionals = group_functionals(channel.inputs, groups)
     likely_counts = np.maximum(counts, 0.0)
     if not likely_counts.any():
         raise UsageError("counts must have one above 0, got none: shares cannot be estimated")

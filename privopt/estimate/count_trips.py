@@ -1,0 +1,165 @@
+"""Count trips: rows with two reports of one release, drawn independently of one another for the start and the end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from attrs import define, field, frozen
+from scipy.sparse import csr_array
+
+from privopt.arrays import Ints
+from privopt.declare.column_texts import FIRST, KEPT, REPORT, STICKY
+from privopt.declare.name_forms import normal_column
+from privopt.declare.table_files import TableSource
+from privopt.errors import Fault, InputError
+from privopt.estimate.count_reports import Counter, to_polars
+from privopt.interfaces import Channel
+
+
+@frozen(kw_only=True)
+class TripColumns:
+    """The columns of a table of trips.
+
+    Attributes:
+        start, end: Columns of the reports for the start and the end of each trip.
+        subject: Column that names the subject of each trip; only the first trip of each subject with both reports
+            counts. None if there is no such column.
+    """
+
+    start: str
+    end: str
+    subject: str | None = None
+
+
+@frozen(kw_only=True, eq=False)
+class TripCounts:
+    """The counted trips of one release.
+
+    Attributes:
+        channel: The channel of the release.
+        counts: (K, K) how often each pair of outputs was reported, starts in rows.
+        skipped: Number of rows that lack a report.
+        repeated: Number of trips that were omitted because their subject already had a counted trip.
+    """
+
+    channel: Channel
+    counts: csr_array
+    skipped: int = 0
+    repeated: int = 0
+
+    @property
+    def n(self) -> int:
+        """The number of counted trips."""
+        return int(self.counts.sum())
+
+    def margin(self, end: int) -> Ints:
+        """Return how often each output was reported (K,) for the starts of trips (0) or their ends (1)."""
+        counts: Ints = np.asarray(self.counts.sum(axis=1 - end)).ravel()
+        return counts
+
+
+@define
+class _TripCounter:
+    """Counts trips, batch by batch.
+
+    Attributes:
+        start, end: Counters that read the two columns.
+        pair_counts: The counts so far, by start number times the number of outputs plus end number.
+        skipped: Number of rows that lack a report so far.
+        repeated: Number of trips of subjects who had one already, so far.
+    """
+
+    start: Counter
+    end: Counter
+    pair_counts: dict[int, int] = field(factory=dict)
+    skipped: int = 0
+    repeated: int = 0
+
+    def count_rows(self, frame: pl.DataFrame) -> None:
+        """Count the trips of a batch of rows.
+
+        Raises:
+            InputError: A report is not an output of the release, or a trip has no subject although there is a column
+                of subjects.
+        """
+        starts, ends = self.start.number_reports(frame), self.end.number_reports(frame)
+        has_both = (starts >= 0) & (ends >= 0)
+        is_counted = has_both & self.start.mark_counted_rows(frame, has_both)
+        for counter in (self.start, self.end):
+            counter.pass_rows(frame)
+        self.skipped += int((~has_both).sum())
+        self.repeated += int((has_both & ~is_counted).sum())
+        outputs = len(self.start.channel.outputs)
+        pairs = starts.filter(is_counted).to_numpy().astype(np.int64) * outputs + ends.filter(is_counted).to_numpy()
+        for pair, count in zip(*(part.tolist() for part in np.unique(pairs, return_counts=True)), strict=True):
+            self.pair_counts[pair] = self.pair_counts.get(pair, 0) + count
+
+
+def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> TripCounts:
+    """Count the trips of a table by the pair of their reports.
+
+    Args:
+        channel: The channel of the release that both reports were drawn from.
+        source: The table.
+        columns: Its columns.
+
+    Raises:
+        InputError: A column is missing, reports were not drawn independently, or a row has an unknown output or no
+            subject.
+    """
+    check_trip_columns(source.name, source.columns, columns)
+    start_counter, end_counter = (
+        Counter(channel=channel, table=source.name, column=column, subject=columns.subject, counted_subjects=set())
+        for column in (columns.start, columns.end)
+    )
+    counter = _TripCounter(start=start_counter, end=end_counter)
+    for frame in source.batches():
+        counter.count_rows(to_polars(frame))
+    outputs = len(channel.outputs)
+    pairs = np.fromiter(counter.pair_counts, dtype=np.int64, count=len(counter.pair_counts))
+    values = np.fromiter(counter.pair_counts.values(), dtype=np.int64, count=len(counter.pair_counts))
+    counts: Any = csr_array((values, (pairs // outputs, pairs % outputs)), shape=(outputs, outputs))
+    return TripCounts(channel=channel, counts=counts, skipped=counter.skipped, repeated=counter.repeated)
+
+
+def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
+    """Refuse a table that lacks a column, or whose reports of one trip may not be drawn independently.
+
+    Kept reports (``--sticky``, traces) repeat: a trip that ends where it began has one report twice.
+
+    Args:
+        table: Name of the table, for faults.
+        names: Names of the table's columns.
+        columns: The columns to read.
+
+    Raises:
+        InputError: The table cannot be used; the error has a fault for each column.
+    """
+    start_name, end_name = normal_column(columns.start), normal_column(columns.end)
+    roles = {"--from": start_name, "--to": end_name}
+    if columns.subject is not None:
+        roles["--subject"] = normal_column(columns.subject)
+    faults = [
+        Fault(table, "header", f"columns {', '.join(names)}", f"a column {name} ({option})")
+        for option, name in roles.items()
+        if name not in names
+    ]
+    if start_name == end_name:
+        faults.append(Fault(table, f"column {start_name}", "the same column for --from and --to", "two columns"))
+    # Marks without a prefix belong to a column "report", or to renamed columns if there is none of this name.
+    prefixes = {name.removesuffix(REPORT) if name.endswith(f"_{REPORT}") else "" for name in (start_name, end_name)}
+    for prefix in sorted(prefixes | (set() if REPORT in names else {""})):
+        faults += [
+            Fault(
+                table,
+                f"column {prefix}{mark}",
+                "reports that are kept and repeated, so that the two of a trip are not independent",
+                "reports drawn for each trip alone (apply without --sticky)",
+            )
+            for mark in (STICKY, KEPT, FIRST)
+            if f"{prefix}{mark}" in names
+        ]
+    if faults:
+        raise InputError(list(dict.fromkeys(faults)))

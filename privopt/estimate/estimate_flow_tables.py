@@ -1,0 +1,149 @@
+"""Estimate flows between groups from tables of trips, in files (``privopt estimate --from --to``) or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from attrs import evolve
+
+from privopt.arrays import Ints
+from privopt.declare.problems_in_memory import frame_of
+from privopt.declare.table_files import TableSource
+from privopt.errors import UsageError
+from privopt.estimate.count_reports import read_groups
+from privopt.estimate.count_trips import TripColumns, count_trips
+from privopt.estimate.estimate_tables import channel_of, check_groups
+from privopt.estimate.flow_page import flow_page
+from privopt.estimate.flows import Flows, estimate_flows
+from privopt.estimate.shares import EstimateOptions
+from privopt.files.new_folder import check_files, new_file
+from privopt.interfaces import Channel, Progress
+from privopt.interfaces.cost import Cost, cost_of_draw, sum_text
+from privopt.run.verify import OpenedFolder, open_verified
+
+
+def _trip_channel(opened: OpenedFolder) -> Channel:
+    """Return the channel of a release that draws reports.
+
+    Raises:
+        UsageError: The release publishes noisy counts, or has no public channel.
+    """
+    channel = channel_of(opened)
+    if not isinstance(channel, Channel):
+        raise UsageError(f"{opened.folder}: flows must be of reports, got a release of noisy counts")
+    return channel
+
+
+def describe_pair_cost(opened: OpenedFolder) -> str:
+    """Return a sentence on what both reports of a trip cost together.
+
+    The two reports are drawn independently, so what they guarantee together is the sum (sequential composition): a
+    start moved by d1 and an end moved by d2 change the odds by at most exp(epsilon d1 + epsilon d2).
+
+    Args:
+        opened: The release that both reports were drawn from.
+    """
+    cost = cost_of_draw(opened.result.guarantee, opened.relation, "", "", mark=opened.result.mark)
+    if isinstance(cost, str):
+        return f"what both reports of a trip reveal together is not bounded by a sum: {cost}"
+    return (
+        f"each trip has two reports, drawn independently, which together cost {_price_of(cost.times(2))}: the sum of "
+        f"{_price_of(cost)} for the start and as much for the end"
+    )
+
+
+def _price_of(cost: Cost) -> str:
+    """Return a cost with its unit, such as ``epsilon 0.5 per km``."""
+    return f"{cost.account} {sum_text(cost.amount)} {cost.unit}".rstrip()
+
+
+def _estimate_opened(
+    opened: OpenedFolder,
+    channel: Channel,
+    source: TableSource,
+    groups: Mapping[str, Ints],
+    columns: TripColumns,
+    options: EstimateOptions,
+    progress: Progress | None,
+) -> Flows:
+    """Estimate flows from a table of trips, and add what both reports of a trip cost.
+
+    Args:
+        opened: The release.
+        channel: Its channel.
+        source: The table.
+        groups: The record numbers of each group.
+        columns: Its columns.
+        options: Options of the estimate.
+        progress: Called with the step that is being done.
+    """
+    if progress is not None:
+        progress("counting trips", 0, None, None)
+    trips = count_trips(channel, source, columns)
+    flows = estimate_flows(trips, options, groups, rows=channel.distances, unit=channel.unit, progress=progress)
+    return evolve(flows, pair_guarantee=describe_pair_cost(opened))
+
+
+def write_flows(
+    folder: Path,
+    reports: Path,
+    groups: Path,
+    columns: TripColumns,
+    options: EstimateOptions,
+    *,
+    targets: Mapping[str, Path | None],
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Flows:
+    """Estimate flows from the trips in a file, and write the table and, if requested, the page.
+
+    Args:
+        folder: The release's folder, which is verified before use.
+        reports: The table of trips.
+        groups: CSV file with columns ``id`` and ``group``.
+        columns: The table's columns.
+        options: Options of the estimate.
+        targets: The files to write, by option: the CSV file ``--out``, and the HTML file ``--report`` or None.
+        force: Whether to replace existing files.
+        progress: Called with the step that is being done.
+
+    Raises:
+        UsageError: A file already exists, or the release draws no reports.
+        InputError: A table cannot be used.
+        DoesNotHoldError: The release fails verification.
+    """
+    # Before the work, so that a run of minutes does not end at a file that exists.
+    check_files(targets, force=force, read=[reports, groups], folders=[folder])
+    opened = open_verified(folder)
+    channel = _trip_channel(opened)
+    members_by_group = read_groups(groups, channel.inputs)
+    source = TableSource.of_file(reports)
+    flows = _estimate_opened(opened, channel, source, members_by_group, columns, options, progress)
+    # Files get their names when the block ends, after all of them were written.
+    with ExitStack() as stack:
+        if (page := targets["--report"]) is not None:
+            path = stack.enter_context(new_file(page, force=force))
+            path.write_text(flow_page(flows, opened, reports.name), "utf-8")
+        if (out := targets["--out"]) is not None:
+            flows.to_frame().write_csv(stack.enter_context(new_file(out, force=force)))
+    return flows
+
+
+def flows_of(
+    opened: OpenedFolder, reports: object, by: Mapping[str, str], columns: TripColumns, options: EstimateOptions
+) -> Flows:
+    """Estimate flows from a table in memory: the implementation of :meth:`privopt.OpenRelease.estimate_flows`.
+
+    Args:
+        opened: The release.
+        reports: A data frame with both columns of reports.
+        by: The group of each record, by the record's id.
+        columns: The table's columns.
+        options: Options of the estimate.
+    """
+    channel = _trip_channel(opened)
+    source = TableSource.of_frame(frame_of(reports, "reports"), "reports")
+    groups = check_groups(by, list(channel.inputs))
+    return _estimate_opened(opened, channel, source, groups, columns, options, None)
