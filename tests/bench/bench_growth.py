@@ -49,8 +49,8 @@ def slope(sizes: list[int], values: list[float]) -> float:
 
 def draw(rows: list[dict[str, str]]) -> None:
     """Draw seconds and memory against places at one number of outputs, and against outputs at one number of places."""
-    mpl.rcParams.update({"svg.hashsalt": "growth", "svg.fonttype": "none", "font.size": 9})
-    figure, panels = plt.subplots(1, 2, figsize=(7.5, 3.0), sharey=True, layout="constrained")
+    mpl.rcParams.update({"svg.hashsalt": "growth", "svg.fonttype": "none", "font.size": 11})
+    figure, panels = plt.subplots(2, 1, figsize=(5, 6), sharey=True, layout="constrained")
     lines = (("places", "outputs", OUTPUTS), ("outputs", "places", PLACES))
     for panel, (across, fixed_column, value) in zip(panels, lines, strict=True):
         line_rows = sorted((row for row in rows if int(row[fixed_column]) == value), key=lambda row: int(row[across]))

@@ -55,8 +55,8 @@ def csv_text(rows: list[list[str]]) -> str:
 
 def draw_solvers(rows: list[list[str]]) -> None:
     """Draw processor seconds of each solver on two maps of 100 cells, with the numbers."""
-    mpl.rcParams.update({"svg.hashsalt": "measured", "font.size": 9})
-    figure, panels = plt.subplots(1, 2, figsize=(8.5, 3), layout="constrained", sharey=True)
+    mpl.rcParams.update({"svg.hashsalt": "measured", "font.size": 11})
+    figure, panels = plt.subplots(2, 1, figsize=(5, 6.4), layout="constrained", sharex=True)
     for panel, instance in zip(panels, DRAWN, strict=True):
         seconds = {row[1]: row[2] for row in rows if row[0] == instance}
         drawn = [name for name in reversed(PEERS) if name in seconds]
@@ -66,9 +66,10 @@ def draw_solvers(rows: list[list[str]]) -> None:
         for number, name in enumerate(drawn):
             label = f"not in {LIMIT:.0f} s" if seconds[name] == "-" else f"{values[number]:.3g} s"
             panel.annotate(label, (values[number], number), (4, 0), textcoords="offset points", va="center")
-        panel.set(xlim=(0, 90), xlabel="processor seconds")
-        panel.set_title(f"epsilon times cell size {instance.rpartition(' ')[2]}", fontsize=10)
+        panel.set_xlim(0, 90)
+        panel.set_title(f"epsilon times cell size {instance.rpartition(' ')[2]}", fontsize=11)
         panel.spines[["top", "right"]].set_visible(False)
+    panels[-1].set_xlabel("processor seconds")
     figure.savefig(PICTURE, metadata={"Date": None})
 
 
