@@ -302,7 +302,7 @@ TITLES = {
     "Kit": "The kit",
 }
 NOT_READ = {
-    "privopt_tables.released_matrix": {"add_to_duckdb", "expression"},
+    "privopt_tables.released_matrix": {"ReleasedRows", "add_to_duckdb", "expression"},
     "privopt.dsl": {"FamilyBlock", "StandardForm", "VariableBlock", "solve_form", "write_form"},
     "privopt.specs": {"GROUP", "NOTHING", "Hooks", "Spec", "hookspec"},
     "privopt.testing": {
