@@ -28,8 +28,9 @@ slow: .venv/.stamp  ## the tests that take minutes each
 third-party: .venv/.stamp  ## a new plugin and a third party's, in a clean environment with built wheels
 	@$(BIN)/python -m pytest -q -m slow tests/third_party
 
-newest: .venv/.stamp  ## demo, JSON and kit with the newest versions instead of the pinned ones; before each release
+newest: .venv/.stamp  ## demo, JSON and kit with the newest versions, and on each Python; before each release
 	@$(BIN)/python .ci/newest.py
+	@$(BIN)/python .ci/pythons.py
 
 lint: .venv/.stamp  ## ruff and strict types
 	@$(BIN)/ruff check .

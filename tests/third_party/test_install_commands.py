@@ -4,6 +4,7 @@ The slow tests need the package index or uv's and pip's caches (``make third-par
 documentation to what they run.
 """
 
+import email
 import json
 import re
 import shutil
@@ -11,6 +12,7 @@ import sys
 import zipfile
 
 import pytest
+from docs.doc_blocks import COMPILING, PROGRESS, blocks, matches, session
 from helpers.environments import ROOT, Environment, build_wheels, copy_checkout, find_uv, run
 
 CHECKOUT = "uv pip install . ./plugins/*"
@@ -24,6 +26,7 @@ BY_NAME = "pip install privopt"
 COMMAND = re.compile(r"(?:uv pip|pip3?) install [^`\n]*?(?=[`'\"\n]|$)", re.MULTILINE)
 OF_EXTRA = re.compile(r"pip install (privopt|\{CORE\})\[")
 """Messages of the programs that name an extra; the extras are held to the metadata they come from."""
+ABSOLUTE = re.compile(r"https?:|mailto:|#")
 SHORTENED = "pip install ..."
 """In a sentence, for the rest of the command before it."""
 PARK = """
@@ -137,14 +140,56 @@ def test_new_plugin_from_wheels(wheels, tmp_path, command, folder_name):
     check_installation(environment, tmp_path, "acme-mech")
 
 
+@pytest.fixture(scope="module")
+def by_name(wheels, tmp_path_factory):
+    """Return an environment that README's one command filled; the wheels stand in for the package index."""
+    environment = Environment(tmp_path_factory.mktemp("by-name") / "env", pip=True)
+    environment.shell(f"python -m {BY_NAME}", cwd=environment.folder.parent, PIP_FIND_LINKS=str(wheels))
+    return environment
+
+
 @pytest.mark.slow
-def test_one_name_installs_everything(wheels, tmp_path):
-    """The wheels stand in for the package index; README's own commands run then, in a folder with nothing else."""
-    environment = Environment(tmp_path / "env", pip=True)
-    environment.shell(f"python -m {BY_NAME}", cwd=tmp_path, PIP_FIND_LINKS=str(wheels))
-    check_installation(environment, tmp_path, "bd-mdp", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor")
+def test_one_name_installs_everything(by_name, tmp_path):
+    check_installation(by_name, tmp_path, "bd-mdp", "lr-geo", "fl-linear", "hierarchical-dp", "photo-censor")
     for command in ("apply", "budget", "curve", "disclose", "estimate", "export", "init", "plan"):
-        assert environment.shell(f"privopt {command} --help", cwd=tmp_path)
+        assert by_name.shell(f"privopt {command} --help", cwd=tmp_path)
+
+
+@pytest.mark.slow
+def test_commands_of_readme_run_from_wheels(by_name, tmp_path):
+    """README's commands and Python as they stand there, with nothing of the checkout but the example city."""
+    text = (ROOT / "README.md").read_text("utf-8")
+    shutil.copytree(ROOT / "docs" / "examples" / "city", tmp_path / "docs" / "examples" / "city")
+    readme_blocks = list(blocks(text, "README.md"))
+    commands = [pair for block in readme_blocks if block.code.startswith("$ ") for pair in session(block.code)]
+    commands += [(line, "") for line in re.findall(r"`(privopt [^`]+)`", text)]
+    assert [command.split()[1] for command, _ in commands[1:]] == ["solve", "apply", "verify", "report", "init"]
+    for command, expected in commands:
+        shown = PROGRESS.sub("", by_name.shell(f"({command}) 2>&1", cwd=tmp_path)).replace(COMPILING, "")
+        assert matches(expected, shown) or not expected, f"{command}\nexpected\n{expected}\ngot\n{shown}"
+    assert (tmp_path / "mine.toml").is_file()
+    python = next(position for position, block in enumerate(readme_blocks) if block.language == "python")
+    (tmp_path / "readme.py").write_text(readme_blocks[python].code, "utf-8")
+    assert matches(readme_blocks[python + 1].code, by_name.shell("python readme.py", cwd=tmp_path))
+
+
+def installed_megabytes(environment, *left_out):
+    """Size of the files of an environment without bytecode, which pip writes and uv does not."""
+    (packages,) = environment.folder.glob("lib/python*/site-packages")
+    files = [path for path in packages.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    counted = [path for path in files if path.relative_to(packages).parts[0].split("-")[0] not in left_out]
+    return sum(path.stat().st_blocks * 512 for path in counted) / 2**20
+
+
+@pytest.mark.slow
+def test_sizes_keep_their_limits(by_name, wheels, tmp_path):
+    """What README and docs/adr/0036 promise; a new version of a library may not break it unnoticed."""
+    core = Environment(tmp_path / "core")
+    core.shell(f"uv pip install --find-links {wheels} privopt-core", cwd=tmp_path)
+    core_size, whole_size = installed_megabytes(core), installed_megabytes(by_name, "pip")
+    print(f"privopt-core {core_size:.0f} MB, privopt {whole_size:.0f} MB")
+    assert core_size <= 900
+    assert whole_size <= 1500
 
 
 @pytest.mark.slow
@@ -155,4 +200,13 @@ def test_wheels_have_licence_types_and_readme(wheels):
         names = wheel.namelist()
         assert any(entry.endswith("licenses/LICENSE") for entry in names)
         assert name == "privopt" or any(entry.endswith("/py.typed") for entry in names)
+        (metadata_name,) = (entry for entry in names if entry.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(wheel.read(metadata_name))
+        page = metadata.get_payload()
+        assert len(page.split()) > 30, f"{name}: expected a README"
+        assert metadata["Description-Content-Type"] == "text/markdown"
+        targets = re.findall(r"\]\(\s*([^()\s]+)|^\[[^]]+\]:\s*(\S+)|(?:href|src)=[\"']([^\"']+)", page, re.MULTILINE)
+        assert [target for groups in targets for target in groups if target and not ABSOLUTE.match(target)] == [], name
+        assert metadata.get_all("Classifier")
+        assert metadata["Keywords"]
     run("bash", "-c", f"{find_uv()} tool run --from twine twine check --strict {wheels}/*.whl", cwd=wheels)
