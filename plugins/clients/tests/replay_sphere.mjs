@@ -3,10 +3,10 @@
 /** Returns the reports of cases, in lines of JSON, one line each; or the fastest milliseconds of a draw. */
 export function replaySphere({ fromEpsilon, nearestOf, cases, draws }) {
   const clients = new Map();
-  const clientOf = ({ epsilon, kind, argument }) => {
-    const key = JSON.stringify([epsilon, kind, argument]);
+  const clientOf = ({ epsilon, kind, argument, remap }) => {
+    const key = JSON.stringify([epsilon, kind, argument, remap]);
     if (!clients.has(key)) {
-      clients.set(key, fromEpsilon(epsilon, kind === "points" ? nearestOf(argument) : { [kind]: argument }));
+      clients.set(key, fromEpsilon(epsilon, kind === "points" ? nearestOf(argument, remap) : { [kind]: argument }));
     }
     return clients.get(key);
   };

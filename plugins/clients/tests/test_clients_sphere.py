@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import random
 import shutil
@@ -18,9 +19,11 @@ from helpers.browser import open_browser
 from privopt.errors import UsageError
 from privopt.run.solve import solve
 from privopt.run.task import Options
+from privopt.run.verify import open_verified
 from privopt_clients.export import CLIENT, export
 from privopt_metric_dp.space.places import Space
 from privopt_spherical_laplace.places import coordinates_of, ids_of
+from privopt_spherical_laplace.release import SphereRelease
 from privopt_spherical_laplace.sampler.exact import Digits, GridCells, NearestPoint, Rounding, draw_exactly
 
 NODE = shutil.which("node")
@@ -180,6 +183,65 @@ def test_draw_takes_at_most_a_few_milliseconds(ask):
     assert float(ask([case], 500)) < 10
 
 
+def solve_remapped(folder: Path) -> Any:
+    """Solve over towns around Rome with a prior under which most are remapped; returns the folder of the release."""
+    chance = random.Random(4)
+    rows = [(f"town {k}", 41.9 + chance.uniform(-0.3, 0.3), 12.5 + chance.uniform(-0.3, 0.3)) for k in range(20)]
+    weights = [1.0 if k % 5 else 200.0 for k in range(20)]
+    points = "".join(f"{name},{lat!r},{lon!r}\n" for name, lat, lon in rows)
+    shares = "".join(f"{row[0]},{weight / sum(weights)!r}\n" for row, weight in zip(rows, weights, strict=True))
+    (folder / "points.csv").write_text("id,lat,lon\n" + points)
+    (folder / "prior.csv").write_text("id,p\n" + shares)
+    text = '[privacy]\nepsilon = 0.15\n[outputs]\npoints = "points.csv"\n[utility]\nprior = "prior.csv"\n'
+    (folder / "problem.toml").write_text(text)
+    return solve("spherical-laplace", folder / "problem.toml", folder / "out", Options()).folder
+
+
+def check_remap_agreement(ask: Ask, folder: Path, count: int) -> None:
+    """Compare reports of a folder in Python and by its remap.csv in JavaScript, from the same bytes."""
+    release = open_verified(solve_remapped(folder)).release
+    assert isinstance(release, SphereRelease)
+    table = csv.DictReader((folder / "out" / "remap.csv").read_text("utf8").splitlines())
+    remap = {row["point"]: row["report"] for row in table}
+    assert 3 <= len(set(remap.values())) < len(remap)
+    places = csv.DictReader((folder / "points.csv").read_text("utf8").splitlines())
+    points = [{"id": row["id"], "lat": float(row["lat"]), "lon": float(row["lon"])} for row in places]
+    source, cases, expected = random.Random(5), [], []
+    for _ in range(count):
+        position = [41.9 + source.uniform(-0.5, 0.5), 12.5 + source.uniform(-0.5, 0.5)]
+        case = {"position": position, "epsilon": "0.15/km", "kind": "points", "argument": points}
+        cases.append({**case, "remap": remap, "entropy": source.randbytes(256).hex()})
+        draw_in_python(cases[-1])  # notes how many bytes the draw takes
+        entropy = make_source(bytes.fromhex(cases[-1]["entropy"]))
+        [report_id], [at] = release.draw(*np.array([position]).T, source=entropy)
+        expected.append([report_id, *at.tolist()])
+    assert any(row[0] != draw_in_python(case)[0] for row, case in zip(expected, cases, strict=True))
+    for case, report, line in zip(cases, expected, ask(cases, 0).splitlines(), strict=True):
+        assert json.loads(line) == report, case
+
+
+def make_source(entropy: bytes) -> Callable[[int], bytes]:
+    """Return a source of the bytes of a text, one after the other."""
+    start = 0
+
+    def read(count: int) -> bytes:
+        nonlocal start
+        start += count
+        assert start <= len(entropy)
+        return entropy[start - count : start]
+
+    return read
+
+
+def test_remapped_points_are_those_of_the_folder(ask, tmp_path):
+    check_remap_agreement(ask, tmp_path, 300)
+
+
+@pytest.mark.slow
+def test_ten_thousand_remapped_points_are_those_of_the_folder(ask, tmp_path):
+    check_remap_agreement(ask, tmp_path, 10_000)
+
+
 IN_NODE_RUN = """
 const { fromEpsilon } = await import(process.argv[1] + "/privopt-sphere.mjs");
 const { nearestOf } = await import(process.argv[1] + "/privopt-points.mjs");
@@ -214,6 +276,11 @@ def test_refuses_wrong_arguments_and_positions():
         told.points = [[], [town, town], [town, { ...town, id: "b" }], [{ id: 1, lat: 1, lon: 2 }], [{ id: "a" }],
           [{ id: "a", lat: 91, lon: 2 }], [{ id: "n", lat: 90, lon: 0 }, { id: "m", lat: 90, lon: 5 }]]
           .map((points) => nameOf(() => fromEpsilon("1.4/km", nearestOf(points))));
+        const both = [town, { id: "b", lat: 3, lon: 4 }];
+        told.remaps = [{ a: "c" }, { c: "a" }, { a: 1 }, { __proto__: "a", z: "b" }, { a: "b" }, undefined]
+          .map((remap) => nameOf(() => fromEpsilon("1.4/km", nearestOf(both, remap))));
+        told.same_name = new Set([undefined, {}, { a: "b" }]
+          .map((remap) => fromEpsilon("1.4/km", nearestOf(both, remap)).release)).size;
         const client = fromEpsilon(" 1.4 / km ", digits);
         const wrong = [[91, 0], [0, 361], [NaN, 0], ["1", "2"], [1], [1, 2, 3], "a", undefined, null,
           { lat: 1, lon: 2 }];
@@ -232,6 +299,8 @@ def test_refuses_wrong_arguments_and_positions():
     assert answers["epsilon"] == ["RangeError"] * 11
     assert set(answers["outputs"]) <= {"RangeError", "TypeError"}
     assert set(answers["points"]) <= {"RangeError", "TypeError"}
+    assert answers["remaps"] == ["RangeError"] * 4 + ["object"] * 2
+    assert answers["same_name"] == 3
     assert answers["positions"] == ["RangeError"] * 10
     assert answers["covers"] == [False] * 10 + [True] * 2
     assert answers["entropy"] == ["RangeError"] * 3

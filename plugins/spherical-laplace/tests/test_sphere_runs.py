@@ -69,6 +69,7 @@ def test_a_release_verifies_and_draws(tmp_path, kind):
     objective = result["objective"]
     if kind == "points":
         assert objective["lower_bound"] is None
+        assert "optimal-lp" in result["details"]["no_lower_bound"]
     else:
         assert objective["lower_bound"] <= 2 / 1.4 < objective["value"]
     if kind == "digits":
@@ -166,6 +167,31 @@ def test_places_are_remapped_as_asked(tmp_path, more, remapped):
     if remapped:
         (folder / "remap.csv").unlink()
         assert run("verify", folder).exit_code != 0
+
+
+def test_remapped_places_are_used_by_every_command(tmp_path):
+    """solve, verify, sample, apply, audit, report, estimate, with the remap in the channel of the last three."""
+    folder = tmp_path / "d"
+    assert run("solve", "spherical-laplace", write_places(tmp_path), "--out", folder, "--quiet").exit_code == 0
+    remap = dict(line.split(",") for line in (folder / "remap.csv").read_text().splitlines()[1:])
+    assert set(remap.values()) == {"rome"}
+    described = run("describe", "spherical-laplace").stdout
+    assert "utility.remap" in described
+    assert set(run("sample", folder, "--input", "ostia", "-n", "50").stdout.split()) == {"rome"}
+    (tmp_path / "t.csv").write_text("who,lat,lon\na,41.73,12.28\nb,41.96,12.8\n")
+    out = tmp_path / "o.csv"
+    assert run("apply", folder, tmp_path / "t.csv", "--lat", "lat", "--lon", "lon", "--out", out).exit_code == 0
+    assert pl.read_csv(out)["report"].to_list() == ["rome", "rome"]
+    figures = json.loads(run("audit", folder, "--json").stdout)
+    assert figures["bayes_error"] == pytest.approx(0.1)
+    assert run("report", folder).exit_code == 0
+    (tmp_path / "reports.csv").write_text("report\n" + "rome\n" * 100)
+    shares = tmp_path / "shares.csv"
+    estimated = run("estimate", folder, tmp_path / "reports.csv", "--out", shares)
+    assert estimated.exit_code == 0, estimated.stderr
+    assert pl.read_csv(shares)["id"].to_list() == ["rome", "ostia", "tivoli"]
+    forge(folder, "remap.csv", "ostia,rome", "ostia,ostia")
+    assert run("verify", folder).exit_code == 1  # another loss than stated
 
 
 def test_records_and_outputs_exclude_one_another(tmp_path):

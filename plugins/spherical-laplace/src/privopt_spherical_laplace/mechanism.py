@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_DOWN, Context
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from attrs import evolve
@@ -22,6 +22,12 @@ from privopt_spherical_laplace.problem import Privacy, SphereInstance, SpherePro
 from privopt_spherical_laplace.release import SphereRelease
 
 __all__ = ["SphericalLaplace"]
+
+NO_LOWER_BOUND: Final = (
+    "no closed form: the least loss over these points under this prior is the value of a linear program, of which "
+    "optimal-lp over the same points states a proved bound"
+)
+"""Why result.json has no lower bound if reports are points."""
 
 
 class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
@@ -61,6 +67,12 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
     ) -> float | None:
         """Return a lower bound on the expected loss of any mechanism for a uniform position; None for points."""
         return _lower_bound(problem)
+
+    def details(
+        self, problem: SphereInstance, release: SphereRelease, method: str, recorded: Mapping[str, Any]
+    ) -> Mapping[str, Any]:
+        """Return why no lower bound is stated for points; nothing for digits and grids."""
+        return {} if problem.side is not None else {"no_lower_bound": NO_LOWER_BOUND}
 
     def meaning(self, problem: SphereInstance, release: SphereRelease, result: Result) -> Sequence[str]:
         """Return sentences on the distance between positions and reports, and on the privacy that results."""

@@ -2,15 +2,22 @@
 
 import { cached, exactly, isPosition, min, sineCosineOfDegrees, squareRoot } from "./privopt-sphere.mjs";
 
-/** Returns outputs for fromEpsilon: the nearest of `points`, a list of { id, lat, lon }. */
-export function nearestOf(points) {
-  return new NearestPoint(points);
+/**
+ * Returns outputs for fromEpsilon: the nearest of `points`, a list of { id, lat, lon }; with `remap` the point that it
+ * maps this one to, an object of ids such as the rows of remap.csv. What is not in it stays.
+ */
+export function nearestOf(points, remap) {
+  return new NearestPoint(points, remap);
 }
 
 class NearestPoint {
-  constructor(points) {
+  constructor(points, remap) {
     this.points = points.map(({ id, lat, lon }) => ({ id, lat, lon }));
-    this.name = JSON.stringify(this.points);
+    const table = new Map(Object.entries(remap ?? {}));
+    const rows = new Map(this.points.map(({ id }, row) => [id, row]));
+    this.reports = this.points.map(({ id }) => rows.get(table.get(id) ?? id));
+    // Reports that are remapped must not be taken for those of another table: a policy stores them under this name.
+    this.name = JSON.stringify(remap === undefined ? this.points : [this.points, this.reports]);
     this.vectors = cached((w) => this.points.map(({ lat, lon }) => {
       const [sine, cosine] = sineCosineOfDegrees(exactly(lat), w);
       const [east, west] = sineCosineOfDegrees(exactly(Math.abs(lat) === 90 ? 0 : lon < 180 ? lon : lon - 360), w);
@@ -20,6 +27,9 @@ class NearestPoint {
     if (!points.length || !points.every(({ id, lat, lon }) => typeof id === "string" && isPosition(lat, lon))
       || !isDistinct(points.map(({ id }) => id)) || !isDistinct(this.vectors(160n))) {
       throw new RangeError("points must be { id, lat, lon } with distinct ids and places, got others");
+    }
+    if (this.reports.includes(undefined) || [...table.keys()].some((id) => !rows.has(id))) {
+      throw new RangeError("remap must map ids of points to ids of points, got others");
     }
   }
 
@@ -33,7 +43,7 @@ class NearestPoint {
   }
 
   report([number]) {
-    return { ...this.points[number] };
+    return { ...this.points[this.reports[number]] };
   }
 }
 
