@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Generic
 
 from attrs import evolve
@@ -11,7 +11,7 @@ from privopt import dsl
 from privopt.errors import CertificationError, SolverDiedError, SolverError
 from privopt.execution.clock import Clock, check, clock
 from privopt.execution.resources import GB
-from privopt.interfaces import SolveContext, UtilityLoss
+from privopt.interfaces import Result, SolveContext, UtilityLoss
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP, add_reversed_pairs
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -175,10 +175,40 @@ class Optimal(MetricMechanism[D], Generic[D]):
             search_structured(problem.data, incumbent, context)
 
 
+MIN_ADVANTAGE: Final = 0.02
+"""Share of the loss by which noise without a mesh must be better to be named, since its loss is an estimate."""
+
+
+def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
+    """Return a sentence if remapped noise at the position itself loses less than a mesh over a plane; else none."""
+    from privopt_metric_dp.problem.loss_kinds import DistanceLoss
+    from privopt_metric_dp.region.region import Plane
+
+    data, utility = problem.whole, problem.declared.utility
+    if not isinstance(data.region, Plane) or not isinstance(utility, DistanceLoss) or utility.remap:
+        return ()
+    from privopt_metric_dp.solvers.noise_at_positions import estimate_noise_loss, people_over_region
+
+    people, shares = people_over_region(data, at_records=utility.prior is not None)
+    estimate, value = estimate_noise_loss(people, shares, float(data.epsilon)), result.objective.value
+    if estimate > value * (1.0 - MIN_ADVANTAGE):
+        return ()
+    return (
+        f"Between the corners of a mesh rows change linearly, which loses {value:.3g} {result.objective.unit} here. "
+        f"Noise at the position itself, remapped under the same prior, would lose about {estimate:.3g}: "
+        "spherical-laplace draws it, for positions on Earth.",
+    )
+
+
 class OptimalLP(Optimal[MetricProblem]):
     """Mechanism with the least expected loss that metric DP allows (Bordenabe et al., CCS 2014)."""
 
     chooses = True
+
+    def meaning(self, problem: MetricInstance[MetricProblem], release: MatrixRelease, result: Result) -> Sequence[str]:
+        """Return what :meth:`MetricMechanism.meaning` says, and whether noise without a mesh would lose less."""
+        sentences = super().meaning(problem, release, result)
+        return (*sentences, *_compare_with_noise(problem, result))
 
     def choose(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> None:
         """Choose the outputs that are used most by a rough solution for a sample of records."""

@@ -1,0 +1,93 @@
+"""What noise at the position itself would lose over a region, to compare a mesh with: an estimate, not a bound.
+
+Planar Laplace noise has the density ``exp(-epsilon d)`` around a person's position, so it satisfies epsilon between any
+two positions without a mesh, and a report can be replaced by the best guess under the prior: the median of the
+posterior. The mechanism ``spherical-laplace`` draws such noise exactly.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from privopt.arrays import Floats
+from privopt.numbers.distances import EARTH_RADIUS_KM
+from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.loss_over_region import spread_evenly
+
+__all__ = ["estimate_noise_loss", "people_over_region"]
+
+MOST_PEOPLE: Final = 40_000
+"""Largest number of people, equally likely, that stand for more of them."""
+SPACING: Final = 0.3
+"""Distance between such people, in units of 1 / epsilon."""
+REACH: Final = 8.0
+"""Distance from a noisy position beyond which people are left out, in units of 1 / epsilon."""
+REPORTS: Final = 600
+"""Number of noisy positions that are drawn."""
+WEISZFELD_STEPS: Final = 12
+
+
+def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, Floats]:
+    """Return positions (Q, 2) in km of the people of a problem over a plane, and their probabilities (Q,).
+
+    Args:
+        data: The problem's data, with a region.
+        at_records: Whether people are at the records, as the prior says, and not evenly over the region.
+    """
+    assert data.region is not None  # the caller asks for a region
+    if at_records and data.records.coordinates is not None:
+        places, shares = data.records.coordinates, data.prior
+    else:
+        spread = spread_evenly(data.region, data.epsilon, data.records)
+        places, shares = spread.places, spread.mass
+    if data.records.kind == "geographic":
+        # An estimate may take the small region for flat.
+        scale = np.radians(EARTH_RADIUS_KM)
+        places = places * [scale, scale * np.cos(np.radians(places[:, 0].mean()))]
+    return places, shares
+
+
+def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float) -> float:
+    """Estimate the expected distance in km to a report of remapped Laplace noise, to about two per cent.
+
+    Args:
+        people: (Q, 2) positions in km.
+        shares: (Q,) their probabilities.
+        epsilon: Epsilon per km.
+
+    Returns:
+        The estimate, which is at most 2 / epsilon, the mean distance without a remap.
+    """
+    from scipy.spatial import KDTree
+
+    unmapped = 2.0 / epsilon
+    people = people * epsilon  # in units of 1 / epsilon from here on
+    count = int(min(MOST_PEOPLE, max(REPORTS, np.prod(np.ptp(people, axis=0) / SPACING + 1.0))))
+    if len(people) > count:
+        people, shares = _choose_people(people, shares, count), np.full(count, 1.0 / count)
+    # The same reports at each call. They only serve an estimate, and nobody's position is among them.
+    chance = np.random.default_rng(0)
+    radii, bearings = chance.gamma(2.0, size=REPORTS), chance.uniform(0.0, 2.0 * np.pi, REPORTS)
+    noise = radii[:, None] * np.stack([np.cos(bearings), np.sin(bearings)], axis=1)
+    reports = _choose_people(people, shares, REPORTS)[chance.permutation(REPORTS)] + noise
+    losses = []
+    for report, near in zip(reports, KDTree(people).query_ball_point(reports, REACH), strict=True):
+        if not near:
+            continue
+        places = people[near]
+        weights = shares[near] * np.exp(-np.hypot(*(places - report).T))
+        best = weights @ places / weights.sum()
+        for _ in range(WEISZFELD_STEPS):
+            pull = weights / np.maximum(np.hypot(*(places - best).T), 1e-6)
+            best = pull @ places / pull.sum()
+        losses.append(float(weights @ np.hypot(*(places - best).T) / weights.sum()))
+    return min(unmapped, float(np.mean(losses)) / epsilon) if losses else unmapped
+
+
+def _choose_people(people: Floats, shares: Floats, count: int) -> Floats:
+    """Return (count, 2) positions of people, one for each equal step of their cumulated probability."""
+    # People are ordered by triangle or row, so equal steps spread over the region.
+    levels = (np.arange(count) + 0.5) / count * shares.sum()
+    return np.asarray(people[np.minimum(np.searchsorted(np.cumsum(shares), levels), len(people) - 1)])
