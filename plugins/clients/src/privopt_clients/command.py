@@ -64,7 +64,8 @@ def export(
     """Write a release as a client that draws reports on the device.
 
     It is an ES module without dependencies, with its artefact, test vectors and a page that shows it. Without DIR the
-    modules alone are written: they draw for any position on Earth, by fromEpsilon("1.4/km", { digits: 3 }).
+    modules and a page with a world map are written: they draw for any position on Earth, by
+    fromEpsilon("1.4/km", { digits: 3 }).
     """
     # The docstring above is the text of ``privopt export --help``. ``target`` has only one choice so far. Modules that
     # load numpy are imported only here, so that --help stays fast.
@@ -75,7 +76,7 @@ def export(
     if folder is None:
         export_modules(out, force=force)
         if not quiet:
-            complain(f"{out}: the modules, without an artefact; see docs/approximate-location.md")
+            complain(f"{out}: the modules and anywhere.html, without an artefact; see docs/approximate-location.md")
         return
     with progress_display(quiet=quiet) as progress:
         result = run(

@@ -62,6 +62,9 @@ MODULES: Final = (
     "privopt-location.mjs",
 )
 """The ES modules of a client. Each module imports only earlier ones."""
+WORLD_PAGE: Final = "anywhere.html"
+OUTLINE: Final = "world-outline.txt"
+"""The path of the world's land for the page, written by tests/docs/draw_world.py."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
 
 
@@ -177,7 +180,9 @@ def export(
 
 
 def export_modules(out: Path | str, *, force: bool = False) -> None:
-    """Write the JavaScript modules without a release. Their ``fromEpsilon`` draws for any position on Earth.
+    """Write the JavaScript modules without a release, and a page with a world map that shows them.
+
+    Their ``fromEpsilon`` draws for any position on Earth. The page, ``anywhere.html``, works without a network.
 
     Args:
         out: The folder to write.
@@ -186,6 +191,9 @@ def export_modules(out: Path | str, *, force: bool = False) -> None:
     check_target(Path(out).absolute(), force=force, known_by=MODULE)
     with new_folder(Path(out), force=force, known_by=MODULE) as work:
         _copy_modules(work)
+        outline = (CLIENT / OUTLINE).read_text("utf-8").strip()
+        page = _inline_modules((CLIENT / WORLD_PAGE).read_text("utf-8")).replace("<!-- OUTLINE -->", outline)
+        (work / WORLD_PAGE).write_text(page, "utf-8")
 
 
 def _check_scope(opened: OpenedFolder) -> None:
@@ -388,12 +396,16 @@ def _copy_modules(folder: Path) -> None:
 
 def _write_page(folder: Path, contents: bytes) -> None:
     """Write an HTML page that contains the modules and the artefact."""
-    page = (CLIENT / "index.html").read_text("utf-8")
-    # A page that is opened from a file may not import modules, so the modules are put into it, without their imports.
-    modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
-    page = page.replace("/* MODULES */", modules)
+    page = _inline_modules((CLIENT / "index.html").read_text("utf-8"))
     page = page.replace("<!-- MECHANISM -->", base64.b64encode(contents).decode("ascii"))
     (folder / "index.html").write_text(page, "utf-8")
+
+
+def _inline_modules(page: str) -> str:
+    """Return an HTML page with the modules in place of ``/* MODULES */``."""
+    # A page that is opened from a file may not import modules, so the modules are put into it, without their imports.
+    modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
+    return page.replace("/* MODULES */", modules)
 
 
 def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]]:
