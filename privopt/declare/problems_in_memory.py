@@ -19,7 +19,7 @@ from privopt.arrays import DataFrame, Series
 from privopt.declare.schema import File
 from privopt.declare.tables import csv_bytes
 from privopt.declare.toml_text import to_toml
-from privopt.errors import Fault, InputError, UsageError, reason_of
+from privopt.errors import Fault, InputError, UsageError, cut, reason_of
 from privopt.files.archive import npy_bytes
 
 __all__ = [
@@ -97,6 +97,18 @@ class Problem:
             (folder / name).write_bytes(raw)
         return folder / NAME
 
+    def __repr__(self) -> str:
+        """Return one line with the problem's kinds, its epsilon and the files that it names."""
+        tables = tomllib.loads(self.toml)
+        parts = [
+            f"{name} {table['kind']}" for name, table in tables.items() if isinstance(table, dict) and "kind" in table
+        ]
+        privacy = tables.get("privacy")
+        if isinstance(privacy, dict) and "epsilon" in privacy:
+            parts.append(f"epsilon {privacy['epsilon']}")
+        parts += sorted(self.source.in_memory)
+        return f"<Problem {self.source.name}: {cut(', '.join(map(str, parts)))}>"
+
     def _repr_html_(self) -> str:
         """Return the problem file as HTML, for display in notebooks."""
         from html import escape
@@ -106,6 +118,9 @@ class Problem:
 
 def read_problem(path: Path | str) -> Problem:
     """Read a problem file and the files in its folder that it names, so that :meth:`Problem.write` can copy them.
+
+    Args:
+        path: The problem file, in TOML.
 
     Raises:
         InputError: The problem file cannot be read, or is not TOML.
@@ -276,7 +291,11 @@ def values_of(data: object) -> object:
 
 
 def table(data: object) -> DataFrame:
-    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`."""
+    """Return a dict of columns, or any other kind of table, as a table for :func:`problem`.
+
+    Args:
+        data: A dict of columns, or a table of pandas, polars, pyarrow or GeoPandas.
+    """
     return text_frame(frame_of(data, "table"))
 
 

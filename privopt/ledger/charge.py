@@ -137,6 +137,9 @@ class Charge:
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Ledger]:
         """Yield the ledger, after opening and checking it if only its file was given.
 
+        Args:
+            progress: Called with the number of entries that are checked.
+
         Raises:
             DoesNotHoldError: An entry was changed.
             InputError, UsageError, StoppedError: See :class:`Ledger`.

@@ -81,6 +81,10 @@ class Ledger(LogFile):
             self.close()
             raise
 
+    def __repr__(self) -> str:
+        """Return the file, and whether subjects are named by hashes."""
+        return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
+
     def _check_key(self, book: LedgerTransaction) -> None:
         """Refuse a key other than the one used for the charges so far. A missing key is created at the first charge."""
         self._label = book.names
@@ -98,7 +102,11 @@ class Ledger(LogFile):
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
-        """Write the first entry, with a random text that identifies the ledger."""
+        """Write the first entry, with a random text that identifies the ledger.
+
+        Args:
+            connection: The new database, in a transaction.
+        """
         book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
         book.add(Terms(kind="begin", purpose=f"privopt ledger 1 {secrets.token_hex(16)}"))
         book.close()
@@ -147,7 +155,13 @@ class Ledger(LogFile):
             raise self.refusal(subject, cost, period)
 
     def refusal(self, subject: str, cost: Cost, period: str | None = None) -> BudgetSpentError:
-        """Return the error for a refused charge, which says what was requested and what the subject has left."""
+        """Return the error for a refused charge, which says what was requested and what the subject has left.
+
+        Args:
+            subject: The subject, as the caller names it.
+            cost: The cost that was refused.
+            period: The period of a calendar limit, such as ``2026-03``; None without one.
+        """
         account = self.account(subject, period=period, unit=cost.account)
         request, within = f"{cost.account} {sum_text(cost.amount)}", f" in {account.period}" if account.period else ""
         remaining = account.left_text
@@ -215,6 +229,9 @@ class Ledger(LogFile):
 
         The mark of a refused report is None. Rows with 0 ``times`` are not charged, whatever their subject and period,
         and get the mark (0, :data:`BEGINNING`).
+
+        Args:
+            subjects, cost, periods, times, closed: See :meth:`charge_each`.
         """
         # Terms, names and accounts are looked up once for each different value, since tables repeat them.
         rows = list(zip(subjects, periods or [None] * len(subjects), strict=True))
@@ -279,7 +296,11 @@ class Ledger(LogFile):
             return book.relation
 
     def limit_of(self, unit: str) -> Limit | None:
-        """Return the limit of each subject in a unit; None without a limit."""
+        """Return the limit of each subject; None without a limit.
+
+        Args:
+            unit: "epsilon", "rho" or "(epsilon, delta)".
+        """
         with self._open_for_reading() as book:
             return book.limit_of(unit)
 
@@ -364,7 +385,12 @@ class Ledger(LogFile):
             return book.account(book.key_of(name, period, limit, unit), subject_name(subject), micros_of(hours), limit)
 
     def accounts(self, *, hours: Amount | None = None, unit: str | None = None) -> list[Account]:
-        """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`."""
+        """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`.
+
+        Args:
+            hours: The number of the last hours to count. None for all time, or for the limit's own window.
+            unit: "epsilon", "rho" or "(epsilon, delta)". None for the only unit that was charged.
+        """
         unit = self._select_unit(unit)
         with self._open_for_reading() as book:
             limit, micros = book.limit_of(unit), micros_of(hours)
@@ -386,7 +412,11 @@ class Ledger(LogFile):
             return [purpose for (purpose,) in rows]
 
     def count_charges(self, mechanism: str) -> int:
-        """Return the number of charges for reports of a release, by its SHA-256 (:attr:`Cost.mechanism`)."""
+        """Return the number of charges for reports of a release.
+
+        Args:
+            mechanism: The SHA-256 of the release, as in :attr:`Cost.mechanism`.
+        """
         query = (
             "SELECT count(*) FROM entries e JOIN terms t ON t.id = e.terms WHERE t.kind = 'charge' AND t.mechanism = ?"
         )
@@ -421,7 +451,7 @@ class Ledger(LogFile):
         return derive_column_key(self._names.key)
 
     def label_of(self, subject: str) -> str:
-        """Return the subject's name in messages, which is its name in the ledger: a hash if the ledger has a key."""
+        """Return the name of a ``subject`` in messages: its name in the ledger, a hash if the ledger has a key."""
         return cut(self.name_of(subject))
 
     def standing(self, marks: Iterable[Mark]) -> set[Mark]:

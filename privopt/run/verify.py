@@ -149,6 +149,11 @@ class Verdict:
         """Whether all checksums and claims of DIR hold. This can be true of a folder that claims no guarantee."""
         return self.verdict is not None
 
+    def __repr__(self) -> str:
+        """Return the verdict with what it rests on, or the first claim that does not hold."""
+        details = self.words() if self.holds else "; ".join(["does not hold", *self.complaints[:1]])
+        return f"<{self.verdict or 'refused'}: {details}>"
+
     def words(self) -> str:
         """Return one line that explains the verdict and its basis. Callers print :attr:`verdict` before it."""
         return self._certificate_text() + (f"; signed by {self.signed_by}" if self.signed_by else "")

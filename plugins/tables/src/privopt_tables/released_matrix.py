@@ -140,7 +140,7 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
 class ReleasedRows(OpenRelease):
     """The handle of a certified release that can draw a report for each row of a table."""
 
-    def apply(
+    def apply(  # noqa: D102 (help() shows the docstring of OpenRelease.apply, with all options)
         self,
         table: T,
         *,
@@ -168,7 +168,6 @@ class ReleasedRows(OpenRelease):
         hash: Sequence[str] = (),
         hash_key: Path | str | None = None,
     ) -> T:
-        """Return a table with a report in each row in place of the secret: see :meth:`OpenRelease.apply`."""
         if (ledger is not None and subject is None) or (sticky and ledger is None):
             raise UsageError("apply: ledger and subject must be given together: reports are charged to subjects")
         charge = None
@@ -233,7 +232,10 @@ class ReleasedMatrix(ReleasedRows):
     """The handle of a certified obfuscation matrix."""
 
     def map(self, record: str | None = None) -> Figure:
-        """Draw a map of the records' expected losses, or of the reports of one record: see :meth:`OpenRelease.map`.
+        """Draw a map of the records' expected losses, or of the reports of one record.
+
+        Args:
+            record: The id of a record, whose reports are drawn. None for the expected losses of all records.
 
         Raises:
             UsageError: No record is named, and the release has rows for some of the records only.
@@ -254,8 +256,9 @@ class ReleasedMatrix(ReleasedRows):
             raise UnknownNameError("record", record, known_ids)
         return spread_from(release, problem.data, record)
 
-    def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
-        """Register an SQL function that draws reports: see :func:`privopt.sql.register`."""
+    def add_to_duckdb(  # noqa: D102 (help() shows the docstring of OpenRelease.add_to_duckdb)
+        self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None
+    ) -> None:
         rows = RowReports.of(self.opened, f"sql {name}", ledger)
         add_to_duckdb(connection, name, rows)
         warn_all(rows.notes)
