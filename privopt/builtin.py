@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, RoleSpec, TemplateSpec, hookimpl
+from privopt.specs import COMMAND_GROUPS, CheckSpec, CommandSpec, KindSpec, NameSpec, RoleSpec, TemplateSpec, hookimpl
 
 
 @hookimpl
@@ -54,6 +54,15 @@ def privopt_checks() -> Sequence[CheckSpec]:
         for name in names
     ]
     return [*checks, CheckSpec(name="reach", target="privopt.testing.checks.reach:reach")]
+
+
+@hookimpl
+def privopt_names() -> Sequence[NameSpec]:
+    """Return the core's names of the package ``privopt``, so that a plugin that registers one of them is refused."""
+    import privopt
+
+    homes = {name: f"privopt.{home}" for name, home in privopt._HOMES.items()}
+    return [NameSpec(name=name, target=target) for name, target in homes.items()]
 
 
 @hookimpl

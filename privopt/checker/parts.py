@@ -3,7 +3,7 @@
 A distribution registers a part by an entry point: the name is a kind of guarantee, or ``KIND.MECHANISM`` for a
 mechanism that has a part of its own; the value is ``module:Part``. If two entry points have the same name, no part is
 chosen, because a distribution that is installed later must not be able to replace another one's part. A mechanism's own
-part takes precedence over that of the kind, whichever distribution brings it.
+part takes precedence over that of the kind, but only if the mechanism's distribution brings it.
 """
 
 from __future__ import annotations
@@ -46,6 +46,11 @@ def describe(point: EntryPoint) -> str:
     return f"{owner} ({point.value})"
 
 
+def normal_name(distribution: object) -> str:
+    """Return the name of a distribution in the normal form of packaging (PEP 503), to compare two names."""
+    return re.sub(r"[-_.]+", "-", str(distribution)).lower()
+
+
 def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     """Return the name under which the part for a release is registered.
 
@@ -56,18 +61,29 @@ def part_name(parts: Mapping[str, object], kind: str, mechanism: object) -> str:
     return mechanism_part if mechanism_part in parts else kind
 
 
-def choose_part(claims: Claims, kind: str, mechanism: str = "") -> str:
+def choose_part(claims: Claims, kind: str, mechanism: str = "", plugin: object = None) -> str:
     """Return the ``module:Part`` that checks a kind of guarantee, preferring the mechanism's own part.
 
+    Args:
+        claims: The installed parts (:func:`find_parts`).
+        kind: The kind of guarantee.
+        mechanism: The name of the release's mechanism.
+        plugin: The distribution of that mechanism, as result.json names it.
+
     Raises:
-        RefusedError: No distribution claims the kind, several do, or the entry point is malformed.
+        RefusedError: No distribution claims the kind, several do, the entry point is malformed, or the mechanism's own
+            part is of another distribution than the mechanism.
     """
+    is_own = kind != part_name(claims, kind, mechanism)
     kind = part_name(claims, kind, mechanism)
     points = claims.get(kind, ())
     need(points, f"guarantee.kind {kind!r}: unknown here", 2)
     owners = " and ".join(map(describe, points))
     only = f"guarantee.kind {kind!r} must have one part, got those of {owners}; uninstall one"
     need(len(points) == 1, only, 2)
+    owner = getattr(points[0].dist, "name", None)
+    foreign = f"the checker's part {kind!r} is of {owners}, but the mechanism is of {plugin!r}; uninstall one"
+    need(not is_own or normal_name(owner) == normal_name(plugin), foreign, 2)
     target = re.sub(r"\s|\[.*", "", points[0].value)  # extras may be named behind the target
     need(TARGET.fullmatch(target), f"the part of {owners} must be module:Part", 2)
     return target

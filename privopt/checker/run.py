@@ -56,7 +56,7 @@ def check(
         kind = result["guarantee"]["kind"]
         mechanism = str(result["mechanism"])
         if parts is None:
-            target = choose_part(find_parts(), kind, mechanism)
+            target = choose_part(find_parts(), kind, mechanism, result.get("plugin"))
         else:
             name = part_name(parts, kind, mechanism)
             need(name in parts, f"guarantee.kind {kind!r}: unknown here", 2)

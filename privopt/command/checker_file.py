@@ -15,9 +15,11 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from importlib.util import find_spec
-from typing import Final
+from typing import Any, Final
 
 from privopt.errors import RegistryError
+from privopt.registry import Entry, registry
+from privopt.registry.missing import CORE as CORE_PLUGIN
 
 CORE: Final = "privopt.checker"
 """The package of the checker itself."""
@@ -54,9 +56,12 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
         The file's bytes, which are equal for equal sources, and the parts by the kind of guarantee that they check.
 
     Raises:
-        RegistryError: Two entry points claim one kind of guarantee, or a part has no readable source.
+        RegistryError: Two entry points claim one kind of guarantee, a part is for another distribution's mechanism or
+            notion, or a part has no readable source.
     """
     points = choose_points(entry_points(group=GROUP))
+    for point in points.values():
+        _check_owner(point)
     # ``module:attribute`` of each part, by kind of guarantee, without extras and blanks.
     targets = {
         kind: f"{_match_target(point)['module']}:{_match_target(point)['attribute']}" for kind, point in points.items()
@@ -98,6 +103,29 @@ def choose_points(points: Iterable[EntryPoint]) -> dict[str, EntryPoint]:
             raise RegistryError(f"{_describe_point(point)}: the checker's part for {point.name!r} must be module:Part")
         points_by_kind[point.name] = point
     return points_by_kind
+
+
+def _check_owner(point: EntryPoint) -> None:
+    """Refuse a part for a notion or a mechanism that another distribution registers.
+
+    Raises:
+        RegistryError: The part is of another distribution. The message names both.
+    """
+    kind, _, mechanism = point.name.partition(".")
+    entry: Entry[Any] | None = registry().mechanisms.get(mechanism) if mechanism else registry().of("notion").get(kind)
+    # A part of the core's notions, or for what is not registered here, is nobody's yet.
+    if entry is None or entry.plugin == CORE_PLUGIN or point.dist is None:
+        return
+    if _normalize_name(point.dist.name) != _normalize_name(entry.plugin):
+        raise RegistryError(
+            f"the checker's part {point.name!r} is registered by {_describe_point(point)}, but "
+            f"{entry.spec.name!r} belongs to {entry.origin}; uninstall one"
+        )
+
+
+def _normalize_name(distribution: str) -> str:
+    """Return the name of a distribution in the normal form of packaging (PEP 503), to compare two names."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def _match_target(point: EntryPoint) -> re.Match[str]:

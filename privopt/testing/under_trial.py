@@ -21,11 +21,11 @@ import attrs
 from attrs import AttrsInstance, define, evolve, field, frozen
 
 from privopt.declare import load_problem
-from privopt.errors import PrivoptError, StoppedError, UsageError
+from privopt.errors import PrivoptError, RegistryError, StoppedError, UsageError
 from privopt.execution.clock import interrupts
 from privopt.files import new_folder
 from privopt.interfaces import Guarantee, Mechanism, Outcome, PrivacyConstraint, Release, SolveContext
-from privopt.registry import Registered, registry, using
+from privopt.registry import Entry, Registered, registry, using
 from privopt.run.solve import solve
 from privopt.run.task import Options
 from privopt.run.verify import CACHE
@@ -51,7 +51,20 @@ TRAITS: Final = {
 
 def missing_traits() -> dict[str, str]:
     """Return, for each trait of the core and of plugins, the reason why a check that needs the trait does not apply."""
-    return TRAITS | {name: entry.spec.missing for name, entry in registry().of("trait").items()}
+    return TRAITS | {name: entry.spec.missing for name, entry in _plugin_traits().items()}
+
+
+def _plugin_traits() -> dict[str, Entry[Any]]:
+    """Return the traits of plugins, by name.
+
+    Raises:
+        RegistryError: A plugin registers a trait of the core's name, by which the core's checks would be chosen.
+    """
+    traits = registry().of("trait")
+    for name, entry in traits.items():
+        if name in TRAITS:
+            raise RegistryError(f"{entry.origin}: the trait {name!r} must have another name, for the core has one")
+    return traits
 
 
 def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> frozenset[str]:
@@ -73,7 +86,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     # A class that overrides the base class's method, which only raises an error, can be sampled.
     if getattr(release, "sample", Release.sample) is not Release.sample:
         traits.add("sampler")
-    for name, entry in registry().of("trait").items():
+    for name, entry in _plugin_traits().items():
         has_trait = cast("Callable[[type[Release]], bool]", entry.import_target())
         traits |= {name} if has_trait(release) else set()
     if not traits & {"matrix", "sampler"}:

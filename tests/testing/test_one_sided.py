@@ -69,10 +69,10 @@ def test_report_and_abilities_are_tried():
             return {"rows": release.rows}
 
     for mechanism, words in ((Promises, "promise raised TypeError"), (Audits, "audit raised AttributeError")):
-        (result,) = run(mechanism, "public-report")
+        (result,) = run(mechanism, "abilities")
         assert result.status == "failed", result
         assert words in result.reason
-    assert [result.status for result in run(one_sided.RightSuppression, "public-report")] == ["passed"]
+    assert [result.status for result in run(one_sided.RightSuppression, "abilities")] == ["passed"]
 
 
 def test_direction_must_be_stated():

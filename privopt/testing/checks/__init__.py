@@ -2,6 +2,7 @@
 
 from importlib import import_module
 
+from privopt.errors import RegistryError
 from privopt.registry import registry
 from privopt.testing.checks.base import CHECKS, Check
 
@@ -18,6 +19,7 @@ ORDER = (
     "secrets",
     "inputs",
     "loss",
+    "abilities",
 )
 """Modules of the core's checks, which register themselves when they are imported."""
 
@@ -26,7 +28,17 @@ for _name in ORDER:
 
 
 def checks() -> dict[str, Check]:
-    """Return all checks by name. Importing a plugin's module registers its checks."""
-    for entry in registry().of("check").values():
+    """Return all checks by name. Importing a plugin's module registers its checks.
+
+    Raises:
+        RegistryError: A check cannot be imported, has the name of another one, or is not decorated with its own name.
+            The message names the distribution.
+    """
+    for broken in registry().broken:
+        if broken.clash is not None and broken.clash[0] == "check":
+            raise RegistryError(broken.reason)
+    for name, entry in registry().of("check").items():
         entry.import_target()
+        if name not in CHECKS:
+            raise RegistryError(f"{entry.origin}: the function must be decorated with @check({name!r})")
     return CHECKS

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 import hypothesis
 from attrs import define, evolve, field, frozen
 
+from privopt.errors import RegistryError
 from privopt.testing.efforts import Effort
 from privopt.testing.problems import GeneratedProblem
 from privopt.testing.under_trial import Run, Subject, missing_traits
@@ -83,7 +84,18 @@ class Check:
     function: Callable[[Trial], None] = field(default=lambda _: None, kw_only=True)
 
     def __call__(self, function: Callable[[Trial], None]) -> Callable[[Trial], None]:
-        """Register a function as this check, and return the function."""
+        """Register a function as this check, and return the function.
+
+        Raises:
+            RegistryError: Another module has a check of that name, which would no longer run.
+        """
+        earlier = CHECKS.get(self.name)
+        # A module that is imported again, in a test or a notebook, replaces its own check.
+        if earlier is not None and earlier.function.__module__ != function.__module__:
+            raise RegistryError(
+                f"the check {self.name!r} of {function.__module__} must have another name: "
+                f"{earlier.function.__module__} has one of that name"
+            )
         CHECKS[self.name] = evolve(self, function=function)
         return function
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 import shutil
 import struct
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from privopt.errors import InputError, PrivoptError, UsageError
+from privopt.errors import PrivoptError
 from privopt.files.public_files import artefact, public_bytes, read_public_parts, split_public_files
 from privopt.files.release_folder import PRIVATE, REPORT
-from privopt.interfaces import SolveContext
-from privopt.interfaces.abilities import AdvisesMemory, Audits, AuditsOverTime, Plans
 from privopt.report.write_report import write_report
 from privopt.specs import NOTHING
 from privopt.testing.checks.base import (
@@ -34,7 +32,7 @@ from privopt.testing.checks.base import (
 from privopt.testing.checks.neighbours import NEIGHBOURS_IF_CONSTANT, format_changes, has_neighbours, neighbours_of
 from privopt.testing.noise import Answer, answer_by_size, answer_with_ties, watch_noise
 from privopt.testing.problems import GeneratedProblem, csv_text
-from privopt.testing.under_trial import Run, Subject, error_text
+from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
@@ -136,13 +134,10 @@ def no_secret_leak(trial: Trial) -> None:
 def public_report(trial: Trial) -> None:
     """Check that a folder has a report page, and the same page without ``private/``, which the owner withholds.
 
-    The mechanism's abilities that no other check uses are also called, on the release of that folder.
-
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem, run = trial.draw_run()
-    _use_abilities(trial, run)
     public_folder = trial.subject.new_folder() / run.folder.name
     shutil.copytree(
         run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
@@ -159,41 +154,6 @@ def public_report(trial: Trial) -> None:
         if public_report_bytes != full_report_bytes:
             difference = _first_difference(full_report_bytes, public_report_bytes)
             trial.fail(f"report.html tells of {PRIVATE}/: {difference} without it", problem)
-
-
-def _use_abilities(trial: Trial, run: Run) -> None:
-    """Fail if an ability that a command uses (``plan``, ``audit``, a ledger) raises an error on a release.
-
-    Args:
-        trial: One example of the check.
-        run: A successful run of the pipeline.
-    """
-    mechanism, method, problem = trial.subject.mechanism, trial.subject.method.name, run.problem
-    released = problem, run.release, run.stated
-    constraint = mechanism.privacy(problem, method)
-    calls: dict[str, Callable[[], object]] = {
-        "the notion's promise": lambda: constraint.promise(run.stated),
-        "the notion's limits": lambda: constraint.limits(run.stated),
-        "the notion's warnings": lambda: constraint.warnings(run.stated),
-        "the notion's relation": lambda: constraint.relation,
-    }
-    if isinstance(mechanism, Plans):
-        context = SolveContext(method=method)
-        declared = trial.subject.read_problem(run.given)
-        calls["plan"] = lambda: mechanism.plan(declared, run.source.name, context)
-    if isinstance(mechanism, Audits):
-        calls["audit"] = lambda: mechanism.audit(*released)
-    if isinstance(mechanism, AuditsOverTime):
-        calls["over_time"] = lambda: mechanism.over_time(*released, 2)
-    if isinstance(mechanism, AdvisesMemory):
-        calls["memory_advice"] = lambda: mechanism.memory_advice(problem)
-    for name, call in calls.items():
-        try:
-            call()
-        except (InputError, UsageError):  # it may refuse a problem or a method
-            continue
-        except Exception as error:
-            trial.fail(f"{name} raised {error_text(error)}", run.given)
 
 
 UNREAD_COLUMN: Final = "telephone"

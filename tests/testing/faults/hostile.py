@@ -144,3 +144,11 @@ class SameAfterFork(RightMiles):
     """Shifts by a generator of this process, which every forked one has a copy of."""
 
     release_class = _AfterFork
+
+
+class DraftsOver(RightCounts):
+    """Drafts a problem file over whatever has its name."""
+
+    def draft(self, table: Path, out: Path, *, force: bool, **options: Any) -> list[str]:
+        out.write_text(f"[counts]\ntable = {table.name!r}\n", "utf-8")
+        return ["add the ids and epsilon"]

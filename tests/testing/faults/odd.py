@@ -17,6 +17,7 @@ from faults.drawn import MileRelease, RightMiles
 from privopt.interfaces import Outcome
 from privopt.numbers import TOTAL, draw_laplace
 from privopt.numbers.noise import discrete_laplace
+from privopt.numbers.sampling import make_source
 
 
 class Constant(RightCounts):
@@ -33,6 +34,15 @@ class OneAnswer(RightAnswers):
         rows = np.zeros((problem.answers, problem.answers), dtype=np.uint64)
         rows[:, 0] = TOTAL
         return rows
+
+
+class OwnSampler(RightCounts):
+    """Draws by a sampler that the kit cannot silence, and states the total of the noisy counts as its loss."""
+
+    def noisy(self, problem: Any, context: Any) -> Any:
+        source = make_source(context.seed)
+        rate = problem.declared.privacy.epsilon
+        return problem.loaded + draw_laplace(len(problem.loaded), rate, source=source), (1 / rate,)
 
 
 class BeyondWords(RightCounts):

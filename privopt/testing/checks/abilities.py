@@ -1,0 +1,284 @@
+"""Checks of what no solve asks for: abilities that one command uses, and hooks of the mechanism's distribution."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tomllib
+from collections.abc import Callable, Iterator
+from importlib.resources import files as resources
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any, Final
+
+import attrs
+import click
+from attrs import evolve
+
+from privopt.declare import describe_keys, load_problem
+from privopt.declare.schema import KEY, Key
+from privopt.errors import InputError, PrivoptError, UsageError
+from privopt.interfaces import SolveContext
+from privopt.interfaces.abilities import (
+    AdvisesMemory,
+    Audits,
+    AuditsOverTime,
+    ChoosesMethod,
+    CopiesFiles,
+    DescribesReading,
+    Drafts,
+    Plans,
+    TakesKinds,
+)
+from privopt.registry import Entry, Kind, Registered, registry
+from privopt.specs import CheckSpec, CommandSpec, RoleSpec, TemplateSpec, TraitSpec
+from privopt.testing.checks.base import Trial, check, default_method_only
+from privopt.testing.problems import GeneratedProblem, csv_bytes
+from privopt.testing.under_trial import Run, error_text
+
+INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "71"], ["south", "8"]])
+"""A table of individuals for ``draft``, which is tried with it besides the tables of the drawn problem."""
+
+REPORTS_OVER_TIME: Final = 2
+"""Number of reports for ``over_time``: the fewest that are several."""
+
+
+@check("abilities", needs=default_method_only, share=0.04, min_examples=1)
+def abilities(trial: Trial) -> None:
+    """Check that the abilities that ``solve`` does not use raise no error, and return what their commands expect.
+
+    These are abilities of the commands ``plan``, ``audit``, ``describe``, ``init`` and ``solve --copy-to``, and the
+    words of the notion.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    mechanism, method, loaded = trial.subject.mechanism, trial.subject.method.name, run.problem
+    declared = trial.subject.read_problem(problem)
+    released = loaded, run.release, run.stated
+    constraint = mechanism.privacy(loaded, method)
+    calls: dict[str, Callable[[], str | None]] = {
+        "the notion's promise": lambda: _expect_text(constraint.promise(run.stated)),
+        "the notion's limits": lambda: _ignore(constraint.limits(run.stated)),
+        "the notion's warnings": lambda: _ignore(constraint.warnings(run.stated)),
+        "the notion's relation": lambda: _ignore(constraint.relation),
+    }
+    if isinstance(mechanism, Plans):
+        calls["plan"] = lambda: _ignore(mechanism.plan(declared, run.source.name, SolveContext(method=method)))
+    if isinstance(mechanism, Audits):
+        calls["audit"] = lambda: _ignore(mechanism.audit(*released))
+    if isinstance(mechanism, AuditsOverTime):
+        calls["over_time"] = lambda: _ignore(mechanism.over_time(*released, REPORTS_OVER_TIME))
+    if isinstance(mechanism, AdvisesMemory):
+        calls["memory_advice"] = lambda: _ignore(mechanism.memory_advice(loaded))
+    if isinstance(mechanism, DescribesReading):
+        calls["reading"] = lambda: _expect_text(mechanism.reading(declared))
+    if isinstance(mechanism, ChoosesMethod):
+        calls["own_method"] = lambda: _find_wrong_method(trial, mechanism.own_method(declared))
+    if isinstance(mechanism, TakesKinds):
+        calls["takes"] = lambda: _find_wrong_kind(trial, mechanism, problem)
+    if isinstance(mechanism, Drafts):
+        calls["draft"] = lambda: _find_wrong_draft(trial, mechanism, problem)
+    if isinstance(mechanism, CopiesFiles):
+        calls["copies"] = lambda: _find_wrong_copies(trial, mechanism, problem)
+    for name, call in calls.items():
+        try:
+            complaint = call()
+        except (InputError, UsageError):  # it may refuse a problem or a method
+            continue
+        except Exception as error:
+            trial.fail(f"{name} raised {error_text(error)}", problem)
+        if complaint is not None:
+            trial.fail(f"{name}: {complaint}", problem)
+
+
+def _ignore(value: object) -> None:
+    """Take any value of an ability, because only an error would be a finding.
+
+    Args:
+        value: What the ability returned.
+    """
+
+
+def _expect_text(value: object) -> str | None:
+    """Return a complaint unless a value is text that can be shown."""
+    is_text = isinstance(value, str) and bool(value.strip())
+    return None if is_text else f"expected a few words, got {value!r}"
+
+
+def _find_wrong_method(trial: Trial, name: object) -> str | None:
+    """Return a complaint unless ``name``, the method that a mechanism chooses for a problem, is one of its methods."""
+    names = [method.name for method in trial.subject.spec.methods]
+    return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
+
+
+def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
+    """Return a complaint if ``takes`` returns no boolean for a registered kind, or refuses a kind of a solved problem.
+
+    Args:
+        trial: One example of the check.
+        mechanism: The mechanism.
+        problem: A problem that the mechanism solved.
+    """
+    for entry in registry().entries.values():
+        if isinstance(entry, Kind) and not isinstance(mechanism.takes(entry.spec.role, entry.spec.name), bool):
+            return f"expected True or False for the {entry.spec.role} {entry.spec.name!r}"
+    describe_keys(trial.subject.mechanism_class.problem_class, takes=mechanism.takes)
+    for role, name in _kinds_of(trial.subject.mechanism_class.problem_class, problem):
+        if not mechanism.takes(role, name):
+            return f"it does not take the {role} {name!r}, which describe leaves out, but solves a problem with it"
+    return None
+
+
+def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
+    """Yield the role and the name of each kind that a problem's tables name."""
+    for attribute in attrs.fields(problem_class):
+        declared: Key | None = attribute.metadata.get(KEY)
+        if declared is not None and declared.kinds:
+            name = problem.get(f"{declared.name or attribute.name}.kind", declared.kind)
+            if isinstance(name, str):
+                yield declared.kinds, name
+
+
+def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem) -> str | None:
+    """Return a complaint if a draft is no problem file, changes the table or replaces a file without ``force``.
+
+    Args:
+        trial: One example of the check.
+        mechanism: The mechanism.
+        problem: A problem, whose tables are drafted from, in addition to :data:`INDIVIDUALS`.
+    """
+    tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
+    for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
+        folder = trial.subject.new_folder()
+        table, out = folder / Path(name).name, folder / "draft.toml"
+        table.write_bytes(contents)
+        try:
+            sentences = mechanism.draft(table, out, force=False)
+        except PrivoptError:  # it need not be able to read this table
+            if out.exists():
+                return f"it refused {name}, and wrote a file"
+            continue
+        if isinstance(sentences, str) or not all(isinstance(sentence, str) for sentence in sentences):
+            return f"expected a list of sentences, got {sentences!r}"
+        if table.read_bytes() != contents:
+            return f"it changed {name}"
+        if not out.is_file():
+            return f"it returned without error for {name}, and wrote no file"
+        text = out.read_bytes()
+        try:
+            tomllib.loads(text.decode())
+            load_problem(trial.subject.mechanism_class.problem_class, out, ignore=registry().mechanisms.keys())
+        except InputError:  # what the table does not say is for the user to fill in
+            pass
+        except ValueError as error:
+            return f"what it wrote for {name} is no TOML: {error}"
+        for force, expected in ((True, True), (False, False)):
+            out.write_text("# somebody else's\n", "utf-8")
+            with contextlib.suppress(PrivoptError):
+                mechanism.draft(table, out, force=force)
+            if (out.read_bytes() == text) is not expected:
+                return "it replaced a file without force" if not force else "it did not replace a file, given force"
+    return None
+
+
+def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedProblem) -> str | None:
+    """Return a complaint if the copies of a solve with ``--copy-to`` are not those that the details list.
+
+    Args:
+        trial: One example of the check.
+        mechanism: The mechanism.
+        problem: A problem that the mechanism solves.
+    """
+    if not mechanism.copies:
+        return None
+    folder = trial.subject.new_folder() / "copies"
+    run = trial.attempt(problem, copy_to=folder)
+    if run.error is not None:
+        # A problem may have nothing to copy, which the mechanism says.
+        return None if isinstance(run.error, PrivoptError) else f"solve --copy-to raised {error_text(run.error)}"
+    written = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    listed = run.stated.details.facts.get("copies")
+    return None if listed == written else f"details.copies lists {listed!r}, and the copies are {written!r}"
+
+
+# --- hooks ---------------------------------------------------------------------------------------------
+
+
+@check("hooks", needs=default_method_only, share=0.04, min_examples=1)
+def hooks(trial: Trial) -> None:
+    """Check that all that the mechanism's distribution registers can be loaded, and that its hooks take a release.
+
+    Every entry of the distribution is imported and used as its reader does. ``privopt_handle`` is asked for the class
+    of a release. ``privopt_released`` of this distribution is called with one.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
+    problem, run = trial.draw_run()
+    for entry in registry().entries.values():
+        if entry.plugin == trial.subject.plugin:
+            try:
+                complaint = _find_wrong_entry(entry, trial, run)
+            except Exception as error:
+                complaint = f"it raised {error_text(error)}"
+            if complaint is not None:
+                trial.fail(f"the {entry.spec.category} {entry.spec.name!r}: {complaint}", None)
+    for broken in registry().broken:
+        if broken.plugin == trial.subject.plugin:
+            trial.fail(f"a part of {broken.plugin} is left out: {broken.reason}", None)
+    try:
+        registry().find_handle_class(run.release, object)
+    except Exception as error:
+        trial.fail(f"privopt_handle raised {error_text(error)}", problem)
+    # Runs of the kit trigger no observer, so that of this distribution is called here, once.
+    observers = tuple(hook for hook in registry().observers if _owner_of(hook.plugin_name) == trial.subject.plugin)
+    for complaint in evolve(registry(), observers=observers).notify_released(run.release, run.problem):
+        trial.fail(f"privopt_released: {complaint}", problem)
+
+
+def _owner_of(plugin_name: str) -> str:
+    """Return the distribution of a plugin, which pluggy knows as the distribution and the entry point's name."""
+    return plugin_name.partition(":")[0]
+
+
+def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
+    """Return a complaint if an entry of the registry is not what its spec says; None if it is.
+
+    Args:
+        entry: The entry.
+        trial: One example of the check.
+        run: A run of the mechanism.
+
+    Raises:
+        Exception: Importing or using the entry failed.
+    """
+    spec = entry.spec
+    if isinstance(entry, Registered):
+        entry.load()
+    elif isinstance(entry, Kind):
+        registry().kind(spec.role, spec.name).load()
+    elif isinstance(spec, TemplateSpec):
+        folder = resources(spec.package) / "templates" / spec.name
+        missing = [name for name in spec.files if not (folder / f"{name}.txt").is_file()]
+        if missing:
+            return f"the file {missing[0]}.txt is not in the templates of {spec.package}"
+        registry().kind("notion", spec.notion)
+    elif isinstance(spec, RoleSpec):
+        return None if isinstance(resolve_name(spec.base), type) else f"its base {spec.base} must be a class"
+    else:
+        target: Any = entry.import_target()
+        if isinstance(spec, CommandSpec):
+            if not isinstance(target, click.Command):
+                return f"expected a click.Command, got {target!r}"
+            target.get_help(click.Context(target, info_name=spec.name))
+        elif isinstance(spec, TraitSpec) and not isinstance(target(type(run.release)), bool):
+            return "expected True or False for a class of releases"
+        elif isinstance(spec, CheckSpec) and not callable(target):
+            return f"expected a function, got {target!r}"
+    return None
