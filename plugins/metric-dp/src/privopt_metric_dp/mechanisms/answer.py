@@ -27,7 +27,7 @@ class Matrix:
         z: (N, K) near-feasible probabilities.
         multipliers: Multipliers of privacy rows, from which a rigorous bound is computed; None for no bound.
         over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
-        bound: The solver's estimate of the bound that the multipliers prove; None if unknown.
+        bound: A bound that the multipliers prove, or an estimate of it; None if unknown.
         solver, details, stopped: See :class:`privopt.interfaces.Outcome`.
         release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
     """
@@ -62,6 +62,9 @@ class Matrix:
             multipliers=multipliers_of(solution, data) if has_rows else None,
             # `optimal_model` adds rows for these pairs alone, and only in this order do the duals belong to them.
             over=data.needed,
+            # The core's bound, which mechanisms outside of metric DP state too. The release states the bound of the
+            # proof in its folder, which is evaluated exactly.
+            bound=solution.rigorous_bound if has_rows else None,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},
             stopped=solution.status != "optimal",
