@@ -69,6 +69,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "README.md": COMMON / "README.md.txt",
         f"{code}py.typed": COMMON / "py.typed.txt",
         f"{code}__init__.py": COMMON / "__init__.py.txt",
+        ".github/workflows/privacy.yml": COMMON / "privacy.yml.txt",
         "tests/test_conformance.py": COMMON / "test_conformance.py.txt",
         **{
             (code if file_name.endswith(".py") else "") + file_name: folder / f"{file_name}.txt"

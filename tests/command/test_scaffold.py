@@ -5,9 +5,11 @@ import sys
 import tomllib
 from fractions import Fraction
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from attrs import evolve
 from helpers.command import run
 from helpers.kits import BRIEF
@@ -169,6 +171,23 @@ def test_new_plugin_is_short_and_complete(tmp_path):
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["project"]["entry-points"]["privopt"] == {"acme-mech": "acme_mech"}
     assert [path.name for path in tmp_path.iterdir()] == ["acme-mech"]
+
+
+def test_new_plugin_has_the_workflow_of_the_guide(tmp_path):
+    text = (new_plugin("acme-mech", tmp_path) / ".github/workflows/privacy.yml").read_text()
+    guide = (Path(__file__).parents[2] / "docs/guide/ci.md").read_text()
+    assert f"~~~yaml\n{text}~~~" in guide
+    job = yaml.safe_load(text)["jobs"]["kit"]
+    (setup,) = [step for step in job["steps"] if "setup-python" in step.get("uses", "")]
+    assert setup["with"]["cache"] == "pip"
+    commands = [step["run"].strip() for step in job["steps"] if "run" in step]
+    assert [command.split("$")[0] for command in commands] == [
+        "python -m pip install --find-links wheels . pytest",
+        "python -m pytest --junitxml junit.xml",
+        "privopt check acme-mech --fail-on-skip --json --seed ",
+    ]
+    # The same three, for other systems.
+    assert "\n".join([*commands[:2], "privopt check acme-mech --fail-on-skip --json > kit.json"]) in guide
 
 
 @pytest.mark.parametrize(
