@@ -235,9 +235,12 @@ class Registry:
     def kind(self, role: str, name: str) -> Kind:
         """Return the kind called ``name`` of a registered role, such as ``"solver"``. Its ``base`` is that of the role.
 
-        If there is none, the errors of :meth:`find` are raised.
+        Raises:
+            UnknownNameError: There is no such role, or no such kind. The message names the registered ones.
+            UsageError, RegistryError: See :meth:`find`.
         """
-        return evolve(cast("Kind", self.find(role, name)), base=self.of(RoleSpec.category)[role].spec.base)
+        base: str = self.find(RoleSpec.category, role).spec.base
+        return evolve(cast("Kind", self.find(role, name)), base=base)
 
     def import_entry(self, category: str, name: str) -> object:
         """Return the imported target of the entry ``name`` of a category: a command, a Python object or a check.

@@ -1,14 +1,19 @@
 """The tables of the page for authors of plugins say what is so: attributes, members, names, checks and reasons."""
 
 import re
+import sys
+from importlib.metadata import EntryPoint
 from inspect import signature
 from pkgutil import resolve_name
+from types import ModuleType
 
 import numpy as np
 from doc_blocks import ROOT
 
 from privopt.declare import load_problem
 from privopt.interfaces.abilities import ABILITIES, member_of
+from privopt.registry import discover, registry
+from privopt.specs import GROUP, hookimpl
 from privopt.testing.checks import checks as all_checks
 from privopt.testing.under_trial import missing_traits
 from privopt_metric_dp.problem.data import MetricInstance
@@ -86,3 +91,27 @@ def test_reasons_of_checks_that_are_not_done_are_those_of_the_kit():
         for reason in reasons:
             words = re.split(r"[`']\w+[`']", reason)[0].removesuffix(": see the check solves").strip()
             assert words in kit, reason
+
+
+def test_kinds_of_projects_are_the_templates():
+    rows = rows_of("kind | what it releases")
+    templates = registry().of("template")
+    assert [codes_in(row[0])[0] for row in rows] == sorted(
+        templates, key=["matrix", "noise", "selection", "sampler"].index
+    )
+    for name, _, _, needs in rows:
+        spec = templates[codes_in(name)[0]].spec
+        assert needs == ("privopt-metric-dp" if "privopt-metric-dp" in " ".join(spec.needs) else "privopt")
+
+
+def test_answers_to_wrong_hooks_are_said(monkeypatch):
+    said = [code for row in rows_of("you return | privopt says") for code in codes_in(row[1]) if " " in code]
+    plugin = ModuleType("acme_of_the_page")
+    plugin.privopt_mechanisms = hookimpl(lambda: ["x"], specname="privopt_mechanisms")
+    monkeypatch.setitem(sys.modules, plugin.__name__, plugin)
+    (broken,) = discover([EntryPoint("acme", plugin.__name__, GROUP)]).broken
+    assert broken.reason in said
+    said.remove(broken.reason)
+    pipeline = "".join(path.read_text("utf-8") for path in (ROOT / "privopt" / "run").glob("*.py"))
+    for message in said:
+        assert message.removeprefix("metric-dp ").removeprefix("privopt list") in pipeline, message

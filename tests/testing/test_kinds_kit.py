@@ -32,9 +32,33 @@ def failure_reasons(results):
     return {result.check: result.reason for result in results if result.status == "failed"}
 
 
-@pytest.mark.parametrize(("role", "name"), [("distance", "euclidean"), ("distance", "matrix"), ("loss", "distance")])
+KINDS = [
+    ("distance", "euclidean"),
+    ("distance", "matrix"),
+    ("loss", "distance"),
+    ("loss", "matrix"),
+    pytest.param("distance", "graph", marks=pytest.mark.slow),
+    pytest.param("distance", "haversine", marks=pytest.mark.slow),
+    pytest.param("loss", "travel-cost", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("role", "name"), KINDS)
 def test_shipped_kinds_pass(role, name, how):
     assert failure_reasons(check_kind(role, name, how=how)) == {}
+
+
+def test_every_role_has_checks():
+    for role in registry().names("role"):
+        assert registry().of(f"check of each {role}"), role
+    tried = {(role, name) for role, name in (getattr(kind, "values", kind) for kind in KINDS)}
+    assert tried == {(role, name) for role in ("distance", "loss") for name in registry().names(role)}
+
+
+@pytest.mark.parametrize("role", ["mechanism", "check", "sketch"])
+def test_what_is_no_role_is_refused_with_the_roles(role):
+    with pytest.raises(UnknownNameError, match=r"no role is called .*decomposer, distance, loss, notion, solver"):
+        kind_conformance(role, "optimal-lp")
 
 
 def test_shipped_notion_passes_with_a_note(how):

@@ -87,9 +87,10 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
     if role == "distance":
         problems = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
-    if role != "distance":
+    if role == "notion":
         return [named]
-    # Generated problems that name the kind by themselves suit it; the others may have places that it refuses.
+    # Generated problems that name the kind by themselves suit it; the others may have places that it refuses, or lack
+    # its keys.
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
