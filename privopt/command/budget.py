@@ -14,6 +14,7 @@ from privopt.errors import UsageError, number_of
 from privopt.interfaces.cost import UNITS
 from privopt.ledger.accounts import Account
 from privopt.ledger.ledger import Ledger
+from privopt.ledger.rotation import Rotation
 
 
 @click.command()
@@ -62,6 +63,12 @@ from privopt.ledger.ledger import Ledger
     metavar="KEYFILE",
     help="The key under which the ledger hashes subjects.",
 )
+@click.option(
+    "--rotate",
+    is_flag=True,
+    help="Close a period: archive the file beside the ledger, and begin a new one with the accounts that still count.",
+)
+@click.option("--history", is_flag=True, help="Check archived periods too, and what each left to the next.")
 @click.option("--head", metavar="N:HASH", callback=utf8, help="An earlier head: code 1 if it is missing now.")
 @click.option("--json", "as_json", is_flag=True, help="Amounts as exact text, on standard output.")
 @handle_errors
@@ -78,10 +85,12 @@ def budget(
     erase: str | None,
     forget_batch: str | None,
     key: Path | None,
+    rotate: bool,
+    history: bool,
     head: str | None,
     as_json: bool,
 ) -> None:
-    """Show what subjects have spent, exactly; every entry of the ledger is checked."""
+    """Show what subjects have spent, exactly; every entry of the ledger's open period is checked."""
     # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
@@ -100,12 +109,20 @@ def budget(
         for option, value in other_options.items():
             if value is not None:
                 raise UsageError(f"{option} must be omitted with --erase ID: it is about one subject alone")
+    if rotate and (refused := [option for option, value in {**other_options, "--erase": erase}.items() if value]):
+        raise UsageError(f"{refused[0]} must be omitted with --rotate: rotate first, or afterwards")
     new_limit = None if limit is None else parse_limit(limit, window)
     exact_delta = parse_delta(delta)
     # Only a limit may create a ledger: showing one that is not there must fail, not write an empty file.
     with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
             book.check(head=head, progress=progress)  # before anything is changed or shown
+            if history:
+                count = book.check_history(progress=progress)
+                complain(f"{ledger}: {number_of(count, 'archived period')}: all entries hold, and what they left")
+            if rotate:
+                _say_rotation(book, book.rotate(progress=progress), as_json=as_json)
+                return
         if new_limit is not None:
             book.set_limit(**new_limit, per=per, zone=zone or "UTC", unit=unit)
         if forget is not None:
@@ -176,6 +193,30 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
         print_result(f"erased: {line}")
     for line in erasure.remaining:
         print_result(f"stays: {line}")
+
+
+def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
+    """Print what ``--rotate`` did."""
+    if as_json:
+        say_json(
+            json.dumps(
+                {
+                    "archive": str(rotation.archive),
+                    "archived_head": rotation.head,
+                    "archived_entries": rotation.entries,
+                    "carried_charges": rotation.carried,
+                    "open_from": rotation.closed,
+                    "head": book.head,
+                },
+                indent=2,
+            )
+        )
+        return
+    print_result(f"{rotation.archive}: {rotation.entries:,} entries archived, head {rotation.head}")
+    carried = number_of(rotation.carried, "charge")
+    print_result(f"{book.path}: begins with {carried} that still count, head {book.head}")
+    for unit, period in rotation.closed.items():
+        print_result(f"{book.path}: {unit}: periods before {period} are closed: nothing can be charged to them")
 
 
 def _forget_batch(book: Ledger, name: str) -> None:

@@ -96,17 +96,30 @@ class LogFile:
     make: bool = field(default=True, kw_only=True)
     _is_there: bool = field(init=False)
     _connection: sqlite3.Connection = field(init=False, repr=False)
+    _identity: tuple[int, int] = field(init=False, default=(0, 0), repr=False)
 
     def __attrs_post_init__(self) -> None:
         """Open the file, or create the tables in memory if there is no file."""
         self._is_there = not self.make or self.path.exists()
         if self._is_there:
-            self._connection = _open_connection(self.path, self.form)
+            self._connection = self._open_file()
             return
         self._check_folder()
         # The same tables in memory, so that questions about a ledger without a file have their answers.
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._make_tables(self._connection)
+
+    def _open_file(self) -> sqlite3.Connection:
+        """Open the file at the path, and remember which file it is."""
+        while True:
+            with suppress(OSError):
+                status = self.path.stat()
+                self._identity = status.st_dev, status.st_ino
+            connection = _open_connection(self.path, self.form)
+            # The file may have been replaced between the two lines above.
+            if self._is_current():
+                return connection
+            connection.close()
 
     def begin(self, connection: sqlite3.Connection) -> None:
         """Write the initial contents of a new file. The default implementation writes nothing."""
@@ -132,14 +145,33 @@ class LogFile:
             make: Whether to create the file if it is missing.
         """
         with translated_errors(self.path):
-            connection = self.connection(make=make)
-            connection.execute(begin)
+            connection = self._begin_transaction(begin, make=make)
             try:
                 yield connection
                 connection.execute(end)
             finally:  # also if COMMIT fails, for example on a full disk
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+
+    def _begin_transaction(self, begin: str, *, make: bool) -> sqlite3.Connection:
+        """Begin a transaction in the file that has the path now, and return its connection.
+
+        Another process may replace the file (:mod:`privopt.ledger.rotation`), also while this one waits for its lock.
+        """
+        while True:
+            connection = self.connection(make=make)
+            connection.execute(begin)
+            if not self._is_there or self._is_current():
+                return connection
+            connection.execute("ROLLBACK")
+
+    def _is_current(self) -> bool:
+        """Return whether the open file is still the one at the path. A file that was removed counts as current."""
+        try:
+            status = self.path.stat()
+        except OSError:
+            return True
+        return (status.st_dev, status.st_ino) == self._identity
 
     def close(self) -> None:
         """Close the file."""
@@ -158,11 +190,14 @@ class LogFile:
         Args:
             make: Whether to create the file if it is missing.
         """
+        if self._is_there and not self._is_current():
+            replaced, self._connection = self._connection, self._open_file()
+            replaced.close()
         # Another process may have created the file since this object was made.
         if not self._is_there and (make or self.path.exists()):
             if not self.path.exists():
                 self._create_file()
-            empty, self._connection, self._is_there = self._connection, _open_connection(self.path, self.form), True
+            empty, self._connection, self._is_there = self._connection, self._open_file(), True
             empty.close()
         return self._connection
 
@@ -195,6 +230,25 @@ class LogFile:
             connection.execute(statement)
         self.begin(connection)
         connection.execute("COMMIT")
+
+
+@contextmanager
+def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
+    """Open a file that nobody writes any more, for reading, and yield it in a transaction.
+
+    Raises:
+        InputError: The file is of another kind.
+        DoesNotHoldError: The file was changed.
+    """
+    _check_head(path, form)
+    with (
+        translated_errors(path),
+        closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection,
+    ):
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        _check_tables(connection, path, form)
+        connection.execute("BEGIN")
+        yield connection
 
 
 def _open_connection(path: Path, form: Form) -> sqlite3.Connection:

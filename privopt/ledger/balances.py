@@ -80,6 +80,7 @@ class LedgerTransaction:
     _rows: list[Entry] = field(factory=list)
     _balances: dict[AccountKey, _Balance] = field(factory=dict)
     _terms: dict[Terms, int] = field(factory=dict)
+    _closed: dict[str, str] = field(factory=dict)
     _head: Entry | None = None
     _now: int | None = None
 
@@ -160,8 +161,47 @@ class LedgerTransaction:
         return None if terms is None else terms.limit
 
     def units(self, kind: str) -> set[str]:
-        """Return the units that have an entry of the given kind, ``"charge"`` or ``"limit"``."""
-        return {unit for (unit,) in self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind = ?", (kind,))}
+        """Return the units that have an entry of the given kind, ``"charge"`` or ``"limit"``.
+
+        Closed periods had charges, so they count as such.
+        """
+        kinds = ("charge", "closed") if kind == "charge" else (kind, kind)
+        rows = self.connection.execute("SELECT DISTINCT unit FROM terms WHERE kind IN (?, ?)", kinds)
+        return {unit for (unit,) in rows}
+
+    def closed_before(self, unit: str) -> str:
+        """Return the first calendar period that can still be charged in a unit. Earlier ones are closed; "" if none is.
+
+        A rotation does not carry over the accounts of earlier periods, so to charge them would give budget back.
+        """
+        if unit not in self._closed:
+            terms = self._last_terms("closed", unit)
+            self._closed[unit] = "" if terms is None else terms.purpose
+        return self._closed[unit]
+
+    @property
+    def first_terms(self) -> Terms | None:
+        """The terms of the first entry, which identifies the ledger and names the one that it continues."""
+        entry = self._find_entry("number = 1")
+        return None if entry is None else self._terms_at(entry.terms)
+
+    def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
+        """Return time, account and terms of up to so many entries after the first one."""
+        names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
+        rows = self.connection.execute(
+            f"SELECT e.time, e.account, {names} FROM entries e LEFT JOIN accounts a ON a.id = e.account "
+            "JOIN terms t ON t.id = e.terms WHERE e.number BETWEEN 2 AND ? ORDER BY e.number",
+            (count + 1,),
+        )
+        width = len(AccountKey._fields)
+        return [
+            (time, None if account is None else AccountKey(*texts[:width]), Terms(*texts[width:]))
+            for time, account, *texts in rows
+        ]
+
+    def count_entries(self) -> int:
+        """Return the number of entries."""
+        return 0 if self.head is None else self.head.number
 
     @property
     def names(self) -> str:
@@ -172,7 +212,9 @@ class LedgerTransaction:
     @property
     def relation(self) -> str | None:
         """The unit of all charges, such as "per km" (:attr:`Cost.unit`). None before the first charge."""
-        row = self.connection.execute("SELECT relation FROM terms WHERE kind = 'charge' LIMIT 1").fetchone()
+        row = self.connection.execute(
+            "SELECT relation FROM terms WHERE kind IN ('charge', 'closed') ORDER BY id LIMIT 1"
+        ).fetchone()
         return None if row is None else str(row[0])
 
     def knows_others(self, subject: str) -> bool:
@@ -232,6 +274,21 @@ class LedgerTransaction:
         calendar.check(period)
         return AccountKey(name, unit, period)
 
+    def check_open(self) -> None:
+        """Refuse to write to an archived ledger, whose accounts are charged elsewhere.
+
+        Raises:
+            UsageError: The last entry says that the ledger was rotated.
+        """
+        if self.is_archived:
+            raise UsageError(f"{self.path} must be a ledger in use, got one that was rotated: charge its successor")
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the last entry says that the ledger was rotated."""
+        terms = None if self.head is None else self._terms_at(self.head.terms)
+        return terms is not None and terms.kind == "end"
+
     def check_names(self, label: str) -> None:
         """Refuse a way of naming subjects (:attr:`Names.label`) that differs from the one used so far.
 
@@ -264,6 +321,9 @@ class LedgerTransaction:
                 max(Fraction(0), limit_number - spent_number)
                 for limit_number, spent_number in zip(limit.sum, window_spent, strict=True)
             )
+        if key.period and key.period < self.closed_before(key.unit):
+            # What was spent there is in an archive, and nothing is left.
+            remaining = zero_sum(key.unit)
         period = key.period or None
         return Account(
             subject=subject, spent_sum=balance.spent, left_sum=remaining, reports=balance.count, period=period
@@ -303,6 +363,8 @@ class LedgerTransaction:
         Returns:
             Whether the account was charged. If not, nothing was written.
         """
+        if key.period and key.period < self.closed_before(key.unit):
+            return False
         balance, amount = self._balances.get(key), sum_of(terms.amount)
         if balance is None:
             balance = self._balances[key] = self._read_balance(key, None if limit is None else limit.micros)
@@ -344,6 +406,21 @@ class LedgerTransaction:
         # Written in blocks of many rows, which is faster and bounds the memory.
         if len(self._rows) >= _MAX_PENDING_ROWS:
             self.close()
+
+    def carry(self, key: AccountKey | None, terms: Terms, time: int) -> None:
+        """Append an entry of an earlier ledger at its own time, whatever the limit.
+
+        Args:
+            key: The charged account. None for an entry that charges nobody.
+            terms: The terms of the entry.
+            time: Its time in microseconds since 1970, UTC, not before that of the last entry.
+        """
+        self._now = time
+        if key is None:
+            self.add(terms)
+        else:
+            self.charge(key, terms, None)
+        self._now = None
 
     def _terms_number(self, terms: Terms) -> int:
         """Return the number of terms in the table ``terms``, after inserting them if they are new."""

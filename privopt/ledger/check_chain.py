@@ -114,6 +114,9 @@ class _Walk:
         if (key is None) == (terms.kind == "charge"):
             owner = "a subject, got none" if key is None else "no subject, got one"
             raise self.report_change(entry, f"{terms.kind} must be of {owner}")
+        if terms.kind == "closed":
+            # Charges of closed periods are in an archive, of the same relation.
+            self.relation = terms.relation
         if key is not None and entry.account is not None:
             self._check_charge(entry, entry.account, key, terms)
         self.used_terms.add(entry.terms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fractions import Fraction
 from functools import cached_property
@@ -24,6 +24,7 @@ from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.check_chain import check_chain, head_of
 from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of, sum_of
 from privopt.ledger.periods import Calendar
+from privopt.ledger.rotation import Rotation, check_history, predecessor_of, predecessors, rotate_file
 from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
@@ -122,6 +123,7 @@ class Ledger(LogFile):
         """Open a transaction that is committed when the block ends without an error."""
         with self.writing() as connection:
             book = LedgerTransaction(connection=connection, path=self.path, clock=self.clock)
+            book.check_open()
             yield book
             book.close()
 
@@ -406,13 +408,22 @@ class Ledger(LogFile):
             return book.charges(None if subject is None else self._names.of(subject))
 
     def purposes(self) -> list[str]:
-        """Return the distinct purposes of all charges (:attr:`Cost.purpose`)."""
+        """Return the distinct purposes of all charges (:attr:`Cost.purpose`), also of archived periods."""
         with self._open_for_reading() as book:
-            rows = book.connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
-            return [purpose for (purpose,) in rows]
+            purposes: dict[str, None] = {}
+            for connection in self._list_connections(book):
+                rows = connection.execute("SELECT DISTINCT purpose FROM terms WHERE kind = 'charge'")
+                purposes |= dict.fromkeys(purpose for (purpose,) in rows)
+            return list(purposes)
+
+    def _list_connections(self, book: LedgerTransaction) -> Iterator[sqlite3.Connection]:
+        """Yield this ledger's database, and those of the archived periods that are there, the newest first."""
+        yield book.connection
+        for _, archived in predecessors(book, FORM):
+            yield archived.connection
 
     def count_charges(self, mechanism: str) -> int:
-        """Return the number of charges for reports of a release.
+        """Return the number of charges for reports of a release. Charges of archived periods do not count.
 
         Args:
             mechanism: The SHA-256 of the release, as in :attr:`Cost.mechanism`.
@@ -427,14 +438,21 @@ class Ledger(LogFile):
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
         """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account."""
         query = (
-            "SELECT a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
+            "SELECT e.time, a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
             "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
         )
-        amounts_by_account: dict[AccountKey, list[Fraction]] = {}
+        named = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
+        periods: list[dict[AccountKey, list[tuple[int, Fraction]]]] = []
         with self._open_for_reading() as book:
-            for *key, amount in book.connection.execute(query, (purpose,)):
-                amounts_by_account.setdefault(AccountKey(*key), []).append(sum_of(amount)[0])
-        return amounts_by_account
+            for connection in self._list_connections(book):
+                # Few terms serve many entries: without one of the purpose, none of the entries is read.
+                if connection.execute(named, (purpose,)).fetchone() is None:
+                    continue
+                charges: dict[AccountKey, list[tuple[int, Fraction]]] = {}
+                for time, *key, amount in connection.execute(query, (purpose,)):
+                    charges.setdefault(AccountKey(*key), []).append((time, sum_of(amount)[0]))
+                periods.append(charges)
+        return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
         """Return the ledger's name for a subject: the name's normal form, or a keyed hash of it."""
@@ -461,13 +479,28 @@ class Ledger(LogFile):
         """
         with self._open_for_reading() as book:
             # Number and hash, because another ledger has entries of the same numbers.
-            return {(number, digest) for number, digest in set(marks) if book.hash_of(number) == digest}
+            missing = set(marks)
+            found = {(number, digest) for number, digest in missing if book.hash_of(number) == digest}
+            missing -= found
+            # Reports that were charged in an archived period stay charged.
+            for predecessor, archived in predecessors(book, FORM) if missing else ():
+                found |= {
+                    (number, digest)
+                    for number, digest in missing
+                    if number <= predecessor.number and archived.hash_of(number) == digest
+                }
+                missing -= found
+            return found
 
     @property
     def beginning(self) -> bytes:
-        """The hash of the first entry. It identifies the ledger, because the entry contains a random text."""
+        """The hash of the first entry, which contains a random text, and so identifies the ledger.
+
+        A ledger that continues an archived one has the latter's.
+        """
         with self._open_for_reading(make=True) as book:
-            return book.hash_of(1)
+            predecessor = predecessor_of(book)
+            return book.hash_of(1) if predecessor is None else predecessor.first
 
     @property
     def head(self) -> str:
@@ -490,3 +523,64 @@ class Ledger(LogFile):
         """
         with self._open_for_reading() as book:
             check_chain(book.connection, self.path, head=None if head is None else head_of(head), progress=progress)
+
+    def check_history(self, *, progress: Progress | None = None) -> int:
+        """Check all archived periods, and that each next ledger carries over what it must; :meth:`check` comes first.
+
+        Args:
+            progress: Called with the number of entries that are checked.
+
+        Returns:
+            The number of archived periods.
+
+        Raises:
+            DoesNotHoldError: An archive is missing or changed, or a ledger begins otherwise than it must.
+        """
+        with self._open_for_reading() as book:
+            return check_history(book, FORM, progress=progress)
+
+    def rotate(
+        self, *, progress: Progress | None = None, step: Callable[[str], object] = lambda name: None
+    ) -> Rotation:
+        """Close a period: archive the file, and begin a new one with the accounts that still count.
+
+        See :mod:`privopt.ledger.rotation`. The ledger is checked first, as by :meth:`check`.
+
+        Args:
+            progress: Called with the number of entries that are checked.
+            step: Called with the name of each step before it is taken, for tests of crashes.
+
+        Raises:
+            DoesNotHoldError: The ledger was changed.
+            StoppedError: Other processes use the ledger, or the disk failed. The old ledger or the new one is there.
+            UsageError: The ledger has no charges, or is an archived one.
+        """
+        with self._open_for_reading() as book:
+            book.check_open()
+        # The file is locked by a connection of its own, and this one would be in the way.
+        self.close()
+        try:
+            return rotate_file(self.path, self.form, self.clock, progress=progress, step=step)
+        finally:
+            self._connection = self._open_file()
+
+
+def _join_periods(
+    periods: Sequence[Mapping[AccountKey, Sequence[tuple[int, Fraction]]]],
+) -> dict[AccountKey, list[Fraction]]:
+    """Return the amounts that were charged, oldest first, by account, over periods of a ledger.
+
+    Charges in a sliding window are in two periods, because a rotation carries them over at their times. Such copies are
+    left out.
+
+    Args:
+        periods: Time and amount of each charge by account, for each period, the newest first.
+    """
+    joined: dict[AccountKey, list[Fraction]] = {}
+    latest: dict[AccountKey, int] = {}
+    for charges in reversed(periods):
+        previous = dict(latest)
+        for key, entries in charges.items():
+            joined.setdefault(key, []).extend(amount for time, amount in entries if time > previous.get(key, -1))
+            latest[key] = max(latest.get(key, -1), entries[-1][0])
+    return joined

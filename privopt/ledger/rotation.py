@@ -1,0 +1,403 @@
+"""Close a period of a ledger: the file is archived, and a new ledger begins from its head and its accounts.
+
+A ledger grows by an entry for each report, and whoever relies on it checks all of them. Rotation bounds this: the new
+file begins with an entry that names the archived file and the hash of its last entry, so the chain of hashes goes on,
+and with the charges that still count. :func:`check_history` recomputes all of that from the archived files.
+
+What is carried over, so that nobody gets a budget back:
+
+- Without a calendar, the sum of each account and notion, as one charge at the time of the newest one. Charges in the
+  limit's sliding window are carried one by one, at their times.
+- By the calendar, accounts of periods from the one before the current one on. Earlier periods are closed: an entry says
+  so, and nothing can be charged to them any more.
+
+The switch is one rename, and other steps before or after it may be lost: a process that is killed leaves the old ledger
+or the new one under the ledger's name. While the new file is made, the old one is locked. Processes that waited for the
+lock notice that the file was replaced (:mod:`privopt.files.log_file`).
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import secrets
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from attrs import field, frozen
+
+from privopt.errors import DoesNotHoldError, StoppedError, UsageError
+from privopt.files.log_file import PAGE_BYTES, Form, open_archive, translated_errors
+from privopt.files.new_folder import claim_folder
+from privopt.files.regular import flush
+from privopt.interfaces import Progress
+from privopt.interfaces.cost import UNITS, Sum
+from privopt.ledger.balances import LedgerTransaction
+from privopt.ledger.check_chain import check_chain
+from privopt.ledger.entries import AccountKey, Limit, Terms, add_sums, sum_of
+
+__all__ = ["Predecessor", "Rotation", "check_history", "predecessor_of", "predecessors", "rotate_file"]
+
+_CONTINUES: Final = re.compile(
+    r"privopt ledger 1 [0-9a-f]{32} continues (?P<first>[0-9a-f]{64}) after (?P<number>[0-9]{1,18}):"
+    r"(?P<hash>[0-9a-f]{64}) at (?P<micros>[0-9]{1,18}) in (?P<name>[^/\x00]{1,255})"
+)
+"""The purpose of the first entry of a ledger that continues another one."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@frozen(kw_only=True)
+class Rotation:
+    """What a rotation did.
+
+    Attributes:
+        archive: The archived file.
+        head: Number and hash of the archived ledger's last entry, ``N:HASH``.
+        entries: Number of entries that were archived.
+        carried: Number of charges in the new ledger.
+        closed: The first period that can still be charged, by unit. Empty if limits are not by the calendar.
+    """
+
+    archive: Path
+    head: str
+    entries: int
+    carried: int
+    closed: dict[str, str] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class Predecessor:
+    """The ledger that another one continues, as the first entry of the latter names it.
+
+    Attributes:
+        path: The archived file.
+        number, digest: Number and hash, in hexadecimal digits, of its last entry.
+        first: The hash of the first entry of the first ledger of all, which identifies them together.
+        micros: The time of the rotation, in microseconds since 1970, UTC.
+    """
+
+    path: Path
+    number: int
+    digest: str
+    first: bytes
+    micros: int
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Number and hash of the last entry."""
+        return self.number, self.digest
+
+
+class _Carried(NamedTuple):
+    """A charge, or another entry, with which a new ledger begins."""
+
+    time: int
+    key: AccountKey | None
+    terms: Terms
+
+
+def predecessor_of(book: LedgerTransaction) -> Predecessor | None:
+    """Return the ledger that this one continues, or None for a ledger that continues none."""
+    first_terms = book.first_terms
+    found = None if first_terms is None else _CONTINUES.fullmatch(first_terms.purpose)
+    if found is None:
+        return None
+    return Predecessor(
+        path=book.path.with_name(found["name"]),
+        number=int(found["number"]),
+        digest=found["hash"],
+        first=bytes.fromhex(found["first"]),
+        micros=int(found["micros"]),
+    )
+
+
+def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
+    """Yield the archived ledgers that a ledger continues, the newest first, each open for reading.
+
+    Archives that are missing end the list. Their last entry is compared with the one that the next ledger names.
+
+    Raises:
+        DoesNotHoldError: An archive is not the one that the next ledger continues.
+    """
+    predecessor = predecessor_of(book)
+    with ExitStack() as archives:
+        while predecessor is not None and predecessor.path.exists():
+            # All stay open until the end, because the next newer one is compared with what each leaves.
+            connection = archives.enter_context(open_archive(predecessor.path, form))
+            archived = LedgerTransaction(connection=connection, path=predecessor.path, clock=book.clock)
+            if archived.hash_of(predecessor.number).hex() != predecessor.digest:
+                raise DoesNotHoldError(f"{predecessor.path}: changed: not the ledger that {book.path} continues")
+            yield predecessor, archived
+            predecessor = predecessor_of(archived)
+
+
+def _previous_period(limit: Limit, now: int) -> str:
+    """Return the calendar period before the current one: rows of its last hours often come after its end."""
+    assert limit.calendar is not None  # the caller asks for limits by the calendar
+    current = limit.calendar.period_now(now)
+    moment = _EPOCH + timedelta(microseconds=now)
+    # No period is longer than 31 days, and none shorter than about a day.
+    while limit.calendar.period_at(moment) == current:
+        moment -= timedelta(hours=1)
+    return limit.calendar.period_at(moment)
+
+
+def carried_entries(
+    connection: sqlite3.Connection, limits: dict[str, Limit], now: int, last: int
+) -> tuple[list[_Carried], dict[str, str]]:
+    """Return the entries with which a new ledger begins after its first one, and the first open period by unit.
+
+    This depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
+
+    Args:
+        connection: The old ledger, in a transaction.
+        limits: The limits in force, by unit.
+        now: The time of the rotation, in microseconds since 1970, UTC.
+        last: Number of the last entry that counts.
+    """
+    closed = {unit: _previous_period(limit, now) for unit, limit in limits.items() if limit.calendar is not None}
+    window_starts = {unit: now - limit.micros for unit, limit in limits.items() if limit.micros is not None}
+    names = ", ".join(f"t.{name}" for name in Terms._fields)
+    rows = connection.execute(
+        f"SELECT e.time, a.subject, a.unit, a.period, {names} FROM entries e JOIN accounts a ON a.id = e.account "
+        "JOIN terms t ON t.id = e.terms WHERE e.number <= ? ORDER BY e.number",
+        (last,),
+    )
+    recent: list[_Carried] = []
+    # By account and notion: the sum, the newest time and the number of charges.
+    sums: dict[tuple[AccountKey, str, str], tuple[Sum, int, int]] = {}
+    relation = ""
+    for time, subject, unit, period, *texts in rows:
+        key, terms = AccountKey(subject, unit, period), Terms(*texts)
+        relation = terms.relation
+        if key.period and key.period < closed.get(unit, ""):
+            continue
+        if time > window_starts.get(unit, now):
+            recent.append(_Carried(time, key, terms))
+            continue
+        group = (key, terms.notion, terms.relation)
+        amount = sum_of(terms.amount)
+        total, _, count = sums.get(group, (tuple(Fraction(0) for _ in amount), 0, 0))
+        sums[group] = (add_sums(total, amount), time, count + 1)
+    carried = [
+        _Carried(
+            time,
+            key,
+            Terms(
+                kind="charge",
+                unit=key.unit,
+                relation=group_relation,
+                notion=notion,
+                amount=";".join(map(str, total)),
+                purpose=f"carried over: {count}",
+            ),
+        )
+        for (key, notion, group_relation), (total, time, count) in sums.items()
+    ]
+    # Stable, so that equal times keep the order of the old ledger.
+    charges = sorted([*carried, *recent], key=lambda entry: entry.time)
+    start = charges[0].time if charges else now
+    heads = [
+        _Carried(start, None, Terms(kind="closed", unit=unit, relation=relation, purpose=period))
+        for unit, period in sorted(closed.items())
+    ]
+    return [*heads, *charges], closed
+
+
+def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
+    """Return all entries of a new ledger but the first: limits, the way of naming subjects, and what is carried.
+
+    Args:
+        book: The old ledger.
+        now: The time of the rotation.
+        last: Number of the last entry that counts.
+    """
+    limits = {unit: limit for unit in UNITS if (limit := book.limit_of(unit)) is not None}
+    carried, closed = carried_entries(book.connection, limits, now, last)
+    start = carried[0].time if carried else now
+    settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
+    if book.names:
+        settings.append(_Carried(start, None, Terms(kind="names", purpose=book.names)))
+    return [*settings, *carried], closed
+
+
+def rotate_file(
+    path: Path,
+    form: Form,
+    clock: Callable[[], int],
+    *,
+    progress: Progress | None = None,
+    step: Callable[[str], object] = lambda name: None,
+) -> Rotation:
+    """Archive a ledger's file, and begin a new one from it under the same name.
+
+    Args:
+        path: The ledger's file.
+        form: The form of a ledger's file.
+        clock: Returns the nanoseconds since 1970, UTC.
+        progress: Called with the number of entries that are checked.
+        step: Called with the name of each step before it is taken, for tests of crashes.
+
+    Raises:
+        DoesNotHoldError: The ledger was changed.
+        StoppedError: Other processes use the ledger, or the disk failed.
+        UsageError: The ledger was never charged.
+    """
+    with translated_errors(path), closing(_open_exclusively(path)) as old:
+        book = LedgerTransaction(connection=old, path=path, clock=clock)
+        check_chain(old, path, progress=progress)
+        head, now = book.head, book.now
+        assert head is not None  # check_chain refuses an empty ledger
+        if book.relation is None:
+            raise UsageError(f"{path}: there must be charges to close a period, got none")
+        opening, closed = _opening_entries(book, now, head.number)
+        _remove_stale_links(path)
+        archive = _archive_path(path, now)
+        predecessor = predecessor_of(book)
+        if predecessor is not None and predecessor.path.exists():
+            # An earlier rotation may have been killed before its last step.
+            _close_archive(predecessor.path, clock)
+        first_hash = book.hash_of(1) if predecessor is None else predecessor.first
+        purpose = (
+            f"privopt ledger 1 {secrets.token_hex(16)} continues {first_hash.hex()} after {head.number}:"
+            f"{head.hash.hex()} at {now} in {archive.name}"
+        )
+        start = opening[0].time if opening else now
+        entries = [_Carried(start, None, Terms(kind="begin", purpose=purpose)), *opening]
+        with claim_folder(path) as work:
+            step("write the new ledger")
+            _write_ledger(work / "new", form, clock, entries)
+            step("name the archive")
+            # From here on the old file has two names, and still is the ledger.
+            _link(path, archive)
+            flush(path.parent)
+            step("switch")
+            os.replace(work / "new", path)
+            step("flush the folder")
+            flush(path.parent)
+    step("close the archive")
+    # Nothing depends on these marks: nobody should charge an archive by its own name.
+    _close_archive(archive, clock)
+    return Rotation(
+        archive=archive,
+        head=f"{head.number}:{head.hash.hex()}",
+        entries=head.number,
+        carried=sum(entry.key is not None for entry in opening),
+        closed=closed,
+    )
+
+
+def _open_exclusively(path: Path) -> sqlite3.Connection:
+    """Open a ledger that no other process uses, with all of its contents in one file, and lock it.
+
+    Raises:
+        StoppedError: Another process uses the ledger.
+    """
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=10.0)
+    try:
+        connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+        connection.execute("PRAGMA synchronous = FULL")
+        # Without a write-ahead log, whose files would stay under the name that the new ledger gets.
+        # If another process is connected, SQLite refuses.
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("BEGIN EXCLUSIVE")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
+    """Write a new ledger's file, durably, with the given entries at their times."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute(f"PRAGMA application_id = {form.mark}")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in form.schema:
+            connection.execute(statement)
+        book = LedgerTransaction(connection=connection, path=path, clock=clock)
+        for entry in entries:
+            book.carry(entry.key, entry.terms, entry.time)
+        book.close()
+        connection.execute("COMMIT")
+        check_chain(connection, path)
+    flush(path)
+
+
+def _archive_path(path: Path, now: int) -> Path:
+    """Return a free name for the archived file: the ledger's, with the time of the rotation."""
+    moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
+    candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
+    while candidate.exists() and not candidate.samefile(path):
+        candidate, number = path.with_name(f"{path.name}.until-{moment}-{number}"), number + 1
+    return candidate
+
+
+def _link(path: Path, archive: Path) -> None:
+    """Give a file a second name, unless it has it already from a rotation that was killed."""
+    with suppress(FileExistsError):
+        os.link(path, archive)
+    if not archive.samefile(path):
+        raise StoppedError(f"{archive}: another file has this name; nothing was changed")
+
+
+def _remove_stale_links(path: Path) -> None:
+    """Remove further names of a ledger's file, which a rotation leaves that was killed before the switch."""
+    for link in path.parent.glob(f"{glob.escape(path.name)}.until-*"):
+        if link.samefile(path):
+            link.unlink()
+
+
+def _close_archive(archive: Path, clock: Callable[[], int]) -> None:
+    """Append an entry that ends an archived ledger, unless it has one, and make its file read-only."""
+    if not archive.stat().st_mode & 0o200:
+        return
+    with closing(sqlite3.connect(archive, isolation_level=None)) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        book = LedgerTransaction(connection=connection, path=archive, clock=clock)
+        if not book.is_archived:
+            book.add(Terms(kind="end", purpose="rotated: charges go to the ledger that continues this one"))
+        book.close()
+        connection.execute("COMMIT")
+    archive.chmod(0o400)
+
+
+def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | None = None) -> int:
+    """Check all archived ledgers that a ledger continues, and that each next one carries over what it must.
+
+    Args:
+        book: The open ledger, which was checked.
+        form: The form of a ledger's file.
+        progress: Called with the number of entries that are checked.
+
+    Returns:
+        The number of archived ledgers.
+
+    Raises:
+        DoesNotHoldError: An archive is missing or changed, or the next ledger begins otherwise than it must.
+    """
+    count, successor = 0, book
+    missing = predecessor_of(book)
+    for predecessor, archived in predecessors(book, form):
+        missing = predecessor_of(archived)
+        check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
+        expected, _ = _opening_entries(archived, predecessor.micros, predecessor.number)
+        for number, (entry, carried) in enumerate(zip(successor.first_entries(len(expected)), expected, strict=False)):
+            if entry != carried:
+                raise DoesNotHoldError(
+                    f"{successor.path}: entry {number + 2}: changed: not what {predecessor.path.name} leaves"
+                )
+        if successor.count_entries() < len(expected) + 1:
+            raise DoesNotHoldError(f"{successor.path}: changed: charges of {predecessor.path.name} are missing")
+        count, successor = count + 1, archived
+    if missing is not None:
+        raise DoesNotHoldError(f"{missing.path}: missing: the ledger that {successor.path.name} continues")
+    return count

@@ -1,0 +1,283 @@
+"""Rotation: no budget comes back, a kill leaves the old ledger or the new one, and the history holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sqlite3
+from datetime import UTC, datetime
+from fractions import Fraction
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from helpers.command import run as privopt
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.errors import BudgetSpentError, DoesNotHoldError, StoppedError, UsageError
+from privopt.interfaces.cost import EPSILON, Cost
+from privopt.ledger.ledger import Ledger
+
+HOUR = 3_600 * 10**9
+START = int(datetime(2026, 5, 20, tzinfo=UTC).timestamp()) * 10**9
+STEPS = ("write the new ledger", "name the archive", "switch", "flush the folder", "close the archive")
+SUBJECTS = ("anna", "bert", "carl")
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self):
+        self.now = START
+
+    def __call__(self):
+        return self.now
+
+
+def cost(amount="0.5", notion="metric-dp", purpose="work"):
+    return Cost(epsilon=amount, unit="per km", notion=notion, purpose=purpose)
+
+
+def balances(ledger):
+    """Return what is left, and spent where nothing limits it, by subject and period."""
+    limit = ledger.limit_of(EPSILON)
+    return {
+        (account.subject, account.period): account.spent if limit is None else account.left
+        for account in ledger.accounts()
+    }
+
+
+LIMITS = [{}, {"amount": 8}, {"amount": 8, "hours": 24}, {"amount": 8, "per": "month", "zone": "Europe/Rome"}]
+
+
+def fill_ledger(path, limit, clock, charges=40):
+    """Charges over ten days."""
+    with Ledger(path, clock=clock) as ledger:
+        if limit:
+            ledger.set_limit(**limit)
+        for number in range(charges):
+            clock.now += 6 * HOUR
+            ledger.charge_each([SUBJECTS[number % 3]], cost(purpose=f"run {number % 4}"))
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=["none", "all time", "window", "calendar"])
+def test_accounts_are_the_same_after_rotation(tmp_path, limit):
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, limit, clock)
+    with Ledger(path, clock=clock) as ledger:
+        before, head, beginning = balances(ledger), ledger.head, ledger.beginning
+        marks = [(number, ledger_hash(path, number)) for number in (5, 9)]
+        rotation = ledger.rotate()
+        assert rotation.head == head
+        ledger.check()
+        assert ledger.check_history() == 1
+        after = balances(ledger)
+        assert {key: after.get(key) for key in before} == before
+        assert ledger.limit_of(EPSILON) == (ledger.limit_of(EPSILON))
+        assert ledger.unit == "per km"
+        # What belongs to the ledger still does: kept reports by their marks, and the runs of batches.
+        assert ledger.beginning == beginning
+        assert ledger.standing(marks) == set(marks)
+        assert sum(ledger.charges_for("run 1")[("anna", "epsilon", "2026-05" if "per" in limit else "")], Fraction(0))
+        assert {"run 0", "run 3"} <= set(ledger.purposes())
+        # A second rotation, after more charges.
+        clock.now += HOUR
+        ledger.charge_each(["anna"], cost())
+        between = balances(ledger)
+        ledger.rotate()
+        ledger.check()
+        assert ledger.check_history() == 2
+        assert {key: balances(ledger).get(key) for key in between} == between
+
+
+def ledger_hash(path, number):
+    connection = sqlite3.connect(path)
+    (digest,) = connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+    connection.close()
+    return digest
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    limit=st.sampled_from(LIMITS),
+    actions=st.lists(
+        st.one_of(
+            st.just("rotate"),
+            st.tuples(st.sampled_from(SUBJECTS), st.sampled_from(["0.5", "1", "3"]), st.sampled_from(["a", "b"])),
+            st.integers(1, 400),
+        ),
+        max_size=25,
+    ),
+)
+def test_rotation_never_gives_budget_back(limit, actions):
+    """Beside a ledger that is never rotated: whatever the latter refuses, the former refuses, now and in the end."""
+    clock = Clock()
+    with (
+        TemporaryDirectory() as folder,
+        Ledger(Path(folder) / "plain", clock=clock) as plain,
+        Ledger(Path(folder) / "r", clock=clock) as rotated,
+    ):
+        for ledger in (plain, rotated):
+            if limit:
+                ledger.set_limit(**limit)
+        for action in actions:
+            if action == "rotate":
+                if rotated.unit is not None:
+                    rotated.rotate()
+            elif isinstance(action, int):
+                clock.now += action * HOUR
+            else:
+                subject, amount, purpose = action
+                grants = [
+                    ledger.charge_each([subject], cost(amount, purpose=purpose))[0] for ledger in (plain, rotated)
+                ]
+                # Equal, and so not only on the safe side.
+                assert grants[0] == grants[1]
+        left = balances(plain)
+        after = balances(rotated)
+        # Closed periods have no account any more, and refuse every charge.
+        assert all(after[key] == left[key] for key in after)
+        for subject, period in left.keys() - after.keys():
+            assert rotated.account(subject, period=period).left == 0
+            assert rotated.charge_each([subject], cost("0.001"), [period]) == [False]
+        rotated.check()
+        rotated.check_history()
+
+
+def test_closed_periods_refuse_charges(tmp_path):
+    clock, path = Clock(), tmp_path / "l"
+    with Ledger(path, clock=clock) as ledger:
+        ledger.set_limit(8, per="month")
+        ledger.charge("anna", cost(), period="2026-03")
+        ledger.charge("anna", cost(), period="2026-04")
+        rotation = ledger.rotate()
+        assert rotation.closed == {EPSILON: "2026-04"}
+        with pytest.raises(BudgetSpentError, match="where 0 is left"):
+            ledger.charge("anna", cost(), period="2026-03")
+        # The period before the current one stays open, for rows that come late.
+        ledger.charge("anna", cost(), period="2026-04")
+        assert ledger.account("anna", period="2026-04").spent == 1
+        # Nothing was carried from the closed period, but its calendar and relation still bind.
+        with pytest.raises(UsageError, match="calendar must be"):
+            ledger.set_limit(8, per="week")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("limit", [LIMITS[1], LIMITS[2]], ids=["all time", "window"])
+def test_killed_at_any_step_leaves_old_or_new(tmp_path, step, limit):
+    """Ended in a child process without any clean-up, as by SIGKILL."""
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, limit, clock)
+    with Ledger(path, clock=clock) as ledger:
+        before, head = balances(ledger), ledger.head
+
+    def end_here(name):
+        if name == step:
+            os._exit(9)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            with Ledger(path, clock=clock) as ledger:
+                ledger.rotate(step=end_here)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    with Ledger(path, clock=clock, make=False) as ledger:
+        ledger.check()
+        assert balances(ledger) == before
+        is_old = ledger.head == head
+        assert is_old == (STEPS.index(step) <= STEPS.index("switch"))
+        assert ledger.check_history() == (0 if is_old else 1)
+        # It goes on: charges, and another rotation.
+        clock.now += HOUR
+        assert ledger.charge_each(["anna"], cost("0.25")) == [True]
+        between = balances(ledger)
+        ledger.rotate()
+        ledger.check()
+        assert balances(ledger) == between
+        assert ledger.check_history() == (1 if is_old else 2)
+
+
+def test_charges_of_a_process_that_waited_are_in_the_new_ledger(tmp_path):
+    """A ledger that was open before the rotation does not charge the archive."""
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 8}, clock)
+    waiting = Ledger(path, clock=clock)
+    # SQLite lets nobody change the kind of log while another process is connected.
+    with Ledger(path, clock=clock) as ledger, pytest.raises(StoppedError, match="locked"):
+        ledger.rotate()
+    waiting.close()
+    waiting = Ledger(path, clock=clock)
+    waiting._connection.close()  # the operating system closed it, as after a fork
+    with Ledger(path, clock=clock) as ledger:
+        archive = ledger.rotate().archive
+    assert waiting.charge_each(["anna"], cost()) == [True]
+    waiting.close()
+    with Ledger(path, clock=clock) as ledger:
+        assert ledger.account("anna").spent == Fraction(15, 2)
+    with Ledger(archive, clock=clock) as archived, pytest.raises(UsageError, match="was rotated"):
+        archived.charge("anna", cost())
+
+
+@pytest.mark.parametrize("forgery", ["carry less", "archive changed", "archive missing", "another archive"])
+def test_history_finds_forgeries(tmp_path, forgery):
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 80}, clock)
+    fill_ledger(tmp_path / "other", {"amount": 80}, Clock(), charges=40)
+    with Ledger(path, clock=clock) as ledger:
+        archive = ledger.rotate().archive
+    archive.chmod(0o600)
+    if forgery == "archive missing":
+        archive.unlink()
+    elif forgery == "another archive":
+        shutil.copy(tmp_path / "other", archive)
+    elif forgery == "archive changed":
+        with sqlite3.connect(archive) as connection:
+            connection.execute("UPDATE entries SET total = '0' WHERE number = 12")
+    else:
+        _begin_with_less(path, clock)
+    with Ledger(path, clock=clock) as ledger:
+        ledger.check()  # the open period is a valid chain by itself
+        with pytest.raises(DoesNotHoldError):
+            ledger.check_history()
+
+
+def _begin_with_less(path, clock):
+    """Write the ledger again, chain and all, with the first charge halved: only the archive can tell."""
+    from privopt.ledger.balances import LedgerTransaction
+
+    with sqlite3.connect(path, isolation_level=None) as connection:
+        book = LedgerTransaction(connection=connection, path=path, clock=clock)
+        entries = [(book.head.time, None, book.first_terms), *book.first_entries(100)]
+        entries[0] = (entries[1][0], None, entries[0][2])
+        connection.execute("BEGIN IMMEDIATE")
+        for table in ("entries", "accounts", "terms"):
+            connection.execute(f"DELETE FROM {table}")
+        book = LedgerTransaction(connection=connection, path=path, clock=clock)
+        is_first = True
+        for time, key, terms in entries:
+            changed = terms
+            if key is not None and is_first:
+                changed, is_first = terms._replace(amount="1/2"), False
+            book.carry(key, changed, time)
+        book.close()
+        connection.execute("COMMIT")
+    connection.close()
+
+
+def test_command_rotates_and_checks_history(tmp_path):
+    path = tmp_path / "l"
+    fill_ledger(path, {"amount": 80}, Clock())
+    rotated = json.loads(privopt("budget", path, "--rotate", "--json").stdout)
+    assert rotated["archived_entries"] == 43
+    assert rotated["carried_charges"] == 3
+    assert Path(rotated["archive"]).exists()
+    completed = privopt("budget", path, "--history", "--subject", "anna")
+    assert completed.exit_code == 0
+    assert "1 archived period" in completed.stderr
+    assert "7 spent, 73 left" in completed.stdout
+    assert privopt("budget", path, "--rotate", "--subject", "anna").exit_code == 2
+    assert privopt("budget", tmp_path / "none", "--rotate").exit_code == 2
