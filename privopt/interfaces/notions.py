@@ -73,7 +73,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
         """Return a clause on what stays hidden, for a bound that leaves an attacker in doubt."""
-        return "What one individual changes hardly shows"
+        return "One person makes little difference"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:

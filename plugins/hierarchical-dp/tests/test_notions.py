@@ -57,14 +57,14 @@ def test_every_method_keeps_both_notions(tmp_path, method, privacy):
 @pytest.mark.parametrize(
     ("privacy", "words", "is_warned"),
     [
-        ("epsilon = 1\n", "hardly shows: whether", False),
-        ("epsilon = 4.6\n", "hardly shows: whether", False),
+        ("epsilon = 1\n", "makes little difference: whether", False),
+        ("epsilon = 4.6\n", "makes little difference: whether", False),
         ("epsilon = 4.7\n", "next to nothing: whether", True),
         ("epsilon = 50\n", "at most e^50", True),
         (ZCDP, "rho = 0.1", False),
         ('kind = "zcdp"\nrho = 1\n', "who guesses between", False),
         ('kind = "zcdp"\nrho = 3.3\n', "at rho = 3.3", True),
-        (APPROX, "changes hardly shows", False),
+        (APPROX, "makes little difference", False),
         ('kind = "approx-dp"\nepsilon = 5\ndelta = 1e-6\n', "next to nothing", True),
         ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.5\n', "changes may show", False),
         ('kind = "approx-dp"\nepsilon = 1\ndelta = 0.99\n', "next to nothing", True),

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any, ClassVar
 
-from privopt.errors import Fault, InputError
+from privopt.errors import Fault, InputError, number_of
 from privopt.interfaces import Result, SolveContext
 from privopt_metric_dp.matrix.privacy import MatrixConstraint, MetricDP
 from privopt_metric_dp.matrix.release import MatrixRelease
@@ -82,11 +82,10 @@ class Predictive(MetricMechanism[PredictiveProblem]):
             # No test comes before the first report, so it costs its own epsilon alone; each later fresh report ends a
             # segment.
             moves = (terms.total - terms.report) // terms.segment
-            afford = f"; a total of {float(terms.total):g} is enough for the first report and {moves:,} more"
+            afford = f" A budget of {float(terms.total):g} covers the first report and {number_of(moves, 'move')}."
         return [
             *super().meaning(problem, release, result),
-            f"A stay costs {float(terms.segment):g} per {unit} however many reports it has, each fresh report alone "
-            f"{float(terms.report):g}{afford}.",
+            f"The first report costs {float(terms.report):g} per {unit}, each move {float(terms.segment):g}.{afford}",
         ]
 
     def details(

@@ -128,7 +128,7 @@ class TraceDP(MetricDP):
     def promise(cls, result: Result) -> str:
         """Return the guarantee of one fresh report and the cost of later reports, in sentences."""
         segment = result.guarantee.extra["traces"]["segment"]
-        later = f"That is of one fresh report; each later one of a subject costs epsilon {segment}."
+        later = f"This holds for a person's first report. Each later new report costs epsilon {segment}."
         return f"{super().promise(result)} {later}"
 
     @classmethod
