@@ -33,11 +33,22 @@ def on_nav(nav: Navigation, **_: Any) -> Navigation:
     return nav
 
 
+def entries_to_search(entries: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the listed pages and their sections, without the first section, which repeats the start of its page."""
+    kept_entries, is_after_page = [], False
+    for entry in entries:
+        url, _, anchor = entry["location"].partition("#")
+        if url in listed_urls and not (anchor and is_after_page):
+            kept_entries.append(entry | {"text": entry["text"].replace(" # ", " ")})
+        is_after_page = not anchor
+    return kept_entries
+
+
 def on_post_build(config: MkDocsConfig) -> None:
     """Turn the index of the listed pages into a script."""
     site = Path(config.site_dir)
     index = json.loads((site / "search" / "search_index.json").read_text("utf-8"))
-    index["docs"] = [entry for entry in index["docs"] if entry["location"].partition("#")[0] in listed_urls]
+    index["docs"] = entries_to_search(index["docs"])
     (site / "search" / "search_index.js").write_text(f"var searchIndex = {json.dumps(index)};\n", "utf-8")
     (site / "search" / "search_index.json").unlink()
     for name in REPLACED:
