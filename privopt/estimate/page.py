@@ -39,7 +39,7 @@ def map_figure(estimate: Estimate, channel: Channel) -> Figure:
     # The scale ends at a quantile, so that a few large shares do not make all others look alike.
     max_share = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
     titled_shares = {"reported": estimate.reported, "estimated": estimate.shares}
-    return _draw_shares(titled_shares, channel, "share (parts of 1)", 4.2, upper=max_share)
+    return _draw_shares(titled_shares, channel, "share of the people (%)", 4.2, upper=max_share)
 
 
 def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
@@ -51,7 +51,7 @@ def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
         shares: For each map, the figure (N,) of each record's district; NaN for a record without a district.
         channel: The channel, whose records have coordinates.
     """
-    return _draw_shares(shares, channel, "parts of 1", 3.6, upper="each")
+    return _draw_shares(shares, channel, "%", 3.6, upper="each")
 
 
 def _draw_shares(
@@ -67,11 +67,11 @@ def _draw_shares(
     # Latitude and longitude become y and x.
     places = channel.coordinates[:, ::-1] if channel.geographic else channel.coordinates
     return draw_maps(
-        shares,
+        {title: 100.0 * values for title, values in shares.items()},
         places,
         ("longitude (degrees)", "latitude (degrees)") if channel.geographic else ("x (km)", "y (km)"),
         label,
-        upper=upper,
+        upper=upper if upper == "each" else 100.0 * upper,
         streets=channel.streets,
         latitude=float(places[:, 1].mean()) if channel.geographic else None,
         size=(8.4, height),
@@ -113,13 +113,15 @@ def interval_figure(estimate: Estimate) -> Figure:
     """Draw the largest shares with their intervals and, if the outputs are records, the shares of raw reports."""
     largest = np.argsort(-estimate.shares, kind="stable")[:MAX_DRAWN_INTERVALS]
     names = [estimate.ids[g][:24] for g in largest.tolist()]
-    figure, axes, positions = rows_of(names, "share (parts of 1)", width=7.2, row=0.18)
-    axes.hlines(positions, estimate.low[largest], estimate.high[largest], linewidth=2, color=MARK)
-    axes.plot(estimate.shares[largest], positions, "o", ms=4, label="estimated, with its interval")
-    max_value = max(estimate.high[largest].max(), estimate.shares[largest].max())
+    figure, axes, positions = rows_of(names, "share of the people (%)", width=7.2, row=0.18)
+    low, high, shares = (100.0 * values[largest] for values in (estimate.low, estimate.high, estimate.shares))
+    axes.hlines(positions, low, high, linewidth=2, color=MARK)
+    axes.plot(shares, positions, "o", ms=4, label="estimated, with its interval")
+    max_value = max(high.max(), shares.max())
     if estimate.reported is not None:
-        axes.plot(estimate.reported[largest], positions, "x", ms=4, label="reported")
-        max_value = max(max_value, estimate.reported[largest].max())
+        reported = 100.0 * estimate.reported[largest]
+        axes.plot(reported, positions, "x", ms=4, label="reported")
+        max_value = max(max_value, reported.max())
     # The axis begins at 0, because intervals without width would have no scale.
     axes.set_xlim(-0.03 * max_value, 1.05 * max_value)
     add_legend(figure)
@@ -134,13 +136,15 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         opened: The release that the reports were drawn from.
         reports: Name of the table of reports.
     """
-    kind = "each holds by itself" if estimate.each_by_itself else "all hold at once"
-    kind += "" if estimate.intervals == "finite-sample" else ", for many reports"
-    kind += ", if shares are smooth over the map" if estimate.assumption else ""
+    is_each = estimate.each_by_itself
+    holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
+    holds += f" with {100 * estimate.confidence:.4g}\u00a0% probability"
+    holds += ", if shares are smooth over the map" if estimate.assumption else ""
     lead = (
-        f"{number_of(estimate.n, 'report')} ({number_of(estimate.skipped, 'row')} without one); "
-        f"{estimate.method}{estimate.gaps}; {estimate.intervals} intervals at {estimate.confidence:.4g}: {kind}."
+        f"Estimated from {number_of(estimate.n, 'report')}; {number_of(estimate.skipped, 'row')} had none. "
+        f"{holds}{'' if estimate.intervals == 'finite-sample' else ', if there are many reports'}."
     )
+    method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
     channel = channel_of(opened.mechanism, opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
     # The table gives positions of single records only; a group has none.
@@ -159,6 +163,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         *_map_sections(estimate, on_map),
         figure_section(shares_title, interval_figure(estimate)),
         table_section("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids)),
+        Section(title="For experts", lead=method),
     ]
     return render(
         "privopt.estimate/page.html",

@@ -123,7 +123,7 @@ def draw_maps(
         order = np.argsort(values, kind="stable")
         end = common_end or float(np.nanmax(values)) or 1.0
         x, y = places[order].T
-        dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=many, **style)
+        dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=many, clip_on=False, **style)
         axes.set_title(title)
         if common_end is None:
             # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.

@@ -53,6 +53,8 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["text"] = format_text
+    # No line breaks between a number and its per cent sign.
+    environment.filters["prose"] = lambda text: re.sub(r"(?<=\d) %", "\u00a0%", text)
     # Scripts and style sheets are the program's own, and script_json escapes what could end a script.
     environment.filters["json"] = lambda value: Markup(script_json(value))
     environment.globals["source"] = lambda name: Markup(_read_file(name))

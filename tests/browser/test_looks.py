@@ -9,8 +9,10 @@ from helpers.browser_axe import faults
 from helpers.examples import EXAMPLES
 from helpers.grids import often
 from helpers.page_checks import clipped_elements, keyboard_faults
+from markupsafe import Markup
 
 import privopt as po
+from privopt.report.page import document, table
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.task import Options
@@ -176,3 +178,56 @@ def test_report_is_silent_complete_and_clear(name, looks, watch_page, axe):
             assert (width, scheme) not in AXE or faults(page, axe, all_of_them=True) == [], f"{width} pixels, {scheme}"
     assert keyboard_faults(page) == []
     assert (observer.complaints, observer.outside) == ([], [])
+
+
+PLANTED = {
+    "cut table": (
+        '<div class="scroll" style="overflow:hidden;width:80px"><table><tr><td>wideword1234567890</table></div>',
+        CUT,
+    ),
+    "table of a fixed height": (
+        f'<div class="scroll" style="overflow-y:auto;max-height:9rem"><table>{"<tr><td>row" * 40}</table></div>',
+        CUT,
+    ),
+    "cut figure": ('<figure style="overflow:hidden"><svg style="min-width:200vw;max-width:none"></svg></figure>', CUT),
+    "name outside its figure": (
+        '<figure><svg width="100" height="40"><text x="-400" y="20">a long name</text></svg></figure>',
+        OUTSIDE,
+    ),
+    "hidden rows": ('<table><tr><td>1<tr style="display:none"><td>2<tr style="display:none"><td>3</table>', SILENT),
+    "small text": (
+        '<figure><svg width="100" viewBox="0 0 400 40"><text y="20" font-size="12">x</text></svg></figure>',
+        None,
+    ),
+}
+"""Markup with a fault, and the question that must find it; None: the size of the smallest text."""
+
+
+@pytest.mark.parametrize("fault", PLANTED)
+def test_planted_fault_is_found(fault, watch_page, tmp_path):
+    """The questions that every report is asked can be answered with yes."""
+    markup, question = PLANTED[fault]
+    answers = {}
+    for name, part in (("sound", ""), ("faulty", markup)):
+        sound = table("Places", ("place", "people"), [("a", 1), ("b", 2)])
+        body = Markup("<main><h1>Two words</h1>{}{}</main>").format(sound, Markup(part))
+        (tmp_path / f"{name}.html").write_text(document("Two words", body), "utf-8")
+        page = watch_page().open(tmp_path / f"{name}.html")
+        page.set_viewport_size({"width": 390, "height": 900})
+        small = [size for size in page.evaluate(TEXT) if size < 11]
+        answers[name] = page.evaluate(question) if question else small
+    assert answers["sound"] == []
+    assert answers["faulty"]
+
+
+def test_colours_that_are_too_near_are_found(watch_page, axe, tmp_path):
+    """By axe in a text, and by the contrast of dots in a figure."""
+    dot = '<g id="PathCollection_1"><use style="fill:{};fill-opacity:1;stroke:none" /></g>'
+    body = Markup("<main><h1>Two words</h1><p style='color:#ccc'>faint</p><figure><svg>{}{}</svg></figure></main>")
+    drawn = body.format(Markup(dot.format("#f0f0f0")), Markup(dot.format("#0b5cad")))
+    (tmp_path / "faint.html").write_text(document("Two words", drawn), "utf-8")
+    page = watch_page().open(tmp_path / "faint.html")
+    assert "color-contrast" in str(faults(page, axe, all_of_them=True))
+    ground = colour(page.evaluate("getComputedStyle(document.body).backgroundColor"))
+    faint, clear = (max(contrast(*dot[:2], ground), contrast(*dot[2:], ground)) for dot in page.evaluate(DOTS))
+    assert faint < 3 < clear

@@ -189,8 +189,8 @@ def test_district_maps_have_a_scale_each_and_separate_labels():
     shares = {"share": np.linspace(0.05, 0.1, 25), "low": np.full(25, 0.001), "high": np.full(25, 0.9)}
     figure = district_figure(shares, SimpleNamespace(coordinates=coordinates, geographic=True, streets=None))
     maps, bars = figure.axes[:3], figure.axes[3:]
-    assert [axes.collections[-1].get_clim()[1] for axes in maps] == pytest.approx([0.1, 0.001, 0.9])
-    assert [axes.get_xlabel() for axes in bars] == [f"{name} (parts of 1)" for name in shares]
+    assert [axes.collections[-1].get_clim()[1] for axes in maps] == pytest.approx([10, 0.1, 90])
+    assert [axes.get_xlabel() for axes in bars] == [f"{name} (%)" for name in shares]
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     labels = [

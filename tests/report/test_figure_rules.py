@@ -7,11 +7,13 @@ from itertools import combinations
 import numpy as np
 import pytest
 from helpers.examples import EXAMPLES
+from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 
 from privopt.interfaces.reporting import open_reporting
-from privopt.report.theme import NARROW_WIDTH, SERIES, make_narrow, svg
+from privopt.report.charts import draw_maps
+from privopt.report.theme import NARROW_WIDTH, SERIES, axes_of, make_narrow, svg
 from privopt.run.verify import load_release
 from privopt_tables.studies.curve import Point
 from privopt_tables.studies.curve_pictures import draw_figures
@@ -98,6 +100,45 @@ def test_legends_cover_no_axes_and_labels_have_units(name, figures_of):
             assert any(axes.get_xlabel() for axes in figure.axes if axes.axison) or not any(
                 axes.axison for axes in figure.axes
             )
+
+
+def cut_dots(figure):
+    """Return how many dots the edges of their axes cut off."""
+    renderer, count = figure._get_renderer(), 0
+    for axes in figure.axes:
+        box = axes.get_window_extent(renderer)
+        for dots in axes.collections:
+            if not isinstance(dots, PathCollection) or not dots.get_clip_on() or not len(dots.get_offsets()):
+                continue
+            centres = dots.get_offset_transform().transform(np.ma.getdata(dots.get_offsets()))
+            radii = np.sqrt(dots.get_sizes()) / 2 / 72 * figure.dpi
+            inside = (centres - radii[:, None] >= box.min) & (centres + radii[:, None] <= box.max)
+            count += int((~inside.all(axis=1)).sum())
+    return count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_dots_are_drawn_whole(name, figures_of):
+    for title, figure in figures_of(name).items():
+        svg(figure, title)
+        assert cut_dots(figure) == 0, title
+        svg(make_narrow(figure), title)
+        assert cut_dots(figure) == 0, (title, "narrow")
+
+
+def test_cut_dots_are_found():
+    figure, axes = axes_of(3, 3)
+    axes.scatter([0, 1], [0, 1], s=4_000)
+    axes.set(xlim=(0, 1), ylim=(0, 1))
+    svg(figure, "corners")
+    assert cut_dots(figure) == 2
+
+
+def test_dots_of_a_narrow_map_are_drawn_whole():
+    places = np.array([[0.002 * (n % 3), 0.01 * n] for n in range(8)])
+    figure = draw_maps({"": np.arange(8.0)}, places, ("x (km)", "y (km)"), "loss (km)")
+    svg(figure, "valley")
+    assert cut_dots(figure) == 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -51,15 +51,15 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
         lines if len(places) <= MAX_VECTOR_MARKS else (),
         latitude=float(places[:, 1].mean()) if geographic else None,
     )
-    (x, y), is_rasterized = places.T, len(places) > MAX_VECTOR_MARKS
+    x, y = places.T
+    # Dots at the edge are drawn whole.
+    style: dict[str, Any] = {"rasterized": len(places) > MAX_VECTOR_MARKS, "clip_on": False}
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
     # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
     sizes = 12 + 90 * reported / max(1e-300, float(reported.max()))
-    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, rasterized=is_rasterized)
+    axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, **style)
     facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
-    axes.scatter(
-        x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, rasterized=is_rasterized
-    )
+    axes.scatter(x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, **style)
     # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")

@@ -321,9 +321,8 @@ def _uncovered_sections(problem: LRGeoInstance, result: Result) -> list[Section]
             "The guarantee holds inside each user's own matrix. An observer of several users compares rows of "
             "different matrices; these inequalities fail there (Equations 34 and 35 of the paper)."
         )
-        sections.append(
-            table_section("Not covered: rows of different users", ("what", "measured"), table_rows(gv), lead)
-        )
+        section = table_section("Not covered: rows of different users", ("what", "measured"), table_rows(gv), lead)
+        sections.append(evolve(section, for_experts=True))
     if population := details.get("population"):
         lead = "Prior-weighted over every record, next to the exponential mechanism."
         title, header = "Loss of the whole population", ("what", f"loss ({problem.data.loss_unit})")

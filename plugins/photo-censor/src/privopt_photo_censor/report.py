@@ -33,7 +33,7 @@ SHOWN_PLACES: Final = 10
 
 def _format_percent(probability: float) -> str:
     """Format a probability as a percentage with three digits, abbreviating tiny values."""
-    return f"{100 * probability:.3g} %" if probability >= 1e-5 else "under 0.001 %"
+    return f"{100 * probability:.3g}\u00a0%" if probability >= 1e-5 else "under 0.001\u00a0%"
 
 
 def compute_true_probabilities(album: Album) -> Floats:

@@ -199,7 +199,7 @@
       [`From ${names[chosen]}, most likely`, likely.filter((k) => share(chosen, k) > 0)
         .map((k) => `${outputNames[k]}: ${about}${percent(probability(chosen, k))}`)],
       [`Of ${data.records[chosen]}`, Object.entries(data.facts)
-        .map(([name, values]) => `${name}: ${values[chosen]} ${data.unit[name] || ""}`)],
+        .map(([name, values]) => `${name}: ${values[chosen]}\u00a0${data.unit[name] || ""}`)],
     ];
     if (alike) lists.push([`Mistaken for ${data.records[chosen]}`, confusion(data.records[chosen], alike.length, factor)]);
     find("told").replaceChildren(...lists.map(([head, lines]) => {

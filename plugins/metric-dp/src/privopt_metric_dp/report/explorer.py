@@ -232,7 +232,7 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
         "first": int(np.linalg.norm(data.places - data.places.mean(axis=0), axis=1).argmin()),
         "greatest": _round_figures(data.probabilities.max(axis=1)),
         "scale": data.scale,
-        "facts": {name: _round_figures(values, 4) for name, values in data.facts.items()},
+        "facts": {name: _round_figures(values, 3) for name, values in data.facts.items()},
         "unit": dict(data.unit),
         "marked": None if data.marked is None else [list(map(int, numbers)) for numbers in data.marked],
         "streets": [] if data.streets is None else data.streets.ravel().tolist(),

@@ -416,7 +416,7 @@ def _explorer_data(
     """
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)  # the last one is that of the outputs, whether they are the records or not
-    lost, spent = "expected loss", "share of epsilon used"
+    lost, spent, people = "expected loss", "epsilon used", "people here"
     costed = costs_of(loss, data)
     facts, unit = {}, {}
     if costed is not None:
@@ -433,10 +433,10 @@ def _explorer_data(
         scale=placed[0].unit,
         facts=facts
         | {
-            spent: figures.spent_of_records(release, float(data.epsilon)),
-            "share of people here": data.prior,
+            spent: 100.0 * figures.spent_of_records(release, float(data.epsilon)),
+            people: 100.0 * data.prior,
         },
-        unit=unit,
+        unit=unit | {spent: "% of what is allowed", people: "% of all"},
         streets=lines_between(data),
         noun=noun_of(data.records),
         descriptions=[data.records.description(index) for index in range(len(data.records))],

@@ -81,7 +81,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     """Return the section with quantiles of the figures over all words, and with replacements of the likeliest words."""
     figures = word_figures(release, data)
     rows = [
-        ("stays as it is", *_format_quantiles(100.0 * figures.stays, " %")),
+        ("stays as it is", *_format_quantiles(100.0 * figures.stays, "\u00a0%")),
         (f"distinct words in {DRAWS_PER_WORD:,} reports", *_format_quantiles(figures.distinct, "")),
     ]
     if figures.away is not None:
@@ -101,7 +101,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
         (data.records.ids[index], rank[data.records.ids[index]]) for index in listed if data.records.ids[index] in rank
     ]
     words = [
-        (name, f"{100 * figures.stays[row]:.3g} %", _name_replacements(release, name, row))
+        (name, f"{100 * figures.stays[row]:.3g}\u00a0%", _name_replacements(release, name, row))
         for name, row in words_and_rows
     ]
     figures_table = table("Words", heads, rows)
@@ -128,5 +128,5 @@ def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
     others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(
-        f"{release.outputs[index]} {100 * float(weights[index]) / float(1 << 63):.2g} %" for index in others
+        f"{release.outputs[index]} {100 * float(weights[index]) / float(1 << 63):.2g}\u00a0%" for index in others
     )
