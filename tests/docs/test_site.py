@@ -75,3 +75,9 @@ def test_search_page_needs_no_server(site):
     index = (site / "search" / "search_index.js").read_text("utf-8")
     documents = json.loads(index.removeprefix("var searchIndex = ").rstrip(";\n"))["docs"]
     assert {doc["location"].partition("#")[0] for doc in documents} >= {"index.html", "guide/guarantees.html"}
+
+
+def test_pages_outside_the_menu_say_for_whom_they_are(site):
+    outside, inside = ((site / name).read_text("utf-8") for name in ("guide/repeated.html", "guide/tutorial.html"))
+    assert 'class="where"><a href="../developers.html"' in outside
+    assert 'class="where"' not in inside
