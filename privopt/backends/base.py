@@ -651,7 +651,7 @@ class _Search:
             The result with a bound that the multipliers of the other solver prove.
 
         Raises:
-            FailedCheckError: The optimum is not proved. The error has the point with the outcome "feasible".
+            FailedCheckError: The optimum is not proved. The error carries the point with the outcome "feasible".
         """
         point = evolve(result, outcome=Outcome.FEASIBLE, bound=None)
         reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, and gives no multipliers"

@@ -86,7 +86,7 @@ class Session(ABC):
 
     @abstractmethod
     def delete_columns(self, columns: Ints) -> None:
-        """Remove columns; those behind them move up."""
+        """Delete columns, and shift later columns down to fill the gaps."""
 
     @property
     @abstractmethod
@@ -190,7 +190,7 @@ class ColdSession(Session):
         )
 
     def delete_columns(self, columns: Ints) -> None:
-        """Remove columns; those behind them move up."""
+        """Delete columns, and shift later columns down to fill the gaps."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[1]), columns)
         self.form = evolve(
             form,

@@ -274,9 +274,9 @@ def _replace_functions(
 
     Args:
         row: The relation.
-        replacer: Where the functions that were replaced are noted.
+        replacer: Records the functions that it replaces.
         location: The place that an error message names.
-        is_implied: Whether the relation is that of an implication, in which functions are refused.
+        is_implied: Whether the relation belongs to an implication, where such functions are not allowed.
     """
     sides = (row.lower, row.expression, row.upper) if isinstance(row, Range) else getattr(row, "args", ())
     if not any(isinstance(side, sympy.Expr) and has_functions(side) for side in sides):

@@ -82,6 +82,7 @@ def _estimate_opened(
     if progress is not None:
         progress("counting trips", 0, None, None)
     trips = count_trips(channel, source, columns)
+    # The estimate assumes that flows are smooth over the map, so it asks for rows of distances between records.
     flows = estimate_flows(trips, options, groups, rows=channel.distances, unit=channel.unit, progress=progress)
     return evolve(flows, pair_guarantee=describe_pair_cost(opened))
 

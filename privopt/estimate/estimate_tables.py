@@ -240,7 +240,7 @@ def estimate_of(
         lambda channel: _noisy_counts(reports, channel.inputs),
         EstimateOptions(confidence=confidence, gap=gap, intervals=intervals, resolution=resolution),
         None if by is None else check_groups(by, ids),
-        None,
+        None,  # no progress is shown in memory
         column=column,
         subject=subject,
         also=[

@@ -275,7 +275,7 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
 
     # The text is edited instead of being written anew, so that comments and layout stay the user's.
     def replace_token(match: re.Match[str]) -> str:
-        """Return a token (a string or comment) unchanged, or the new path in quotes for a path to replace."""
+        """Return the new path in quotes if the token is a path to replace; otherwise return the token unchanged."""
         token = match.group()
         if token.startswith("#"):
             return token

@@ -450,7 +450,7 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
 
 
 def _find_bound_over(opened: OpenedFolder) -> str | None:
-    """Return whether the lower bound covers the chosen outputs or all; None if no outputs were chosen."""
+    """Return which outputs the lower bound covers, the chosen ones or all of them; None if none were chosen."""
     mechanism = opened.mechanism
     return mechanism.bound_over(opened.problem, opened.folder) if isinstance(mechanism, BoundsChosen) else None
 

@@ -1,4 +1,4 @@
-"""A mechanism under trial, which runs through the real pipeline in its own registry while its ``solve`` is recorded.
+"""A mechanism under test, which runs through the real pipeline in its own registry while its ``solve`` is recorded.
 
 :class:`Subject` is one method of a mechanism. It caches its runs, because most checks use the same problems.
 """

@@ -376,13 +376,15 @@ class _Trial:
         ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda scored: -scored[0])
         tables_by_candidate: dict[int, tuple[Table, Table]] = {}
         for _, candidate, test in ranked[:TESTS_PER_ROUND]:
-            # Tests of the same pair share its draws; the bounds hold for each, so together by the union bound.
+            # Tests of the same pair share its draws, whose tables all have the width (number of columns) that the
+            # search saw. The bounds hold for each test, so together by the union bound.
             if id(candidate) not in tables_by_candidate:
                 tables_by_candidate[id(candidate)] = self._draw_tables(candidate, size, test.width)
             first_table, second_table = (
                 tables_by_candidate[id(candidate)] if test.forward else tables_by_candidate[id(candidate)][::-1]
             )
             hits, against = test.hits(first_table), test.hits(second_table)
+            # The log odds that the claim allows per unit of epsilon; the floor prevents a division by 0.
             odds = max(candidate.odds, 1e-12)
             test_error = error / len(ranked)
             value = float(log_odds_lower(hits, against, size, test_error, self.delta)) / odds

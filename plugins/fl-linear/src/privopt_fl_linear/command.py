@@ -94,7 +94,7 @@ def report(
 @cli.command()
 @click.option("--out", required=True, type=PATH, metavar="FOLDER", help="Gets the module.")
 def client(out: Path) -> None:
-    """Write the client for browsers: a module that draws a location's line on the device."""
+    """Write the client for browsers: a JavaScript module by which a device reports its location's noisy count."""
     from importlib.resources import files
 
     from privopt.files.new_folder import new_file

@@ -122,7 +122,7 @@ def errors_of_counts(
 def errors_of_cumulative(
     tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known_levels: int
 ) -> Floats:
-    """Return the mean absolute errors (L,) of counts of N sizes that are differences of cumulative counts.
+    """Return the mean absolute error (L,) at each level, if counts are computed as differences of cumulative counts.
 
     Args:
         tree: The regions.

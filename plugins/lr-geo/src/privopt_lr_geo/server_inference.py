@@ -79,6 +79,9 @@ def _rows_by_zeros(package: Package) -> Ints:
 def _graph_centre(package: Package, radius: float, within: float | None) -> Ints:
     """Return the rows of a package within ``radius`` of all other rows, among them the user's row.
 
+    A package has the records within ``radius`` of the user along paths of required pairs (pairs for which the guarantee
+    is required). So the user is always among the rows returned; if there is only one, the server has located the user.
+
     Args:
         package: The upload.
         radius: Gamma, in units of distance.

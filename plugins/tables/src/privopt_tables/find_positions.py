@@ -711,7 +711,8 @@ def _weigh(near: Bools, matched: Bools, chances: Floats, scale: float) -> _Evide
     count = int(matched.sum())
     rows = np.flatnonzero(near)
     if count > MAX_MATCHES:
-        # Matches and misses are thinned alike: the evidence becomes weaker, but is not biased.
+        # So many matches are conclusive anyway, and the next sum has an entry for each. Matches and misses are thinned
+        # alike: the evidence becomes weaker, but is not biased.
         rows = rows[:: -(-count // MAX_MATCHES)]
     is_match = matched[rows]
     # A bet f multiplies the stake by 1 - f without a match, and by 1 + f (1 / c - 1) with one.

@@ -118,7 +118,7 @@ class RowSums:
 class ChargedRows:
     """The sums over all rows that were charged, by subject.
 
-    They take 24 bytes per subject. A table of names would not fit into the memory of every worker.
+    They take 24 bytes per subject. A table of names would not fit into each worker's memory.
 
     Attributes:
         marks: (S,) Keyed hashes of the subjects' names, ascending.

@@ -99,7 +99,7 @@ def pair_blocks(
 def achieved_epsilon(probabilities: Floats, blocks: Iterable[PairBlock]) -> float:
     """Return the largest |log z_ik / z_jk| / d over all pairs and outputs.
 
-    The result is infinite if 0 meets a positive probability, or if the rows of records at distance 0 differ.
+    It is infinite if a zero is paired with a positive probability, or if the rows of records at distance 0 differ.
 
     Args:
         probabilities: (N, K) matrix.

@@ -1,4 +1,4 @@
-"""Profiles of mechanisms that need problems other than those of the default profile."""
+"""Profiles for mechanisms that need problems other than those of the default profile."""
 
 from __future__ import annotations
 

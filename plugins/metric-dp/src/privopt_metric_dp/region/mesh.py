@@ -48,6 +48,9 @@ anything and force almost equal rows on their corners."""
 def plane_of(records: Space) -> Plane:
     """Return the plane of places, with their own triangles if they are a mesh or a grid, else with Delaunay triangles.
 
+    Vertices are integers in millimetres, so that areas and orientations are computed exactly. The limits on coordinates
+    and extent keep the products of two such integers below 2^63.
+
     Args:
         records: Planar places in km, or geographic places, which are projected (:class:`Projection`).
 
@@ -57,6 +60,7 @@ def plane_of(records: Space) -> Plane:
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
     if records.kind == "geographic":
+        # Chosen for the box of these places. Planar records may have one too, which made them from degrees.
         projection = Projection.of(records.coordinates, records.source)
         vertices = projection.to_plane(degrees_in_units(records.coordinates))
     else:
@@ -71,6 +75,7 @@ def plane_of(records: Space) -> Plane:
     if np.ptp(vertices, axis=0).max() > MOST_ACROSS * MM_PER_KM:
         actual = f"places over {np.ptp(vertices, axis=0).max() / MM_PER_KM:,.0f} km"
         raise InputError([Fault(records.source, "", actual, f"a region of at most {MOST_ACROSS:,} km across")])
+    # Outside of its box a projection may stretch distances, so that places would be protected less than promised.
     if projection is not None and not projection.covers(vertices):
         actual = f"places that the projection stretches, beyond {projection.parallel:.6g} degrees"
         raise InputError([Fault(records.source, "", actual, "places inside the box that it was made for")])

@@ -119,16 +119,18 @@ class RoadMetric(Metric):
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) booleans: whether each pair is proved to be within the limit; see :meth:`Metric.surely_within`.
+        """Return (P,) booleans: whether each pair's exact distance, rounded down to a double, is at most the limit.
 
-        If all lengths are multiples of a common unit, integer path lengths decide the pairs near the limit.
+        False also means that this could not be proved. If all road lengths are multiples of a common unit, integer path
+        lengths decide the pairs near the limit.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)
         if undecided.size and self.roads.integer_roads is not None:
             roads, unit = self.roads.integer_roads
-            # A length below the double after the limit rounds down to at most the limit: the largest such integer. The
-            # factor covers the declared decimals, which may differ from the integers by less than 2^-100 of themselves.
+            # The largest integer length below the double after the limit, because such a length rounds down to at most
+            # the limit. The factor allows for the declared lengths, which differ from the integers by a relative
+            # 2^-100 at most.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
             # Nodes have the same numbers in both networks, as both list the edges in the same order.

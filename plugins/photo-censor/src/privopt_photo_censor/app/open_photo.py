@@ -114,10 +114,17 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
     """Convert errors raised in the ``with`` block, which should only decode a photo, to InputError.
 
     The error does not repeat the decoder's message, because decoders quote bytes of the file.
+
+    Args:
+        name: The photo's name, for the error.
+        what: The participle of what the block does, for the error: "a photo that cannot be read".
+
+    Raises:
+        InputError: The photo cannot be decoded.
     """
     try:
         yield
-    except (PrivoptError, BrokenMetadataError):
+    except PrivoptError:
         raise
     except Exception as error:  # a decoder raises whatever it likes at a wrong byte
         raise InputError([unreadable_fault(name, error, what)]) from None

@@ -86,7 +86,7 @@ class PointsFile:
     """A CSV file to which each point is appended as soon as it is found, so that an interruption loses none.
 
     A hidden file next to the CSV file holds a digest of the inputs of the points. Repeating the same command continues
-    the CSV file, and a command with another problem is refused.
+    the CSV file, and a command with a different problem is refused.
 
     Attributes:
         path: The CSV file.
