@@ -24,7 +24,7 @@ from helpers.examples import EXAMPLES  # noqa: E402
 from privopt.report.write_report import write_report  # noqa: E402
 from privopt.run.solve import solve  # noqa: E402
 from privopt.run.task import Options  # noqa: E402
-from privopt_clients.export import export  # noqa: E402
+from privopt_clients.export import export, export_modules  # noqa: E402
 from privopt_tables.studies.curve_page import write_curves  # noqa: E402
 from privopt_tables.studies.draft_problem import init  # noqa: E402
 
@@ -114,6 +114,16 @@ def shoot_client(page: Any) -> bytes:
     return picture
 
 
+def shoot_world(page: Any) -> bytes:
+    """Return a picture of the page with the world map after six reports from New York, 200 km off on average."""
+    page.select_option("#epsilon", "0.01/km")
+    for number in range(1, 7):
+        page.get_by_role("button", name="Give one report").click()
+        page.locator("#count").get_by_text(str(number), exact=True).wait_for()
+    picture: bytes = page.screenshot(full_page=True)
+    return picture
+
+
 def save(picture: bytes, file: str) -> None:
     """Write a picture in few colours."""
     with Image.open(io.BytesIO(picture)) as screenshot:
@@ -169,6 +179,12 @@ def main() -> None:
             page = browser.new_page(viewport={"width": 360, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
             page.goto(pages["client"].as_uri())
             save(shoot_client(page), f"client-{scheme}")
+            page.close()
+        if is_requested("anywhere"):
+            export_modules(Path(work) / "modules")
+            page = browser.new_page(viewport={"width": 700, "height": 800})
+            page.goto((Path(work) / "modules" / "anywhere.html").as_uri())
+            save(shoot_world(page), "anywhere")
             page.close()
         if is_requested("explore"):
             take("explore", write_explorer(Path(work) / "explore"), "light", 0, 1)
