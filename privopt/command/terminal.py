@@ -314,7 +314,7 @@ class _Display:
         from rich.text import Text
 
         # The bar shows how much of the time limit is gone; without a limit nobody knows how far a search is.
-        bar = () if self.limit is None else (BarColumn(bar_width=20),)
+        bar = () if self.limit is None else (BarColumn(bar_width=10),)
         bars = Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console)
         task = bars.add_task("", total=self.limit)
 
@@ -407,7 +407,7 @@ def summary(solved: SolveOutcome) -> None:
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
-        scope_note = "" if objective.bound_over is None else f", over {number_of(objective.bound_over, 'output')}"
+        scope_note = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
         table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{scope_note})")
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))

@@ -168,6 +168,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self._tried_values: dict[str, float] = {}
         self._offer_counts: dict[str, int] = {}
         self._start_time = self.scope.now()
+        # What the progress display shows: method and number of its offers, and the closing step that is running.
+        self._last_offer, self._running_step = ("", 0), ""
         self._trajectory: list[tuple[float, float, float]] = []
 
     # --- called by solvers --------------------------------------------------------------------------
@@ -193,14 +195,18 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             offer_count = self._offer_counts[origin]
         # Without the lock: the display is foreign code.
         self.changed.set()
-        self._show_progress(origin, offer_count)
+        self._last_offer = origin, offer_count
+        self._show_progress()
 
-    def _show_progress(self, phase: str, iteration: int) -> None:
-        """Report a phase to the progress display, with the best bound and value so far."""
+    def _show_progress(self) -> None:
+        """Report the last offer, and the closing step that runs beside the solver, with the best bound and value."""
         if self._progress is not None:
+            origin, offer_count = self._last_offer
+            phase = ", ".join(filter(None, [origin, self._running_step]))
             best_ends = (self.promised_bound, self.promised_value)
             finite_ends = (end if math.isfinite(end) else None for end in best_ends)
-            self._progress(phase, iteration, *finite_ends)
+            # Without the round beside a closing step, so that the line fits on 80 columns.
+            self._progress(phase, 0 if self._running_step else offer_count, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
         """Return whether an offer replaces the previous one of the same method.
@@ -253,8 +259,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         """
         if step in self.ended_steps:
             return None
-        # Before the clock starts. The solver's next offer shows its own phase again.
-        self._show_progress(STEP_PHASES[step], 0)
+        self._running_step = STEP_PHASES[step]
+        self._show_progress()
         compilations_before, previous_seconds = compilations(), self.step_seconds[step]
         start_time = self.scope.now()
         try:
@@ -263,6 +269,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         except OutOfTime:
             self.ended_steps.add(step)
             return None
+        finally:
+            self._running_step = ""
+            self._show_progress()
         seconds = self.scope.now() - start_time
         if compilations() == compilations_before:
             # The first duration without compilation replaces those that included it, even if it is shorter.

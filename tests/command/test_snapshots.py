@@ -60,8 +60,8 @@ steps = {
     ("one output", 1, 0.0, 5.36147): 3.0,
     ("interior-point", 4, 0.512345, 0.734567): 4.2,
     ("interior-point", 19, 0.56791, 0.56793): 6.4,
-    ("repairing and certifying", 0, 0.56791, 0.56793): 7.5,
-    ("proving the bound", 0, 0.56791, 0.56792): 9.1,
+    ("interior-point, repairing and certifying", 0, 0.56791, 0.56793): 7.5,
+    ("interior-point, proving the bound", 0, 0.56791, 0.56792): 9.1,
     ("writing and verifying the folder", 0, None, None): 10.2,
 }
 drawn, describe = threading.Semaphore(0), terminal._describe_step

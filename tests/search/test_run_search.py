@@ -457,8 +457,10 @@ def test_progress_names_each_closing_step():
     assert incumbent.prove()
     assert shown == [
         ("solver", 1, 0.5, 2.0),
-        ("repairing and certifying", 0, 0.5, 2.0),
+        ("solver, repairing and certifying", 0, 0.5, 2.0),
         "certify",
-        ("proving the bound", 0, 0.5, 2.0),
+        ("solver", 1, 0.5, 2.0),
+        ("solver, proving the bound", 0, 0.5, 2.0),
         "prove",
+        ("solver", 1, 0.5, 2.0),
     ]
