@@ -10,7 +10,7 @@ import numpy as np
 
 from privopt.arrays import Floats
 from privopt.dsl.sets import IndexSet
-from privopt.errors import ModelError
+from privopt.errors import ModelError, number_of
 
 
 def as_doubles(values: Any) -> Floats:
@@ -75,7 +75,7 @@ def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> 
     library, kind = type(source).__module__.partition(".")[0], type(source).__name__
     if (library, kind) == ("polars", "DataFrame"):
         if sets is not None and source.width != len(sets) + 1:
-            expectation = f"{len(sets)} columns of labels and one of numbers"
+            expectation = f"{number_of(len(sets), 'column')} of labels and one of numbers"
             raise ModelError(f"{name}: a polars table must have {expectation}, got {source.columns}")
         return [(row[0] if len(row) == 2 else row[:-1], row[-1]) for row in source.rows()]
     if (library, kind) == ("pandas", "Series"):

@@ -16,7 +16,8 @@ for (const part of document.querySelectorAll(".long")) {
     }
     const found = rows.filter((row) => row.some((cell) => cell.toLowerCase().includes(wanted)));
     body.replaceChildren(...found.slice(0, first.length).map(makeRow));
-    status.textContent = `${count(Math.min(found.length, first.length))} of ${count(found.length)} rows with these words`;
+    const noun = found.length === 1 ? "row" : "rows";
+    status.textContent = `${count(Math.min(found.length, first.length))} of ${count(found.length)} ${noun} with these words`;
   });
 
   function makeRow(cells) {

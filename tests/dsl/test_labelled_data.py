@@ -64,7 +64,7 @@ REFUSED: list[tuple[Callable[[Model], Any], str]] = [
     (lambda m: m.param("p", {0: 1, 1: 2, 2: 3}, X), "X has no element 0"),
     (lambda m: m.param("p", pd.Series([1, 2, 3], index=["a", "a", "b"]), X), "the label 'a' occurs twice"),
     (lambda m: m.param("p", {"a": 1}, X, Q), "a label must have 2 entries, got 'a'"),
-    (lambda m: m.param("p", pl.DataFrame({"a": [1], "b": [2], "c": [3]}), X), "1 columns of labels and one of numbers"),
+    (lambda m: m.param("p", pl.DataFrame({"a": [1], "b": [2], "c": [3]}), X), "1 column of labels and one of numbers"),
     (lambda m: m.variable("x", X, upper={"a": 1}), "variable x: upper: no number for the label 'b'"),
     (lambda m: m.variable("x", upper={"a": 1}), "need the sets"),
     (lambda m: m.param("p", {"a": 1, "b": "two", "c": 3}, X), "param p: the label 'b' must have a number, got a str"),

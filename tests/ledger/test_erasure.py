@@ -108,6 +108,6 @@ def test_another_reader_of_the_log_is_named(tmp_path, monkeypatch):
         keep_report(book, "anna", 3)
         with KeptReports(book) as reader, reader.reading() as connection:
             connection.execute("SELECT * FROM reports").fetchall()
-            with pytest.raises(StoppedError, match=r"1 reports removed, but another process reads"):
+            with pytest.raises(StoppedError, match=r"1 report removed, but another process reads"):
                 erase_subject(book, "anna")
         assert erase_subject(book, "anna").kept_reports == 0

@@ -302,7 +302,7 @@ def test_sites_and_messages_must_match(round_one):
     assert "report of c" in silent.stderr
     without_missing = collect_files(round_one, "--leave-out", files=("a", "b"))
     assert without_missing.exit_code == 0
-    assert "1 sites sent nothing" in without_missing.stderr
+    assert "omitted: 1 site that sent nothing" in without_missing.stderr
     assert "c," not in (round_one / "server" / "locations.csv").read_text()
     for text, keywords in (
         (SITES.replace("b,", "d,"), "b, which sent a report"),
