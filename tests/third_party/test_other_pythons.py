@@ -21,6 +21,7 @@ def wheels(tmp_path_factory):
     return build_wheels(tmp_path_factory.mktemp("built") / "wheels")
 
 
+@pytest.mark.timeout(3600)  # a minute of the processor, however busy it is
 @pytest.mark.parametrize("version", VERSIONS)
 def test_installs_and_solves_on_other_python(monkeypatch, wheels, tmp_path, version):
     monkeypatch.syspath_prepend(ROOT / ".ci")
