@@ -13,7 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TextIO
 
 import numpy as np
-from attrs import evolve
+from attrs import evolve, frozen
+from numpy.typing import NDArray
 from scipy import sparse
 
 from privopt.arrays import Floats
@@ -33,6 +34,9 @@ else:
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
+
+MAX_KEPT_ENTRIES = 5_000_000
+"""The largest number of coefficients of a model that a basis holds for the next solve."""
 
 QUADRATIC_ORDERS = 8
 """Number of orders of the columns in which one attempt solves a quadratic program."""
@@ -199,14 +203,109 @@ def outcome_of(solver: Highs) -> Outcome | None:
 def read_basis(solver: Highs) -> Basis | None:
     """Return the basis after a solve, or None if HiGHS has none."""
     basis = solver.getBasis()
-    if not basis.valid:
-        return None
-    columns, rows = (np.array([int(s) for s in part], dtype=np.int8) for part in (basis.col_status, basis.row_status))
+    return HighsBasis(basis, (solver.getNumRow(), solver.getNumCol())) if basis.valid else None
+
+
+@frozen(eq=False)
+class LoadedModel:
+    """A HiGHS instance with the model that it has loaded.
+
+    Attributes:
+        solver: The instance.
+        arrays: The model, as :func:`problem_arrays` returns it.
+        settings: The options that were set.
+    """
+
+    solver: Highs
+    arrays: dict[str, Any]
+    settings: dict[str, Any]
+
+    def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
+        """Return whether another model has the same matrix, and other settings than these matter no more."""
+        ignored = {"time_limit", "simplex_strategy"}
+        names = ("start", "index", "value", "integrality")
+        return {k: v for k, v in self.settings.items() if k not in ignored} == {
+            k: v for k, v in settings.items() if k not in ignored
+        } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
+
+    def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
+        """Return the instance with the costs, bounds and sides of another model of the same matrix."""
+        columns, rows = (np.arange(len(arrays[name]), dtype=np.int32) for name in ("c", "row_lower"))
+        solver = self.solver
+        if not np.array_equal(self.arrays["c"], arrays["c"]):
+            check_status(solver.changeColsCost(len(columns), columns, arrays["c"]), "change costs")
+        for kind, places, change in (("col", columns, solver.changeColsBounds), ("row", rows, solver.changeRowsBounds)):
+            lower, upper = f"{kind}_lower", f"{kind}_upper"
+            if not all(np.array_equal(self.arrays[name], arrays[name]) for name in (lower, upper)):
+                check_status(change(len(places), places, arrays[lower], arrays[upper]), f"change {kind} bounds")
+        for name, value in settings.items():
+            if name != "time_limit":
+                check_status(solver.setOptionValue(name, value), f"set {name}")
+        return LoadedModel(solver, arrays, settings)
+
+
+class HighsBasis(Basis):
+    """A basis as HiGHS gives it, whose statuses are converted only when they are read.
+
+    It may hold the instance that it comes from, with which one later solve of the same matrix goes on.
+
+    Attributes:
+        native: The object of HiGHS, which a next solve takes as it is.
+    """
+
+    __slots__ = ("_instances", "_shape", "native")
+
+    def __init__(self, native: Any, shape: tuple[int, int]) -> None:
+        """Keep a basis of HiGHS, for a model of ``shape``: the numbers of rows and columns."""
+        self.native, self._shape = native, shape
+        self._instances: list[LoadedModel] = []
+
+    def keep_instance(self, instance: LoadedModel) -> None:
+        """Hold the instance that the basis comes from, unless its model is large."""
+        if len(instance.arrays["value"]) <= MAX_KEPT_ENTRIES:
+            self._instances = [instance]
+
+    def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
+        """Return the instance if it has the same matrix and settings, and hold it no longer; None if there is none.
+
+        The list has the instance at most once, and ``pop`` is atomic, so that no two solves get it.
+        """
+        try:
+            instance = self._instances.pop()
+        except IndexError:
+            return None
+        return instance if instance.fits(arrays, settings) else None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+        return self._shape
+
+    @property
+    def columns(self) -> NDArray[np.int8]:
+        """Status of each column, shape (n,)."""
+        return np.array([int(status) for status in self.native.col_status], dtype=np.int8)
+
+    @property
+    def rows(self) -> NDArray[np.int8]:
+        """Status of each row, shape (m,)."""
+        return np.array([int(status) for status in self.native.row_status], dtype=np.int8)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the basis as one of arrays."""
+        return _plain_basis, (self.columns, self.rows)
+
+
+def _plain_basis(columns: NDArray[np.int8], rows: NDArray[np.int8]) -> Basis:
+    """Return a basis of arrays."""
     return Basis(columns=columns, rows=rows)
 
 
 def set_basis(solver: Highs, basis: Basis) -> None:
     """Make HiGHS start the next solve from a basis."""
+    if isinstance(basis, HighsBasis):
+        check_status(solver.setBasis(basis.native), "take the basis")
+        return
     highspy = highspy_module()
     kinds = [highspy.HighsBasisStatus(number) for number in range(5)]
     solver_basis = highspy.HighsBasis()
@@ -268,7 +367,7 @@ def read_answer(solver: Highs, *, is_mip: bool) -> Raw:
     if outcome in (Outcome.OPTIMAL, Outcome.FEASIBLE):
         solution = solver.getSolution()
         x = np.array(solution.col_value, dtype=np.float64)
-        is_quadratic = solver.getModel().hessian_.dim_ > 0
+        is_quadratic = solver.getHessianNumNz() > 0
         if solver.getNumCol() and not x.size:
             raise SolverError("highs gives no vector")
         if outcome is Outcome.OPTIMAL and not is_mip:
@@ -307,7 +406,7 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
         SolverError: HiGHS refused the model, or its process died.
     """
     if not arrays["integrality"].any():
-        return _solve_here(arrays, settings, None if basis is None else partial(set_basis, basis=basis))
+        return _solve_linear(arrays, settings, basis)
     limit = settings["time_limit"]
     reply = ask(
         "highs", {"solver": __name__, "arrays": arrays, "settings": settings}, limit if limit < np.inf else None
@@ -324,6 +423,33 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
         )
     raw: Raw = reply.answer["said"]
     return evolve(raw, interrupted=reply.interrupted)
+
+
+def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
+    """Solve a linear program in this process, with the instance that a basis holds if it has the same matrix."""
+    started = time.monotonic()
+    if LOG_FILE in settings:
+        return _solve_here(arrays, settings, None if basis is None else partial(set_basis, basis=basis))
+    instance = basis.take_instance(arrays, settings) if isinstance(basis, HighsBasis) else None
+    if instance is None:
+        solver = create_solver()
+        for name, value in settings.items():
+            check_status(solver.setOptionValue(name, value), f"set {name}")
+        load_arrays(solver, arrays)
+        if basis is not None:
+            set_basis(solver, basis)
+        instance = LoadedModel(solver, arrays, settings)
+    else:
+        instance = instance.change(arrays, settings)
+    # HiGHS's clock runs on over all solves of an instance.
+    remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
+    limit = instance.solver.getRunTime() + remaining_seconds
+    check_status(instance.solver.setOptionValue("time_limit", limit), "set time_limit")
+    run_solver(instance.solver)
+    raw = read_answer(instance.solver, is_mip=False)
+    if isinstance(raw.basis, HighsBasis):
+        raw.basis.keep_instance(instance)
+    return raw
 
 
 def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_order: int) -> Raw:

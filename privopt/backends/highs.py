@@ -112,7 +112,7 @@ class Highs(Backend):
         # A later attempt starts anew, because the basis may be what misled the first one.
         is_linear_program = conditioned.form.Q is None and not conditioned.form.is_mip
         basis = options.basis if attempt == 0 and is_linear_program and options.method != "ipm" else None
-        if basis is not None and (len(basis.rows), len(basis.columns)) != conditioned.form.shape:
+        if basis is not None and basis.shape != conditioned.form.shape:
             basis = None  # that of another form, such as the recession form of this one
         if basis is not None:
             # HiGHS then takes the primal simplex method if the basis is feasible, as after a change of costs.

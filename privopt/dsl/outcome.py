@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats
@@ -23,23 +23,40 @@ class Outcome(Enum):
     STOPPED = "stopped"
 
 
-@frozen(eq=False, kw_only=True)
 class Basis:
-    """A simplex basis as arrays that can be pickled.
+    """A simplex basis as arrays that can be pickled."""
 
-    Attributes:
-        columns: Status of each column, shape (n,): 0 at its lower bound, 1 basic, 2 at its upper bound, 3 free at 0.
-        rows: Status of each row, shape (m,), with the same codes.
-    """
+    __slots__ = ("_columns", "_rows")
 
-    columns: NDArray[np.int8]
-    rows: NDArray[np.int8]
+    def __init__(self, *, columns: NDArray[np.int8], rows: NDArray[np.int8]) -> None:
+        """Create a basis of statuses: 0 at the lower bound, 1 basic, 2 at the upper bound, 3 free at 0.
+
+        Args:
+            columns: Status of each column, shape (n,).
+            rows: Status of each row, shape (m,).
+        """
+        self._columns, self._rows = columns, rows
+
+    @property
+    def columns(self) -> NDArray[np.int8]:
+        """Status of each column, shape (n,)."""
+        return self._columns
+
+    @property
+    def rows(self) -> NDArray[np.int8]:
+        """Status of each row, shape (m,)."""
+        return self._rows
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and columns."""
+        return len(self.rows), len(self.columns)
 
     def resized(self, rows: int) -> Basis:
         """Return the basis for a model of ``rows`` rows, in which the appended rows are basic."""
         extra_count = rows - len(self.rows)
         return (
-            evolve(self, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
+            Basis(columns=self.columns, rows=np.concatenate([self.rows, np.ones(extra_count, dtype=np.int8)]))
             if extra_count > 0
             else self
         )
@@ -50,6 +67,8 @@ class Basis:
         Variables and families that have the same name and size in the old form keep their status. Other columns are at
         their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.
         """
+        if _layout(old_form) == _layout(form):
+            return self
         columns = np.zeros(form.shape[1], dtype=np.int8)
         rows = np.ones(form.shape[0], dtype=np.int8)
         old_variables = {block.name: block for block in old_form.variables}
@@ -63,6 +82,11 @@ class Basis:
             if old_family is not None and len(old_family) == len(family):
                 rows[family.start : family.stop] = self.rows[old_family.start : old_family.stop]
         return Basis(columns=columns, rows=rows)
+
+
+def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
+    """Return the name, start and end of each variable and family of a form."""
+    return [(block.name, block.start, block.stop) for block in (*form.variables, *form.families)]
 
 
 @frozen(eq=False, kw_only=True)

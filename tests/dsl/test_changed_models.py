@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.backends import Basis, get
-from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, total
+from privopt.backends._highs_calls import HighsBasis
+from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, exp, implies, solve_form, total
 from privopt.errors import InfeasibleError, ModelError, UsageError
 
 X, Q = IndexSet("X", ["a", "b", "c", "d"]), IndexSet("Q", 3)
@@ -302,3 +304,30 @@ def test_objective_can_be_removed() -> None:
 def test_refuses_a_basis_that_is_none() -> None:
     with pytest.raises(UsageError, match="basis must be"):
         get("highs").solve(small_model().compile(), basis=3)  # type: ignore[typeddict-item]
+
+
+def test_basis_holds_the_loaded_model_for_one_solve_of_the_same_matrix() -> None:
+    m = Model("again")
+    X = IndexSet("X", 3)
+    x = m.variable("x", X, upper=4)
+    c, b = m.param("c", [1.0, 2.0, 3.0], X), m.param("b", 5.0)
+    i = Index("i", X)
+    m.minimize(total(c[i] * x[i], over=i))
+    m.require("need", Ge(total(x[i], over=i), b))
+    first = m.solve("highs")
+    assert isinstance(first.basis, HighsBasis)
+    copy = pickle.loads(pickle.dumps(first.basis))
+    assert type(copy) is Basis
+    assert (copy.columns.tolist(), copy.rows.tolist()) == (first.basis.columns.tolist(), first.basis.rows.tolist())
+    # Costs, sides and bounds are changed in the loaded model, each alone and all together.
+    for values, upper, expected in (
+        ({"c": [3.0, 2.0, 1.0]}, 4, 1 * 4 + 2 * 1),
+        ({"b": 9.0}, 4, 1 * 4 + 2 * 4 + 3 * 1),
+        ({"c": [1.0, 1.0, 5.0], "b": 7.0}, 3, 3 + 3 + 5),
+    ):
+        x.upper = upper
+        assert m.solve("highs", params=values).objective == pytest.approx(expected)
+    # The first basis gave its model away; it still starts a solve of its own.
+    assert solve_form(m.compile(), "highs", basis=first.basis).objective == pytest.approx(11)
+    m.require("more", Ge(x[2], 2))
+    assert m.solve("highs").objective == pytest.approx(3 + 2 + 10)
