@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal, localcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import highspy
 import mip
 import numpy as np
 import pytest
+from helpers.data import data_path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -24,6 +26,7 @@ from privopt.dsl import (
     Model,
     StandardForm,
     between,
+    exp,
     solve_form,
     total,
     write_form,
@@ -237,3 +240,71 @@ def test_both_rows_of_a_range_have_names_of_their_own(tmp_path: Path) -> None:
 def test_lp_files_need_a_variable(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="variable"):
         Model("empty").write(tmp_path / "model.lp")
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32 - 1))
+def test_factors_of_privacy_rows_are_rounded_down(tmp_path_factory: pytest.TempPathFactory, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    exponents = rng.uniform(-740, 700, 6) * rng.choice([1e-3, 1e-2, 1.0], 6)
+    m, X, R = Model("privacy"), IndexSet("X", 2), IndexSet("R", 6)
+    r = Index("r", R)
+    z, eps = m.variable("z", X, upper=1), m.param("eps", exponents, R)
+    m.require("dp", Le(z[0], exp(eps[r]) * z[1]), forall=r)
+    path = tmp_path_factory.mktemp("files") / "model.mps"
+    m.write(path)
+    written = dict(re.findall(r"z\(1\) dp\((\d)\) -(\S+)", path.read_text()))
+    log_ratio = m.compile().family("dp").log_ratio
+    assert log_ratio is not None
+    with localcontext() as context:
+        context.prec = 60
+        for number, exponent in enumerate(log_ratio.tolist()):
+            exact, factor = Decimal(exponent).exp(), Decimal(float(written.get(str(number), 0.0)))
+            assert factor < exact
+            assert factor > exact * (1 - Decimal("1e-12") - Decimal("1e-14") * int(abs(exponent))) - Decimal(2) ** -1070
+
+
+@pytest.fixture(scope="module")
+def instances() -> Path:
+    return data_path("netlib_miplib")
+
+
+@pytest.mark.parametrize(
+    "name", ["afiro", "adlittle", "egout", "flugpl", "lseu", "gt2", "small_mip", "infeasible-mip0"]
+)
+def test_published_files_are_written_again(tmp_path: Path, instances: Path, name: str) -> None:
+    check_written_again(instances / f"{name}.mps", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("25fv47", "avgas", "bell5", "bgetam", "box1", "ex72a", "forest6", "galenet", "gas11", "infeasible-mip1"),
+        *("israel", "klein1", "qap04", "rgn", "sctest", "sp150x300d", "woodinfe"),
+    ],
+)
+def test_other_published_files_are_written_again(tmp_path: Path, instances: Path, name: str) -> None:
+    check_written_again(instances / f"{name}.mps", tmp_path)
+
+
+def check_written_again(path: Path, folder: Path) -> None:
+    """Check that a file has the same outcome as the files that are written of it, and HiGHS's own outcome."""
+    form = read_mps(path)
+    expected = outcome_of_file(path)
+    if isinstance(expected, float):
+        assert solve_form(form, "highs").objective == pytest.approx(expected, rel=1e-6, abs=1e-6)
+    else:
+        with pytest.raises((InfeasibleError, UnboundedError)):
+            solve_form(form, "highs")
+    for name in ("model.mps", "model.lp"):
+        write_form(form, folder / name)
+        answer = outcome_of_file(folder / name)
+        if isinstance(expected, float):
+            assert answer == pytest.approx(expected, rel=1e-6, abs=1e-6)
+        else:
+            assert isinstance(answer, str)
+    again = read_mps(folder / "model.mps")
+    assert abs(again.A - form.A).max() == 0
+    assert np.array_equal(again.c, form.c)
+    assert np.array_equal(again.integrality, form.integrality)
