@@ -80,6 +80,7 @@ def main() -> None:
         command = [find_uv(), "build", "--quiet", "--all-packages", "--wheel", "--out-dir", str(out)]
         subprocess.run(command, cwd=name, env={"SOURCE_DATE_EPOCH": EPOCH} | os.environ, check=True)
     (out / "sbom.cdx.json").write_text(json.dumps(document(), indent=2) + "\n", "utf-8")
+    print(f"{len(list(out.glob('*.whl')))} wheels and their bill of materials are in {out}")
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def _can_attack(subject: Subject) -> str | None:
     return has_neighbours(subject)
 
 
-@check("epsilon-attack", version=6, needs=_can_attack, share=0.3, min_examples=4)
+@check("epsilon-attack", version=7, needs=_can_attack, share=0.3, min_examples=4)
 def epsilon_attack(trial: Trial) -> None:
     """Check that samples of two inputs distinguish them no better than epsilon allows (Clopper-Pearson).
 
