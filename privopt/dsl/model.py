@@ -153,6 +153,10 @@ class Model:
             kinds = "continuous, integer, semicontinuous or binary"
             raise ModelError(f"variable {name}: kind must be {kinds}, got {kind!r}")
         self._check_name(name, "variable")
+        not_sets = [value for value in sets if not isinstance(value, IndexSet)]
+        if not_sets:
+            expectation = "its sets must be IndexSets, such as IndexSet('X', 3)"
+            raise ModelError(f"variable {name}: {expectation}, got {not_sets[0]!r}")
         variable = self._create_variable(name, sets, lower, upper, kind)
         self._add_variable(variable)
         return variable

@@ -315,3 +315,11 @@ def test_coefficient_that_is_not_real_is_refused_by_name(factor: Any) -> None:
     m.require("rows", Le(factor * x, 1))
     with pytest.raises(ModelError, match=r"family rows: the coefficient .* must be a real number"):
         m.compile()
+
+
+@pytest.mark.parametrize("not_a_set", [3, "X", ["a", "b"]])
+def test_refuses_what_is_no_set(not_a_set: Any) -> None:
+    model = Model("m")
+    with pytest.raises(ModelError, match=r"variable z: its sets must be IndexSets, such as IndexSet\('X', 3\), got"):
+        model.variable("z", not_a_set)
+    assert model.variables == ()
