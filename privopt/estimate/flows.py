@@ -31,7 +31,6 @@ from privopt.estimate.shares import (
     group_functionals,
 )
 from privopt.estimate.smooth_intervals import (
-    PILOT_REFINEMENT,
     REPLICATE_GAP,
     SEED,
     describe_assumption,
@@ -54,6 +53,10 @@ MAX_PILOT_BUMPS: Final = 500
 REPLICATES: Final = 40
 """Number of times that trips are drawn from the pilot."""
 
+PILOT_REFINEMENT: Final = 2.0
+"""The pilot's bumps are narrower than those of the estimate by this factor. Narrower ones did not make more intervals
+hold."""
+
 PILOT_ROUNDS: Final = 3 * ROUNDS
 """Rounds of the pilot if shares are not smooth, so that it is rougher than the estimate."""
 
@@ -65,7 +68,7 @@ class Flows:
     Attributes:
         groups: Names of the G groups.
         shares: (G, G) shares of the trips from each group (row) to each group (column), summing to 1.
-        low, high: (G, G) ends of their intervals, which hold simultaneously.
+        low, high: (G, G) ends of their intervals, which hold simultaneously if trips are as smooth as is assumed.
         n: Number of trips with both reports.
         skipped: Number of rows that lack a report.
         method: ``"maximum-likelihood"``, or the same after ``smooth-``.

@@ -31,9 +31,10 @@ from privopt.estimate.likelihood import fit
 from privopt.estimate.smooth_shares import MAX_BUMP_ENTRIES, Rows, fit_bumps, make_bumps
 from privopt.interfaces import Progress
 
-PILOT_REFINEMENT: Final = 2.0
-"""The pilot's bumps are narrower than those of the estimate by this factor: two steps of the search for a resolution.
-With a pilot of the estimate's own resolution the intervals leave out the bias of smoothing, and miss a sharp border."""
+PILOT_REFINEMENT: Final = 4.0
+"""The pilot's bumps are narrower than those of the estimate by this factor: four steps of the search for a resolution.
+With a pilot of the estimate's own resolution the intervals leave out the bias of smoothing. With half of it they did
+not hold all at once in Chiang Mai, where places are unevenly dense (0 of 4, tests/bench/bench_smooth.py)."""
 
 REPLICATES: Final = 60
 """Number of times that reports are drawn from the pilot."""
@@ -149,7 +150,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
     )
     if pilot is None:
         raise UsageError(
-            f"smooth intervals need bumps of half the resolution ({resolution:.3g}), which would be more than "
+            f"smooth intervals need finer bumps than the estimate ({resolution:.3g}), which would be more than "
             f"{MAX_BUMP_ENTRIES // len(columns):,}: give a coarser resolution, or other intervals"
         )
     return pilot[0].shares

@@ -19,7 +19,7 @@ MODULES = sorted(_module(path) for path in SOURCES if ">>>" in path.read_text("u
 
 
 LONG = {ROOT / "docs" / "papers" / name for name in ("fl-linear.md", "hierarchical-dp.md")}
-USES = ("bd-mdp", "census-table", "choose-epsilon", "every-night", "fl-linear", "hierarchical-dp", "stations")
+USES = ("bd-mdp", "census-table", "choose-epsilon", "every-night", "fl-linear", "flows", "hierarchical-dp", "stations")
 LONG |= {ROOT / "docs" / "used-for" / f"{name}.md" for name in USES}
 GUIDES = ("everywhere", "judge", "large-city", "tables", "warehouse", "write-a-plugin")
 LONG |= {ROOT / "docs" / "guide" / f"{name}.md" for name in GUIDES}

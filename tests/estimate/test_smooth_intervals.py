@@ -107,7 +107,7 @@ def test_share_that_no_report_shows_keeps_a_width():
 def test_resolution_can_be_given():
     with_resolution = estimate_town(bump_at(2.0, 3.0, 1.0), 1, resolution=0.9)
     assert with_resolution.resolution == 0.9
-    assert "bumps 0.45 km wide" in with_resolution.assumption
+    assert "bumps 0.225 km wide" in with_resolution.assumption
     with pytest.raises(UsageError, match=r"resolution must be a distance above 0 if intervals are smooth, got 0"):
         EstimateOptions(intervals="smooth", resolution=0)
 
