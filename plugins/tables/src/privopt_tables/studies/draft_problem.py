@@ -32,12 +32,21 @@ from privopt_metric_dp.problem.declared import MetricProblem
 from privopt_tables.studies.draft_columns import ColumnChoice, convert_table, recognize_table
 from privopt_tables.studies.draft_grid import round_to_digits
 from privopt_tables.studies.draft_text import format_problem, relative_path
-from privopt_tables.studies.street_map import StreetMap
+from privopt_tables.studies.street_map import Addresses, StreetMap
 
 __all__ = ["Draft", "draft", "init", "init_from_map", "load_drafted_problem", "suggest_tables"]
 
 REACH_FACTOR: Final = 3.0
 """Default radius within which a person is hidden, as a multiple of the distance between neighbours."""
+
+HIDING_ADDRESSES: Final = 500
+"""Number of addresses among which a map's default distance hides a person: about a thousand people."""
+
+HIDDEN_SHARE: Final = 0.9
+"""Share of the places that have as many addresses within the default distance."""
+
+MAX_RADIUS_RECORDS: Final = 500
+"""Largest number of places whose distance to enough addresses is searched for; of more places a sample is taken."""
 
 MIN_EPSILON: Final = 1e-300
 """Smallest epsilon that doubles can work with; the largest is its inverse."""
@@ -164,7 +173,7 @@ def init_from_map(
         mechanism: Name of the mechanism that the problem is for.
         streets: The street map.
         out: The problem file.
-        within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
+        within: Distance in km within which a person is hidden. None for one with enough addresses inside.
         factor: Factor by which one report may change the odds between two places at that distance.
         force: Whether to replace existing files.
 
@@ -186,7 +195,7 @@ def init_from_map(
             temporary_folder,
             roads=tables[1],
             one_way=streets.one_way,
-            within=within,
+            within=streets.count_addresses() if within is None else within,
             factor=factor,
         )
         with (
@@ -211,7 +220,7 @@ def draft(
     *,
     roads: Path | None = None,
     one_way: bool = False,
-    within: float | None = None,
+    within: float | Addresses | None = None,
     factor: float = 4.0,
     choice: ColumnChoice | None = None,
 ) -> Draft:
@@ -224,7 +233,8 @@ def draft(
         folder: The folder in which the problem file will be.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
         one_way: Whether the loss is the error in travel distance along the directed ``roads``.
-        within: Distance in km within which a person is hidden. By default three times the distance between neighbours.
+        within: Distance in km within which a person is hidden, or the addresses of which it shall have enough. By
+            default three times the distance between neighbours.
         factor: Factor by which one report may change the odds between two places at that distance.
         choice: Columns of ``points`` named by the user. Others are recognised.
 
@@ -257,7 +267,11 @@ def draft(
     spacing = _median_spacing(data)
     # exp(epsilon * radius) = factor is the most by which a report changes the odds between two places within the
     # radius.
-    radius = REACH_FACTOR * spacing if within is None else within
+    reason = ""
+    if isinstance(within, Addresses):
+        radius, reason = _radius_among_addresses(data, within)
+    else:
+        radius = REACH_FACTOR * spacing if within is None else within
     target_epsilon = math.log(factor) / radius if radius else math.inf
     if not MIN_EPSILON <= target_epsilon <= 1 / MIN_EPSILON:
         source = (
@@ -276,6 +290,7 @@ def draft(
     meaning = [
         f"hides anyone within {radius:.4g} {unit}: one report changes the odds between two such places by a factor "
         f"of at most {_format_up(math.exp(epsilon * radius))}",
+        *([reason] if reason else []),
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
     # Then a person is hidden among no other place.
@@ -345,6 +360,38 @@ def _median_spacing(data: MetricData) -> float:
         actual = f"{count} records at one place, or out of reach of one another"
         raise InputError([Fault(data.records.source, "", actual, "places apart from one another")])
     return float(np.median(distances))
+
+
+def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
+    """Return a distance within which nearly all places have enough addresses, and a sentence on that.
+
+    A street segment says nothing about who lives there: what hides a person is how many others might be meant.
+
+    Args:
+        data: The places and their distances.
+        addresses: The addresses at each place.
+    """
+    count, counts = len(data.records), addresses.counts
+    # A map with few addresses hides a person among a quarter of them.
+    wanted = min(HIDING_ADDRESSES, counts.sum() / 4)
+    radii = []
+    record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
+    for part in slices(len(record_numbers), count, 2**22):
+        rows = data.metric.rows(record_numbers[part])
+        order = np.argsort(rows, axis=1)
+        reached = np.cumsum(counts[order], axis=1) >= wanted
+        radii.append(np.take_along_axis(rows, np.take_along_axis(order, reached.argmax(axis=1)[:, None], 1), 1)[:, 0])
+    distances = np.concatenate(radii)
+    radius = float(np.quantile(distances[np.isfinite(distances)], HIDDEN_SHARE, method="higher"))
+    # A place may have enough addresses by itself; a distance of 0 would hide among none of the others.
+    radius = round_to_digits(max(radius, _median_spacing(data)), up=True)
+    source = (
+        "as the map has them" if addresses.is_counted else "estimated from the length of streets, for the map has few"
+    )
+    return radius, (
+        f"within that distance {100 * HIDDEN_SHARE:.0f} % of the places have {wanted:,.0f} addresses or more "
+        f"({source}); --within sets another distance"
+    )
 
 
 def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[str, object]]:

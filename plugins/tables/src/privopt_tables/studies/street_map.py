@@ -21,7 +21,7 @@ from privopt.errors import Fault, InputError, UsageError, number_of, reason_of
 from privopt.numbers.distances import haversine
 from privopt.numbers.graphs import components
 
-__all__ = ["StreetMap", "box_area", "read_streets"]
+__all__ = ["Addresses", "StreetMap", "box_area", "read_streets"]
 
 LINKED: Final = ("motorway", "trunk", "primary", "secondary", "tertiary")
 DRIVEN: Final = frozenset(
@@ -37,10 +37,28 @@ FORWARD: Final = frozenset(("yes", "true", "1"))
 """Values of ``oneway`` for a way that is taken in the direction of its nodes only."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
+KM_PER_ADDRESS: Final = 0.025
+"""Length of street for each address where a map has too few: lots of some 20 m on one or both sides."""
+MIN_MAPPED_SHARE: Final = 0.25
+"""Share of the addresses that streets of that length have, below which those in the map are too few to count."""
+
 Position = tuple[float, float]
 """Latitude and longitude, degrees."""
 Area = Callable[[Floats], Bools]
 """A function that returns which positions (N, 2), in degrees, are inside an area."""
+
+
+@frozen(kw_only=True, eq=False)
+class Addresses:
+    """How many addresses there are at the places of a map.
+
+    Attributes:
+        counts: (N,) The number of addresses at each place, in the order of the places.
+        is_counted: Whether the map has them. Otherwise they are estimated from the length of streets.
+    """
+
+    counts: Floats
+    is_counted: bool
 
 
 @frozen(kw_only=True, eq=False)
@@ -52,12 +70,37 @@ class StreetMap:
         km: Length of the shortest stretch by (from, to), for each permitted direction.
         notes: Notes on what was used and what was omitted.
         one_way: Whether the loss is travel distance along the directed roads.
+        addresses: The positions of addresses with a house number, inside the area.
     """
 
     places: dict[str, Position]
     km: dict[tuple[str, str], float]
     notes: tuple[str, ...] = ()
     one_way: bool = False
+    addresses: tuple[Position, ...] = ()
+
+    def count_addresses(self) -> Addresses:
+        """Return the number of addresses at each place.
+
+        Each address counts at the nearest place. If the map has few, they are estimated from the length of streets:
+        half of each street's addresses count at either end.
+        """
+        from scipy.spatial import cKDTree
+
+        rank = _ranks(self.places)
+        estimated: Floats = np.zeros(len(rank))
+        # Both directions of a street are one street.
+        for (a, b), km in {tuple(sorted(pair)): km for pair, km in self.km.items()}.items():
+            for end in (a, b):
+                estimated[rank[end]] += km / KM_PER_ADDRESS / 2
+        if len(self.addresses) < MIN_MAPPED_SHARE * estimated.sum():
+            return Addresses(counts=estimated, is_counted=False)
+        positions = np.array(list(self.places.values()))
+        # Degrees of longitude are shorter than those of latitude; this is near enough to tell which place is nearest.
+        scale = np.array([1.0, np.cos(np.radians(positions[:, 0].mean()))])
+        _, nearest = cKDTree(positions * scale).query(np.array(self.addresses) * scale)
+        counts = np.bincount(nearest, minlength=len(rank)).astype(np.float64)
+        return Addresses(counts=counts, is_counted=True)
 
     def write(self, points: Path, roads: Path) -> None:
         """Write the CSV tables of places (id, lat, lon) and roads (from, to, km, with a row for each direction).
@@ -119,7 +162,10 @@ def read_streets(
     if not file.is_file():
         raise InputError([Fault(str(file), "", "no such file", "OpenStreetMap data")])
     extract = _read_extract(file, walk, ferries)
-    places, notes = extract.positions, [*extract.notes]
+    places, notes, addresses = extract.positions, [*extract.notes], extract.addresses
+    if area is not None and addresses:
+        is_inside = area(np.array(addresses)).tolist()
+        addresses = [address for address, is_in_area in zip(addresses, is_inside, strict=True) if is_in_area]
     if area is not None and places:
         in_area_flags = area(np.array(list(places.values()))).tolist()
         notes.append(f"{in_area_flags.count(False):,} nodes outside the area asked for are omitted")
@@ -144,7 +190,7 @@ def read_streets(
         joined_count = len(streets.places)
         streets = _contract_bends(streets)
         notes.append(f"{joined_count - len(streets.places):,} nodes that merely bend a street are passed through")
-    return evolve(streets, notes=tuple(notes))
+    return evolve(streets, notes=tuple(notes), addresses=tuple(addresses))
 
 
 @frozen(kw_only=True)
@@ -170,11 +216,13 @@ class _Extract:
         positions: (latitude, longitude) of the nodes of these ways by id, in the order of ids. An extract may lack some
             nodes.
         notes: Notes on what was used and what was omitted.
+        addresses: The positions of nodes and buildings with a house number, in the order of the file.
     """
 
     ways: list[_Way]
     positions: dict[str, Position]
     notes: list[str]
+    addresses: list[Position]
 
 
 def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
@@ -212,6 +260,7 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
             # An extract may lack nodes outside its area.
             positions.update({node.ref: (node.lat, node.lon) for node in way.nodes if node.location.valid()})
             ways.append(_directed_way(tuple(str(node.ref) for node in way.nodes), tags, walk))
+        addresses = _read_addresses(osmium, file)
     except RuntimeError as error:
         raise InputError([Fault(str(file), "", f"unreadable ({reason_of(error)})", "OpenStreetMap data")]) from None
     # Places are in the order of their ids, so that the order of the file's elements has no effect.
@@ -225,7 +274,19 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     missing_count = len({node for way in ways for node in way.nodes} - named_positions.keys())
     if missing_count:
         notes.append(f"{missing_count:,} nodes of them have no position in this file and are omitted")
-    return _Extract(ways=ways, positions=named_positions, notes=notes)
+    return _Extract(ways=ways, positions=named_positions, notes=notes, addresses=addresses)
+
+
+def _read_addresses(osmium: Any, file: Path) -> list[Position]:
+    """Return the positions of nodes and buildings with a house number. A building counts at its first node."""
+    reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
+    addresses = []
+    for element in reader.with_filter(osmium.filter.KeyFilter("addr:housenumber")):
+        locations = [element.location] if element.is_node() else [node.location for node in element.nodes]
+        position = next(((place.lat, place.lon) for place in locations if place.valid()), None)
+        if position is not None:
+            addresses.append(position)
+    return addresses
 
 
 def _takes_passengers(tags: Mapping[str, str], walk: bool) -> bool:
