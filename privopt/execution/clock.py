@@ -72,6 +72,8 @@ class Clock:
         end: The deadline, in seconds of ``now()``; infinite without a limit.
         parent: The enclosing scope; None if there is none.
         expired: Whether the scope's own deadline stopped its block.
+        seconds: The time that the scope was given; infinite without a limit.
+        hold_count: The number of blocks inside that run past the deadline (:meth:`hold`).
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class Clock:
         self.now: Callable[[], float] = now or (time.monotonic if parent is None else parent.now)
         self.parent = parent
         self.expired = False
+        self.seconds = math.inf if seconds is None else seconds
+        self.hold_count = 0
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
@@ -138,9 +142,59 @@ class Clock:
         if scope is not None:
             raise OutOfTime(scope, unfinished)
 
+    @property
+    def granted_seconds(self) -> float:
+        """The time that the outermost scope with a limit was given, whatever is left of it; infinite without a limit.
+
+        Unlike :attr:`left` it does not depend on the load of the machine, so it can decide which method runs.
+        """
+        granted, scope = math.inf, self.parent
+        if self.seconds < math.inf:
+            granted = self.seconds
+        while scope is not None:
+            if scope.seconds < math.inf:
+                granted = scope.seconds
+            scope = scope.parent
+        return granted
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Run a block to its end, past the deadlines of this scope and those around it. :meth:`cancel` still ends it.
+
+        This is for work that is known to be short beside the time that was granted, whatever the machine's load is.
+        Whoever waits for the scopes' work asks :attr:`hold_count` before giving it up.
+        """
+        scopes: list[Clock] = []
+        scope: Clock | None = self
+        while scope is not None:
+            scopes.append(scope)
+            scope = scope.parent
+        for held_scope in scopes:
+            held_scope.hold_count += 1
+        try:
+            with within(_HeldClock(self)):
+                yield
+        finally:
+            for held_scope in scopes:
+                held_scope.hold_count -= 1
+
     def limit_to_share(self, part: float) -> AbstractContextManager[Clock]:
         """Open a scope with a fraction ``part`` of the remaining time, or without a limit if there is none."""
         return limit(part * self.left)
+
+
+class _HeldClock(Clock):
+    """A scope without a deadline inside one with a deadline, of which it only takes over cancellation."""
+
+    def __init__(self, outer: Clock) -> None:
+        """Create the scope; ``outer`` is the one whose deadline does not apply."""
+        super().__init__(None, None, outer.now)
+        self._outer = outer
+
+    @property
+    def over(self) -> Clock | None:
+        """The cancelled scope around this one, or None."""
+        return self._outer.over if self._outer.is_cancelled else None
 
 
 _CLOCK: ContextVar[Clock] = ContextVar("_CLOCK", default=Clock(None))  # noqa: B039 (without a deadline it never changes)

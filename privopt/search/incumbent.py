@@ -422,6 +422,24 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                     self.best_proved = ProvedBound(bound, proof, origin)
             return True
 
+    def has_unproved_bound(self, min_gain: float) -> bool:
+        """Return whether a bound was offered that is better than what is proved, by a share of the gap that is left.
+
+        Args:
+            min_gain: The share.
+        """
+        with self._lock:
+            value, proved, promised = self.best_certified.value, self.best_proved.bound, self.promised_bound
+        if not math.isfinite(promised) or not math.isfinite(value):
+            return False
+        return proved == -math.inf or promised > proved + min_gain * max(0.0, value - proved)
+
+    def prove_late(self, seconds: float) -> bool:
+        """Prove the best bound within a number of seconds, even if the time for proofs is over; see :meth:`prove`."""
+        self.begin_closing(seconds)
+        self.ended_steps.discard("prove")
+        return self.prove()
+
     def confirm(self) -> bool:
         """Certify and prove offers until the final gap is reached or no offer promises to reach it.
 

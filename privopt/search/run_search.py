@@ -43,8 +43,7 @@ def run_search(
             abandoned.
         incumbent: Certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
-        first_offers: Functions that each make an offer quickly before the search. Under a limit each offer is certified
-            at once, which measures how long closing takes.
+        first_offers: Functions that each make an offer quickly before the search.
 
     Returns:
         The best certified release and the best proved bound.
@@ -58,11 +57,9 @@ def run_search(
     was_interrupted = is_complete = False
     error: BaseException | None = None
     try:
+        # Certified once the search runs, or at its end, in any case: a release to publish comes of them.
         for make_offer in first_offers:
             make_offer()
-            # Certified now, so that a release to publish exists before the search can use up the time.
-            if has_limit:
-                incumbent.certify()
         # A search may return quietly when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
         _certify_during(call, incumbent, search_time, has_limit=has_limit)
@@ -79,10 +76,17 @@ def run_search(
         incumbent.note(str(error) or "out of memory")
     if was_interrupted or not (is_complete or incumbent.path):
         incumbent.note("interrupted" if was_interrupted else "the time was over")
-    try:
-        is_complete = _close(incumbent, search_time) and is_complete
-    except KeyboardInterrupt:
-        incumbent.note("interrupted again")
+    while True:
+        try:
+            is_complete = _close(incumbent, search_time) and is_complete
+            break
+        except KeyboardInterrupt:
+            # The first interrupt may come now, and then the best offer is still certified.
+            incumbent.note("interrupted again" if was_interrupted else "interrupted")
+            is_complete = False
+            if was_interrupted:
+                break
+            was_interrupted = True
     return incumbent.answer(stopped=not is_complete)
 
 
@@ -98,10 +102,15 @@ def _certify_during(
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
     """
     last_time = search_time.now()
-    while not call.done and search_time.left > incumbent.closing_seconds:
+    # Work that was counted beforehand is waited for, however slowly it goes on a busy machine.
+    while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count):
         if not has_limit:
             # Any long time will do: the loop waits again, and an interrupt ends the wait.
             call.wait(3600.0)
+            continue
+        if search_time.hold_count:
+            # Nothing is certified meanwhile: that would only take time from work that will probably replace it.
+            call.wait(SECONDS_PER_POLL)
             continue
         call.wait(min(SECONDS_PER_POLL, search_time.left))
         # A duration that includes compilation says nothing about the next step.
@@ -146,6 +155,9 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
         has_certified = True
     while has_time_for("prove") and incumbent.prove():
         pass
+    # The time limit must not cost a bound that was found: one proof may take as long again as the search was given.
+    if incumbent.has_unproved_bound(MIN_GAP_GAIN):
+        incumbent.prove_late(search_time.granted_seconds)
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from privopt.errors import SolverError, StoppedError
 from privopt.execution import processes, serial, threads
-from privopt.execution.clock import DaemonCall, OutOfTime, Ticket, cap_time_limit, check, clock, limit, slices
+from privopt.execution.clock import Clock, DaemonCall, OutOfTime, Ticket, cap_time_limit, check, clock, limit, slices
 from privopt.execution.resources import in_threads
 
 
@@ -198,3 +198,26 @@ def test_slices_are_complete_and_check_the_clock():
             fake.time = 2.0
     assert scope.expired
     assert first == 0
+
+
+def test_granted_time_does_not_depend_on_what_is_left():
+    moments = [0.0]
+    with limit(200.0, now=lambda: moments[0]):
+        moments[0] += 150.0
+        with clock().limit_to_share(0.5) as inner:
+            assert inner.granted_seconds == 200.0
+            assert inner.left == 25.0
+    assert Clock(None).granted_seconds == math.inf
+
+
+def test_held_block_passes_deadlines_but_not_cancellation():
+    moments = [0.0]
+    with limit(10.0, now=lambda: moments[0]) as scope:
+        with clock().hold():
+            moments[0] += 100.0
+            check()
+            assert scope.hold_count == 1
+            scope.cancel()
+            with pytest.raises(OutOfTime):
+                check()
+        assert scope.hold_count == 0

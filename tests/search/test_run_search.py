@@ -464,3 +464,61 @@ def test_progress_names_each_closing_step():
         "prove",
         ("solver", 1, 0.5, 2.0),
     ]
+
+
+class SlowProofs(Numbers):
+    """Proofs take 8 seconds of the clock, more than is left after a search."""
+
+    def __init__(self, moments: list[float]) -> None:
+        super().__init__()
+        self.moments = moments
+
+    def prove(self, proof: float, value: float) -> tuple[float, None]:
+        self.moments[0] += 8.0
+        check()
+        return super().prove(proof, value)
+
+
+def test_limit_costs_no_bound_that_was_found():
+    """The clock is the test's own: the search ends at its limit, and no time for proofs is left."""
+    moments = [0.0]
+    outer = Clock(None, None, now=lambda: moments[0])
+    with clock_of(outer):
+        incumbent = make(closing=SlowProofs(moments))
+
+        def work() -> None:
+            incumbent.offer("closed form", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+            moments[0] += 11.0
+            check()
+
+        answer = run_search(work, incumbent, Clock(10.0, outer))
+    assert (answer.value, answer.bound) == (1.0, 1.0)
+    assert not answer.stopped
+
+
+def test_held_work_is_waited_for():
+    """Work that was counted beforehand ends past the limit, and what it offers is taken."""
+    moments = [0.0]
+    outer = Clock(None, None, now=lambda: moments[0])
+    with clock_of(outer):
+        incumbent = make()
+
+        def work() -> None:
+            incumbent.offer("first", candidate=3.0, value=3.0)
+            with clock().hold():
+                moments[0] += 1000.0
+                check()
+                time.sleep(0.2)  # longer than the loop that waits polls
+                incumbent.offer("closed form", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+            check()
+            raise AssertionError("the limit holds again after the block")
+
+        answer = run_search(work, incumbent, Clock(10.0, outer))
+    assert (answer.value, answer.bound, answer.origin) == (1.0, 1.0, "closed form")
+
+
+def clock_of(scope: Clock):
+    """Enter a scope of a test's own clock."""
+    from privopt.execution.clock import within
+
+    return within(scope)

@@ -159,11 +159,13 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
-    if clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit():
-        # A scope swallows its own end: if this share is used up, only the quick bound ends.
-        with clock().limit_to_share(AT_ONCE):
-            quick_bound(part, offers)
+    needs_quick_bound = clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
+        # The closed form comes first if its work is affordable, because it brings a better bound of its own.
+        is_held = isinstance(solver, StarSolver) and solver.is_affordable(part)
+        if needs_quick_bound and not is_held:
+            needs_quick_bound = False
+            _offer_quick_bound(part, offers)
         # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
         # proved.
         if offers.has_reached_gap and offers.confirm():
@@ -171,8 +173,23 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
         if needed > free_bytes:
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {free_bytes / GB:.2g} left)")
-        elif _run_solver(solver, part, offers) and only_first:
+            continue
+        try:
+            is_complete = _run_solver(solver, part, offers)
+        except StoppedError:
+            # The closed form ended without a bound.
+            if needs_quick_bound:
+                _offer_quick_bound(part, offers)
+            raise
+        if is_complete and only_first:
             return
+
+
+def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
+    """Offer bounds that take little time, within a small share of what is left."""
+    # A scope swallows its own end: if this share is used up, only the quick bound ends.
+    with clock().limit_to_share(AT_ONCE):
+        quick_bound(part, offers)
 
 
 def _run_solver(solver: Solver, part: Part, offers: PartOffers) -> bool:

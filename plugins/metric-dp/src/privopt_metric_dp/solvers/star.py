@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -49,6 +50,10 @@ s instead of 28 s with all pivots), then enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
 """Shares of the way from a record's smallest to its mean cost, which give the prices of the first bounds. They are
 tried in order, until a bound gets worse."""
+OPERATIONS_PER_SECOND = 5e9
+"""Operations a second of dense products and factorisations that any machine in use reaches when it is idle."""
+HELD_SHARE = 0.5
+"""Largest share of the granted time that the star may take on an idle machine, to be run to its end on a busy one."""
 MAX_LOG_RATIO = 230.0
 """Cap r on log-ratios. Lengths min(D, r) still satisfy all ratios, and no product overflows."""
 
@@ -328,6 +333,16 @@ class StarSolver:
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
+    def is_affordable(self, part: Part) -> bool:
+        """Return whether the star's work is a small part of the time that was granted, on an idle machine.
+
+        This counts operations, so that the load of the machine does not decide whether the closed form is found.
+        """
+        records, outputs = part.instance.cost.shape
+        # The kernel's factorisation, and its product with the costs of all outputs.
+        operations = float(records) ** 2 * (records + 2.0 * outputs)
+        return bool(operations <= OPERATIONS_PER_SECOND * HELD_SHARE * clock().granted_seconds)
+
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer the star if it is a mechanism, and a bound that its prices prove.
 
@@ -336,17 +351,13 @@ class StarSolver:
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
-        instance, symmetry = part.instance, part.symmetry
-        star = make_star(instance, symmetry, part.graph)
-        part.starred = star.feasible
-        y, trees = symmetry.average(star.prices), star_trees(part.graph, star.anchors)
-        if star.feasible:
-            z = star.mechanism(instance.outputs)
-            offers.offer(self.name, candidate=z, value=instance.loss(z))
-        # Under a limit, first a bound that takes moments: the pricing below may not end in time.
-        if clock().left < math.inf:
-            multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
-            offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
+        has_limit = clock().left < math.inf
+        with clock().hold() if has_limit and self.is_affordable(part) else nullcontext():
+            star, y, trees = self._offer_star(part, offers, has_limit=has_limit)
+            # Enough for the gap that was asked for: the rounds of pricing below would only prove more.
+            if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
+                return
+        symmetry, instance = part.symmetry, part.instance
         if not star.feasible:
             # The bound that was offered under a limit remains, whatever method follows.
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
@@ -358,3 +369,18 @@ class StarSolver:
             offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))
             if offers.has_reached_gap and offers.confirm():
                 return
+
+    def _offer_star(self, part: Part, offers: PartOffers, *, has_limit: bool) -> tuple[Star, Floats, Trees]:
+        """Offer the star if it is a mechanism, and under a limit a first bound; return the star, prices and trees."""
+        instance, symmetry = part.instance, part.symmetry
+        star = make_star(instance, symmetry, part.graph)
+        part.starred = star.feasible
+        y, trees = symmetry.average(star.prices), star_trees(part.graph, star.anchors)
+        if star.feasible:
+            z = star.mechanism(instance.outputs)
+            offers.offer(self.name, candidate=z, value=instance.loss(z))
+        # Under a limit, first a bound that takes moments: the pricing that follows may not end in time.
+        if has_limit:
+            multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
+            offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
+        return star, y, trees
