@@ -89,7 +89,7 @@ def _design(folder, **options):
 
 
 def _log_mass(design, counts, output):
-    """Return the log of the probability of noisy values, of which every release is a function, summed value by value."""
+    """Return the log of the probability of noisy values, of which every release is a function."""
     total = 0.0
     for levels, values, scales in zip(design.compute_queries(counts), output, design.scales, strict=True):
         for true, noisy, scale in zip(levels, values, scales, strict=True):

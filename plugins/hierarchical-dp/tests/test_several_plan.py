@@ -62,7 +62,10 @@ def test_search_for_a_split_says_how_much_is_done(tmp_path):
 def test_plan_needs_no_secret_and_names_each_table(tmp_path):
     regions_of(tmp_path)
     path = tmp_path / "problem.toml"
-    path.write_text(PROBLEM + "epsilon = 1.0\n")
+    regions = 'regions = "regions.csv"\n'
+    problem = PROBLEM + "epsilon = 1.0\n"
+    # A split of the file's own: without one, that of the plan is the default.
+    path.write_text(problem.replace(regions, f"{regions}budget = [1, 127]\n"))
     completed = run("plan", "hierarchical-tables", path, "--json")
     plan = json.loads(completed.stdout)
     assert plan["parts"] == ["people, level 1 (1)", "age, level 1 (3)", "people, level 2 (3)", "age, level 2 (9)"]
@@ -75,7 +78,7 @@ def test_plan_needs_no_secret_and_names_each_table(tmp_path):
     # what it says to write is what it has told
     _, budget, *shares = plan["notes"]
     split_text = budget.removeprefix("best split, for the file: hierarchy.")
-    text = path.read_text().replace('regions = "regions.csv"', f'regions = "regions.csv"\n{split_text}')
+    text = problem.replace(regions, f"{regions}{split_text}\n")
     for line in shares:
         head, share_line = line.strip().split("] ")
         text = text.replace(f"{head}]", f"{head}]\n{share_line}")

@@ -48,7 +48,7 @@ def match_down(tree: Tree, noisy: Sequence[Ints], *, noise: Sequence[Noise], tot
         np.diff(np.concatenate([isotonic_integers(level, high=top), top[:, None]], axis=1), axis=1, prepend=0)
         for level, top in zip(noisy, totals, strict=True)
     ]
-    return match_counts(tree, estimated_counts, [2.0 * law.variance for law in noise])
+    return match_counts(tree, estimated_counts, [2.0 * float(law.variance) for law in noise])
 
 
 def match_counts(tree: Tree, counts: Sequence[Ints], variances: Sequence[float]) -> list[Ints]:

@@ -97,6 +97,7 @@ class Design(ABC):
         in_words: The measured values and the exact numbers, described for the methods paragraph of a report.
         parts: Names of the parts for which errors are stated: all tables of each level, with their numbers of regions
             or cells.
+        is_split_searched: Whether the problem file leaves the split to the search of :mod:`.plan`.
     """
 
     problem: Any
@@ -113,6 +114,7 @@ class Design(ABC):
     claimed: dict[str, Any]
     in_words: tuple[str, str]
     parts: tuple[str, ...]
+    is_split_searched: bool = False
 
     def with_method(self, method: str) -> Design:
         """Return the design of another method for the same problem. By default all methods share one design."""
@@ -126,6 +128,15 @@ class Design(ABC):
             tables: The shares of the tables.
         """
         return evolve(self, split=(normalize_shares(levels), normalize_shares(tables)))
+
+    @property
+    def searched_split(self) -> tuple[Split, Split] | None:
+        """The split of the budget, if it was searched because the problem file does not give one."""
+        return self.split if self.is_split_searched else None
+
+    def with_searched_split(self, split: tuple[Split, Split]) -> Self:
+        """Return the design with a split that was searched because the problem file does not give one."""
+        return evolve(self.with_split(*split), is_split_searched=True)
 
     @property
     def law(self) -> NoiseDistribution:
@@ -357,6 +368,23 @@ class Design(ABC):
             noise: The noise on one value, for each table and level.
             tables: The shares of the tables.
         """
+
+    def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
+        """Return the expected errors (B, parts) of the linear fit, as :meth:`forecast`, for B splits of the budget.
+
+        Args:
+            levels: (B, L) The shares of the levels.
+            tables: (B, T) The shares of the tables.
+        """
+        total, errors = self.problem.privacy.budget, []
+        for level_shares, table_shares in zip(levels, tables, strict=True):
+            parts = [[total * Fraction(float(level * table)) for level in level_shares] for table in table_shares]
+            scales = [
+                [self.law.ideal_scale(part, self.delta) if part else None for part in table_parts]
+                for table_parts in parts
+            ]
+            errors.append(self.forecast(self.noise_of(scales), table_shares))
+        return np.array(errors)
 
     @abstractmethod
     def leaves_only(self) -> Floats:

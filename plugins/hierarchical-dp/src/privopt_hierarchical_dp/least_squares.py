@@ -53,8 +53,8 @@ class Noise:
         fourth: The fourth cumulant (3 variance^2 for Laplace noise, 0 for Gaussian noise).
     """
 
-    variance: float
-    fourth: float = 0.0
+    variance: float | Floats
+    fourth: float | Floats = 0.0
 
 
 UNMEASURED: Final = Noise(variance=1e100)

@@ -131,6 +131,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             scales=[[None if own is None else Fraction(own.scale) for own in levels] for levels in records],
             law=design.law,
             truth=counts,
+            split=design.searched_split,
         )
         table_ends = design.compute_ends(release)
         # Ends are rounded outwards, so that an interval does not lose its confidence.
@@ -396,8 +397,22 @@ class HierarchicalTables(CountsMechanism):
     reporting: ClassVar[str] = "privopt_hierarchical_dp.report:CountsReport"
 
     def load(self, declared: TablesProblem, file: str) -> Instance:
-        """Read the public files and the individuals of a problem."""
-        return read_tables(declared, file)
+        """Read the public files and the individuals of a problem, and split the budget if the file does not."""
+        from privopt_hierarchical_dp.plan import choose_split
+
+        problem = read_tables(declared, file)
+        if declared.has_split or problem.public.faults():
+            return problem
+        return evolve(problem, public=problem.public.with_searched_split(choose_split(problem.public)))
+
+    def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
+        """Return the warnings, plus one to the owner if the file's split of the budget wastes much of it."""
+        from privopt_hierarchical_dp.plan import describe_waste
+
+        lines = super().warnings(problem, release, result)
+        if problem.truth is None or not problem.declared.has_split:
+            return lines
+        return [*lines, *describe_waste(problem.public)]
 
     def reopen(self, declared: TablesProblem, file: str, folder: Path) -> tuple[Instance, HierarchyRelease]:
         """Read a published release and its problem, whose secret files are not published.
@@ -408,7 +423,11 @@ class HierarchicalTables(CountsMechanism):
             folder: The folder of the release.
         """
         public = TablesDesign.of(declared, file)
-        return Instance(public=public), HierarchyRelease.read(folder, (declared, public.tree))
+        release = HierarchyRelease.read(folder, (declared, public.tree))
+        # A split that the file does not give was searched by `solve`, and is published with the noisy values.
+        if release.split is not None and not declared.has_split:
+            public = public.with_searched_split(release.split)
+        return Instance(public=public), release
 
     def bytes_needed(self, problem: Instance, method: str) -> float:
         """Return the estimated peak memory in bytes, from the measured use per cell (tests/run/test_memory.py)."""

@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeAlias
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Ints
+from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, InputError
 from privopt.numbers import noise
 from privopt.numbers.gaussian import LARGEST_VARIANCE, variance_above
@@ -102,6 +102,29 @@ class NoiseDistribution:
         if scale is None:
             return UNMEASURED
         return noise_of(scale) if self.law == "laplace" else _gaussian_moments(float(scale))
+
+    def moments_of_budgets(self, budgets: Floats, delta: int) -> tuple[Floats, Floats]:
+        """Return the variances and fourth cumulants of draws for many parts of a budget, in doubles.
+
+        A part of 0 has the moments of `UNMEASURED`.
+
+        Args:
+            budgets: The parts, of any shape.
+            delta: The sensitivity.
+        """
+        is_measured = budgets > 0.0
+        scales = delta / (self.times * np.where(is_measured, budgets, 1.0))
+        if self.law == "laplace":
+            # As in `noise_of`, element by element.
+            x = np.minimum(1.0 / scales, 1000.0)
+            variances = np.maximum(1e-9, 2.0 * np.exp(-x) / np.expm1(-x) ** 2)
+            fourths = 3.0 * variances**2 + variances
+        else:
+            variances, fourths = scales.copy(), np.zeros_like(scales)
+            for index in np.argwhere(scales <= WIDE_VARIANCE):
+                moments = _gaussian_moments(float(scales[tuple(index)]))
+                variances[tuple(index)], fourths[tuple(index)] = moments.variance, moments.fourth
+        return np.where(is_measured, variances, UNMEASURED.variance), np.where(is_measured, fourths, 0.0)
 
     def precision(self, scale: Scale) -> Fraction:
         """Return a rational weight, roughly proportional to 1 / variance, for values with noise of a scale.

@@ -24,7 +24,17 @@ from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tree import add_up
 
-__all__ = ["LEAVES_ONLY", "STEPS", "errors_on", "forecast_errors", "format_descents", "least_split", "plan"]
+__all__ = [
+    "LEAVES_ONLY",
+    "STEPS",
+    "choose_split",
+    "describe_waste",
+    "errors_on",
+    "forecast_errors",
+    "format_descents",
+    "least_split",
+    "plan",
+]
 
 STEPS: Final = (Fraction(1, 4), Fraction(1, 2), Fraction(1), Fraction(2), Fraction(4))
 """Budgets for which errors are stated, as multiples of the problem's own budget."""
@@ -40,6 +50,8 @@ SURE_DEVIATIONS: Final = 2.0
 """Number of standard errors of the paired difference by which another split must win."""
 ENOUGH_SHARE: Final = 0.995
 """Another split is proposed only if its errors are below this share of the errors of the problem's own split."""
+WASTED: Final = 1.1
+"""How many times the least errors a file's split may have before `solve` says so."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
@@ -73,6 +85,10 @@ def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
     design, leaves, basis = _read_public_parts(declared, file, context.method)
     weights, has_few_counts = _error_weights(design), leaves is not None and leaves.size <= SMALL_COUNTS
     design.check()
+    if isinstance(design, TablesDesign) and not design.problem.has_split:
+        # What `solve` does with such a file.
+        context.report("splits of the budget")
+        design = design.with_searched_split(choose_split(design))
     weight_vector = np.array([float(weight) for weight in weights])
     name, total_budget = _budget_of(declared.privacy)
     errors_by_budget, leaf_errors_by_budget = {}, {}
@@ -271,7 +287,6 @@ def least_split(
     Returns:
         The best split, or the problem's own split if no other is sufficiently better.
     """
-    law, total = design.law, design.problem.privacy.budget
     weight_vector = np.array([float(weight) for weight in weights])
     begin, state = time.monotonic(), "searching"
 
@@ -280,21 +295,22 @@ def least_split(
         nonlocal state
         state = format_descents(done, count, time.monotonic() - begin)
 
-    def cost(point: Point) -> float:
+    def cost(points: Sequence[Point]) -> Floats:
+        """Return the weighted errors of splits, which are infinite if a split is not possible."""
         progress(state)
-        # The shares of the levels, and of the tables.
-        levels, tables = point
+        costs = np.full(len(points), np.inf)
+        possible = [number for number, (levels, tables) in enumerate(points) if can_measure(levels, tables)]
+        if possible:
+            levels, tables = (np.array([points[number][block] for number in possible]) for block in (0, 1))
+            costs[possible] = design.forecast_splits(levels, tables) @ weight_vector
+        return costs
+
+    def can_measure(levels: Floats, tables: Floats) -> bool:
         # The leaves cannot be added up from another level, and some tables not from another table.
-        if not levels[-1] or any(
-            is_needed and not table_share
+        return bool(levels[-1]) and all(
+            bool(table_share) or not is_needed
             for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
-        ):
-            return np.inf
-        parts = [[total * Fraction(float(level * table)) for level in levels] for table in tables]
-        scales = [
-            [law.ideal_scale(part, design.delta) if part else None for part in table_parts] for table_parts in parts
-        ]
-        return float(design.forecast(design.noise_of(scales), tables) @ weight_vector)
+        )
 
     # The search works on doubles; its result is turned into exact fractions, which `solve` can use.
     start = tuple(np.array([float(fraction) for fraction in block]) for block in design.split)
@@ -304,6 +320,35 @@ def least_split(
         forecast_errors(design) @ weight_vector
     )
     return (levels, tables) if is_better else design.split
+
+
+def choose_split(design: Design) -> Splits:
+    """Return the split that ``solve`` uses if the problem file has none, the one with the least expected errors.
+
+    It depends on public files alone.
+    """
+    return least_split(design, _error_weights(design))
+
+
+def describe_waste(design: Design) -> list[str]:
+    """Return a line if the errors of a file's split are expected to be much larger than those of the best one.
+
+    Args:
+        design: The design with the problem's own split.
+    """
+    weights = _error_weights(design)
+    best = least_split(design, weights)
+    weight_vector = np.array([float(weight) for weight in weights])
+    errors, least_errors = (
+        float(forecast_errors(split_design) @ weight_vector) for split_design in (design, design.with_split(*best))
+    )
+    if errors <= WASTED * least_errors:
+        return []
+    return [
+        f"the file's split of the budget wastes a part of it: errors of {errors:.4g} are expected, where the best "
+        f"split has {least_errors:.4g} ({100 * (errors / least_errors - 1):.0f} % more); privopt plan shows it, "
+        "and without budget and shares it is the default"
+    ]
 
 
 def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:

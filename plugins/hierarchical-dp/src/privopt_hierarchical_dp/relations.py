@@ -198,10 +198,10 @@ PROMISES: Final = {
     "vanishes. A group that changes its size, as where one individual joins or leaves it, costs {two}; a person who "
     "moves from one group to another {four}.",
     "exact groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, which is "
-    "replaced by another of any size in the same region of level_{level}; so one individual who joins or leaves a group, "
-    "and a group that moves inside that region, are covered. Two groups of different regions of level_{level} that exchange "
-    "places cost {two}, as does a person who moves from one group to another. Not covered: a group that appears, "
-    "vanishes or moves between these regions.",
+    "replaced by another of any size in the same region of level_{level}; so one individual who joins or leaves a "
+    "group, and a group that moves inside that region, are covered. Two groups of different regions of level_{level} "
+    "that exchange places cost {two}, as does a person who moves from one group to another. Not covered: a "
+    "group that appears, vanishes or moves between these regions.",
     "replaced": "Inputs are alike that differ in one household of at most {m} persons, which is replaced by another "
     "one of at most {m} in its region. A person who joins or leaves a household is covered by that. {larger} Not "
     "covered: a household that appears, vanishes or moves to another region.",

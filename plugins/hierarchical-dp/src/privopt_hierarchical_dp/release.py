@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -22,6 +23,7 @@ from privopt_hierarchical_dp.noise_distributions import (
     scale_texts,
 )
 from privopt_hierarchical_dp.region_tables import Layout, read_rows, write_rows
+from privopt_hierarchical_dp.shares import Split
 from privopt_hierarchical_dp.tree import Tree, past_sums, sum_axes
 
 __all__ = [
@@ -42,6 +44,8 @@ NOISY: Final = "noisy.npz"
 LEVELS: Final = "level_{}"
 TOTALS: Final = "totals_{}"
 """Names of the arrays in noisy.npz, with a placeholder for the level. A named table's name is the prefix."""
+SPLIT: Final = ("split_levels", "split_tables")
+"""Names of the arrays of shares of the budget, which exist if the problem file does not give them."""
 PUBLICATION: Final = "publish"
 """The folder of tables for readers, in which noisy cells are marked or suppressed."""
 ENDS: Final = ("low", "high")
@@ -70,6 +74,8 @@ class HierarchyRelease(Release):
         truth: The true counts, in the form of ``counts``. They are written only to ``private/``; None in a release that
             was read.
         publication: Tables for readers, in which noisy cells are marked, by path. Empty if none are requested.
+        split: The budget's shares of the levels and of the tables, if the problem file leaves them to the search of
+            :mod:`.plan`. Another machine may find others, so they belong to the release.
     """
 
     tree: Tree
@@ -82,6 +88,7 @@ class HierarchyRelease(Release):
     bounds: list[list[tuple[Ints, Ints]]] | None = field(default=None, repr=False)
     truth: Tables | None = field(default=None, repr=False)
     publication: Mapping[str, bytes] = field(factory=dict, repr=False)
+    split: tuple[Split, Split] | None = None
 
     def write(self, folder: Path) -> None:
         """Write each table and its intervals as CSV, and the noisy values as noisy.npz.
@@ -102,6 +109,9 @@ class HierarchyRelease(Release):
         for form, noisy, scales in zip(self.layout.forms, self.noisy, self.scales, strict=True):
             arrays |= _by_name(form.prefix + LEVELS, self.tree, noisy)
             arrays[form.prefix + self.law.scales_name] = scale_texts(scales)
+        for name, shares in zip(SPLIT, self.split or (), strict=False):
+            # A share of 0 is written as an empty text, like the scale of what is not measured.
+            arrays[name] = scale_texts([share or None for share in shares])
         with (folder / NOISY).open("wb") as stream:
             np.savez_compressed(stream, **arrays)
         for name, contents in self.publication.items():
@@ -147,7 +157,7 @@ class HierarchyRelease(Release):
             # Methods without intervals write none.
             bounds += [list(zip(*bound_levels, strict=True))] if bound_levels else []
         assert tree is not None  # there is a table
-        noisy, scales, totals = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
+        noisy, scales, totals, split = _read_noisy(folder / NOISY, tree, layout, declared.privacy.law)
         return cls(
             tree=tree,
             layout=layout,
@@ -156,6 +166,7 @@ class HierarchyRelease(Release):
             totals=totals,
             scales=scales,
             law=declared.privacy.law,
+            split=split,
             bounds=bounds or None,
             publication=_read_publication(folder) if declared.publish.coefficient_of_variation is not None else {},
         )
@@ -250,7 +261,7 @@ def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
 
 def _read_noisy(
     path: Path, tree: Tree, layout: Layout, law: NoiseDistribution
-) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints]]:
+) -> tuple[Tables, list[tuple[Scale, ...]], list[Ints], tuple[Split, Split] | None]:
     """Read noisy.npz.
 
     Args:
@@ -260,7 +271,8 @@ def _read_noisy(
         law: The distribution of the noise, which names the arrays of scales.
 
     Returns:
-        The noisy values by table and level, the scales by table and level, and the exact totals of the first levels.
+        The noisy values by table and level, the scales by table and level, the exact totals of the first levels, and
+        the shares of levels and tables, or None if there are none.
 
     Raises:
         InputError: The file cannot be read, or an array is missing, unknown, or of another type or shape.
@@ -270,12 +282,16 @@ def _read_noisy(
     for form in layout.forms:
         level_name = form.prefix + LEVELS
         required_arrays |= {level_name.format(k): (np.int64, (width, *form.measured)) for k, width in widths}
-    total_arrays = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
+    total_arrays: dict[str, Any] = {TOTALS.format(k): (np.int64, (width,)) for k, width in widths}
+    split_arrays: dict[str, Any] = dict(
+        zip(SPLIT, ((np.str_, (tree.depth,)), (np.str_, (len(layout.forms),))), strict=True)
+    )
     # The largest possible array has 8 bytes for each value, and the archive some headers. Larger files are refused
     # unread.
     values = 1 + max(int(np.prod(form.shape)) for form in layout.forms)
-    headers = 4096 * (len(required_arrays) + len(total_arrays))
-    arrays = read_arrays(path, required_arrays, optional=total_arrays, largest=8 * values * tree.regions + headers)
+    headers = 4096 * (len(required_arrays) + len(total_arrays) + len(split_arrays))
+    optional_arrays = total_arrays | split_arrays
+    arrays = read_arrays(path, required_arrays, optional=optional_arrays, largest=8 * values * tree.regions + headers)
     # Rows are stored by name; the inverse permutation puts them back into the order of the tree.
     row_orders = [np.argsort(tree.by_name(level)) for level in range(tree.depth)]
     noisy = [
@@ -283,11 +299,26 @@ def _read_noisy(
         for form in layout.forms
     ]
     scales = [read_scales(path, name, arrays[name]) for name in (form.prefix + scales_name for form in layout.forms)]
-    return (
-        noisy,
-        scales,
-        [arrays[name][rows] for name, rows in zip(total_arrays, row_orders, strict=True) if name in arrays],
-    )
+    totals = [arrays[name][rows] for name, rows in zip(total_arrays, row_orders, strict=True) if name in arrays]
+    return noisy, scales, totals, _read_split(path, [arrays.get(name) for name in SPLIT])
+
+
+def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
+    """Read the shares of levels and tables, or return None if there are none.
+
+    Raises:
+        InputError: Only one of both is there, or shares are not rationals of at least 0 that add up to 1.
+    """
+    if all(block is None for block in texts):
+        return None
+    blocks: list[Split] = []
+    for name, block in zip(SPLIT, texts, strict=True):
+        scales = () if block is None else read_scales(path, name, block)
+        shares = tuple(Fraction(0) if share is None else share for share in scales)
+        if sum(shares) != 1:
+            raise InputError([Fault(str(path), name, "other values", "shares of the budget that add up to 1")])
+        blocks.append(shares)
+    return blocks[0], blocks[1]
 
 
 def numbers_of(counts: Tables) -> list[Ints]:

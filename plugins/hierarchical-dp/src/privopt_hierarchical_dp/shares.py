@@ -26,6 +26,8 @@ Split: TypeAlias = tuple[Fraction, ...]
 
 START_SHARE: Final = 0.9
 """Each descent starts at a mixture with this weight of a corner or the current shares. The rest is the even split."""
+DIFFERENCE: Final = 1e-8
+"""The step of the differences that approximate a gradient, in logarithms of shares."""
 SHARE_PARTS: Final = 1000
 """Proposed shares are multiples of 1 / SHARE_PARTS."""
 
@@ -36,50 +38,62 @@ def normalize_shares(shares: Sequence[Fraction]) -> Split:
 
 
 def best_point(
-    cost: Callable[[Point], float], current: Point, progress: Callable[[int, int], None] = lambda done, count: None
+    cost: Callable[[Sequence[Point]], Floats],
+    current: Point,
+    progress: Callable[[int, int], None] = lambda done, count: None,
 ) -> Point:
     """Return the shares of least cost that the search finds.
 
     Args:
-        cost: Returns the cost of shares, infinite if they are not possible.
+        cost: Returns the costs of several shares at once, infinite if they are not possible.
         current: The current shares, which are returned if no other shares are better.
         progress: Called before each descent with the number of those that are done, and of all.
     """
     even = tuple(np.full(len(block), 1.0 / len(block)) for block in current)
     corners = list(product(*(np.eye(len(block)) for block in current)))
-    best = min((current, *corners), key=cost)
+    best = _least(cost, [current, *corners])
     # The cost may have several local minima, often at corners: descend from near each of them.
     starts = (even, current, *corners)
     for number, start in enumerate(starts):
         progress(number, len(starts))
         # Not the corner itself: `_descend` leaves shares of 0 at 0.
         inner_start = tuple(START_SHARE * a + (1 - START_SHARE) * b for a, b in zip(start, even, strict=True))
-        thinned = _drop_shares(cost, _descend(cost, inner_start))
-        best = min(best, thinned, _descend(cost, thinned), key=cost)
+        descended = _descend(cost, inner_start)
+        thinned = _drop_shares(cost, descended)
+        # Without a share that was dropped, a second descent would begin where the first one ended.
+        again = [] if thinned is descended else [_descend(cost, thinned)]
+        best = _least(cost, [best, thinned, *again])
     return best
 
 
-def _drop_shares(cost: Callable[[Point], float], point: Point) -> Point:
+def _least(cost: Callable[[Sequence[Point]], Floats], points: Sequence[Point]) -> Point:
+    """Return the first of the points of least cost."""
+    return points[int(np.argmin(cost(points)))]
+
+
+def _drop_shares(cost: Callable[[Sequence[Point]], Floats], point: Point) -> Point:
     """Return the shares with some set to 0, the smallest first, wherever this does not raise the cost.
 
     Args:
-        cost: Returns the cost of shares.
+        cost: Returns the costs of several shares.
         point: The shares.
     """
     for number, block in enumerate(point):
         # The largest share stays, because a block must add up to 1.
         for index in np.argsort(block).tolist()[:-1]:
+            if not point[number][index]:
+                continue
             reduced = np.where(np.arange(len(block)) == index, 0.0, point[number])
             changed = (*point[:number], reduced / reduced.sum(), *point[number + 1 :])
-            point = min(point, changed, key=cost)
+            point = _least(cost, [changed, point])
     return point
 
 
-def _descend(cost: Callable[[Point], float], start: Point) -> Point:
+def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
     """Return a local minimum of the cost, found by descent over the logarithms of the shares above 0.
 
     Args:
-        cost: Returns the cost of shares.
+        cost: Returns the costs of several shares.
         start: The initial shares. Shares of 0 stay 0.
     """
     from scipy.optimize import minimize
@@ -87,7 +101,7 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
     places = [np.flatnonzero(block) for block in start]
     split_points = np.cumsum([len(positions) for positions in places])[:-1]
     # With one share above 0 in each block there is nothing to search.
-    if all(len(positions) == 1 for positions in places) or not np.isfinite(cost(start)):
+    if all(len(positions) == 1 for positions in places) or not np.isfinite(cost([start])[0]):
         return start
 
     # The shares of each block are exponentials, normalised to add up to 1; the maximum is subtracted against overflow.
@@ -100,12 +114,19 @@ def _descend(cost: Callable[[Point], float], start: Point) -> Point:
             blocks.append(shares)
         return tuple(blocks)
 
-    # The logarithm of the cost makes the tolerances of the descent relative. The bounds keep the smallest share from
-    # vanishing in doubles.
+    def value_and_gradient(logs: Floats) -> tuple[float, Floats]:
+        """Return the logarithm of the cost, and its differences along each axis, from one batch of costs."""
+        points = [to_point(logs), *(to_point(logs + step) for step in DIFFERENCE * np.eye(len(logs)))]
+        # The logarithm makes the tolerances of the descent relative.
+        values = np.log(np.maximum(cost(points), 1e-300))
+        return float(values[0]), (values[1:] - values[0]) / DIFFERENCE
+
+    # The bounds keep the smallest share from vanishing in doubles.
     solved = minimize(
-        lambda logs: np.log(max(cost(to_point(logs)), 1e-300)),
+        value_and_gradient,
         np.concatenate([np.log(block[positions]) for block, positions in zip(start, places, strict=True)]),
         method="L-BFGS-B",
+        jac=True,
         bounds=[(-14.0, 4.0)] * sum(map(len, places)),
     )
     return to_point(solved.x)

@@ -354,7 +354,10 @@ class TablesDesign(Design):
     def facts(self, release: HierarchyRelease) -> dict[str, Any]:
         """Return the margins, as names of attributes, in the order in which they were fitted, for result.json."""
         attributes = list(self.problem.hierarchy.attributes)
-        return {"fitted": [[attributes[attribute] for attribute in step.margin] for step in self.domain.steps]}
+        return {
+            "split": "as plan finds it" if self.is_split_searched else "the problem file's",
+            "fitted": [[attributes[attribute] for attribute in step.margin] for step in self.domain.steps],
+        }
 
     def faults(self) -> list[tuple[str, str, str]]:
         """Return a fault if the noise would hide nothing under the neighbouring relation."""
@@ -412,51 +415,82 @@ class TablesDesign(Design):
         Returns:
             Expected sums over all regions and cells, level by level: all tables of level 1, then of level 2, ......
         """
-        # A search over shares calls this with shares that differ from those of the design.
-        weights = self.weights_of([Fraction(float(table_share)) for table_share in tables])
-        shape, domain = self.tree, evolve(self.domain, weights=weights)
-        by_level = list(zip(*noise, strict=True))
-        if self.exact:
-            return self._forecast_around_exact(domain, by_level)
-        leaves, by_table = by_level[-1], []
-        # Variance of a leaf's estimated number of individuals, which all cells of a table share.
-        number = noise_of_margin(domain, TOTAL, leaves).variance
-        for table in domain.tables:
-            level_noise = [noise_of_margin(domain, table, level) for level in by_level]
-            # The error of a region's number is spread evenly over its cells: this is its part of
-            # one cell's variance.
-            part = number / (level_noise[-1].variance * domain.cells(table) ** 2)
-            by_table.append(
-                domain.cells(table) * errors_of_counts(shape, level_noise, part=part, known_levels=self.exact)
-            )
-        return np.ravel(by_table, order="F")
+        variances, fourths = (
+            np.array([[getattr(level, name) for level in levels] for levels in noise])[:, :, None]
+            for name in ("variance", "fourth")
+        )
+        return self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0]
 
-    def _forecast_around_exact(self, domain: Domain, by_level: Sequence[Sequence[Noise]]) -> Floats:
-        """Return the expected errors if the numbers of the first levels are exact, in the order of :meth:`forecast`.
+    def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
+        """Return the expected errors (B, parts) of the linear fit for B splits of the budget, computed all at once.
 
         Args:
-            domain: The attributes and tables, with the weights of the tables.
-            by_level: The noise of one cell of all tables, for each level.
+            levels: (B, L) The shares of the levels.
+            tables: (B, T) The shares of the tables.
         """
-        zeros = [np.zeros((width, 1)) for width in self.tree.widths]
-        totals = [np.zeros(width, np.int64) for width in self.tree.widths[: self.exact]]
-        number_noise = [noise_of_margin(domain, TOTAL, level) for level in by_level]
-        numbers = least_squares_below(self.tree, zeros, number_noise, totals)
-        by_table = []
-        for table in domain.tables:
-            cells = domain.cells(table)
-            contrast_noise = [noise_of_margin(domain, table, level, contrasts_only=True) for level in by_level]
-            contrasts = least_squares(self.tree, zeros, contrast_noise)
-            errors = [
-                Estimate(
-                    mean=contrast.mean,
-                    variance=contrast.variance + number.variance / cells**2,
-                    fourth=contrast.fourth + number.fourth / cells**4,
+        # (T, L): whether a table is measured on a level.
+        is_measured = np.array(
+            [
+                [not self.shows_exact_numbers(form, level) for level in range(self.tree.depth)]
+                for form in self.layout.forms
+            ],
+            dtype=np.float64,
+        )
+        # In doubles what `level_rates` computes exactly.
+        measured_shares = tables @ is_measured
+        rates = np.divide(levels, measured_shares, out=np.zeros_like(levels), where=measured_shares > 0.0)
+        spent = (rates * measured_shares).sum(axis=1, keepdims=True)
+        rates = np.divide(rates, spent, out=np.zeros_like(rates), where=spent > 0.0)
+        budgets = float(self.problem.privacy.budget) * tables.T[:, None, :] * rates.T[None] * is_measured[:, :, None]
+        return self._forecast_cases(*self.law.moments_of_budgets(budgets, self.delta), tables.T)
+
+    def _forecast_cases(self, variances: Floats, fourths: Floats, tables: Floats) -> Floats:
+        """Return the expected errors (B, parts) for B cases of noise.
+
+        Args:
+            variances: (T, L, B) The variance of the noise on one cell, by table and level.
+            fourths: (T, L, B) The fourth cumulants of the noise.
+            tables: (T, B) The shares of the tables, which determine their weights.
+        """
+        # Weights are proportional to 1 / variance, which grows with the square of a share under Laplace noise.
+        weights: Floats = (tables / tables.max(axis=0)) ** (2.0 if self.law.law == "laplace" else 1.0)
+        depth, cases, known = self.tree.depth, tables.shape[1], self.exact
+
+        def noise_of_cells(margin: Margin, *, contrasts_only: bool) -> list[Noise]:
+            """Return the noise (B,) of one estimated cell of a margin on each level, before the tree is used."""
+            squares, powers = self.domain.influence_powers(margin, weights, contrasts_only=contrasts_only)
+            return [
+                Noise(
+                    variance=(variances[:, level] * squares).sum(axis=0),
+                    fourth=(fourths[:, level] * powers).sum(axis=0),
                 )
-                for contrast, number in zip(contrasts, numbers, strict=True)
+                for level in range(depth)
             ]
-            by_table.append([cells * float(mean_absolute(error).sum()) for error in errors])
-        return np.ravel(np.array(by_table), order="F")
+
+        zeros = [np.zeros((width, cases)) for width in self.tree.widths]
+        # Without exact numbers a cell's part of the region's number is estimated with the rest of the cell.
+        numbers = (
+            least_squares_below(
+                self.tree,
+                zeros,
+                noise_of_cells(TOTAL, contrasts_only=False),
+                [np.zeros(width, np.int64) for width in self.tree.widths[:known]],
+            )
+            if known
+            else None
+        )
+        errors: Floats = np.zeros((cases, depth, len(self.domain.tables)))
+        for number, table in enumerate(self.domain.tables):
+            cells = self.domain.cells(table)
+            estimates = least_squares(self.tree, zeros, noise_of_cells(table, contrasts_only=bool(known)))
+            for level, estimate in enumerate(estimates):
+                variance, fourth = estimate.variance, estimate.fourth
+                if numbers is not None:
+                    variance = variance + numbers[level].variance / cells**2
+                    fourth = fourth + numbers[level].fourth / cells**4
+                error = evolve(estimate, variance=variance, fourth=fourth)
+                errors[:, level, number] = cells * mean_absolute(error).sum(axis=0)
+        return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
         """Return the expected sums of absolute errors if only the leaves' tables are measured.

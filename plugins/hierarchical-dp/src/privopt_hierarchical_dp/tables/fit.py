@@ -214,8 +214,8 @@ def noise_of_margin(domain: Domain, margin: Margin, noise: Sequence[Noise], *, c
         noise: The noise of one cell of each table.
         contrasts_only: Whether the cell's part of the number of all individuals is left out.
     """
-    influence = domain.influence_powers(margin, contrasts_only=contrasts_only)
+    squares, fourths = domain.influence_powers(margin, contrasts_only=contrasts_only)
     return Noise(
-        variance=sum(cell_noise.variance * squares for cell_noise, (squares, _) in zip(noise, influence, strict=True)),
-        fourth=sum(cell_noise.fourth * fourths for cell_noise, (_, fourths) in zip(noise, influence, strict=True)),
+        variance=float(squares @ [cell_noise.variance for cell_noise in noise]),
+        fourth=float(fourths @ [cell_noise.fourth for cell_noise in noise]),
     )

@@ -18,7 +18,7 @@ from math import prod
 from typing import Final, TypeAlias
 
 import numpy as np
-from attrs import evolve, frozen
+from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt_hierarchical_dp.tree import sum_axes
@@ -118,7 +118,9 @@ class Domain:
                 values += spread_effect.reshape(rows, *(self.sizes[a] if a in effect else 1 for a in target))
         return values
 
-    def influence_powers(self, margin: Margin, *, contrasts_only: bool = False) -> list[tuple[float, float]]:
+    def influence_powers(
+        self, margin: Margin, weights: Floats | None = None, *, contrasts_only: bool = False
+    ) -> tuple[Floats, Floats]:
         """Return the sums of the squares and of the fourth powers of :meth:`influence`, for each table.
 
         A weight depends only on whether a cell has the first value of each attribute of the margin, so each axis is
@@ -126,63 +128,93 @@ class Domain:
 
         Args:
             margin: The margin of the estimated cell.
+            weights: (T, B) weights of the tables, for B cases at once. None for those of the domain.
             contrasts_only: Whether to leave out the effect of no attribute, the cell's part of the region's number.
+
+        Returns:
+            The sums of squares and of fourth powers, (T, B) each, or (T,) for the weights of the domain.
         """
-        key = (margin, contrasts_only)
-        if key not in self._powers_by_margin:
-            self._powers_by_margin[key] = self._sum_influence_powers(margin, contrasts_only=contrasts_only)
-        return self._powers_by_margin[key]
+        cases = np.array(self.weights, dtype=np.float64)[:, None] if weights is None else weights
+        effects = _list_subsets(margin)[contrasts_only:]
+        # (E, T): the precision with which a table of weight 1 estimates an effect; 0 if it does not have it.
+        unit_precisions = np.array(
+            [
+                [
+                    1.0 / self._count_remaining_cells(table, effect) if set(effect) <= set(table) else 0.0
+                    for table in self.tables
+                ]
+                for effect in effects
+            ]
+        ).reshape(len(effects), len(self.tables))
+        spread = np.array([float(self._count_remaining_cells(margin, effect)) for effect in effects])
+        total_precisions = (unit_precisions @ cases) * spread[:, None]
+        squares, fourths = np.zeros_like(cases), np.zeros_like(cases)
+        for number, table in enumerate(self.tables):
+            # Effects that no table measures are taken as 0, as :meth:`margin` does.
+            factors = np.divide(
+                unit_precisions[:, number, None] * cases[number],
+                total_precisions,
+                out=np.zeros((len(effects), cases.shape[1])),
+                where=total_precisions > 0.0,
+            )
+            patterns, cell_counts = self._effect_patterns(table, margin)
+            influence = patterns[contrasts_only:].T @ factors
+            squares[number], fourths[number] = cell_counts @ influence**2, cell_counts @ influence**4
+        return (squares[:, 0], fourths[:, 0]) if weights is None else (squares, fourths)
 
     @cached_property
-    def _powers_by_margin(self) -> dict[tuple[Margin, bool], list[tuple[float, float]]]:
-        """The results of :meth:`influence_powers` so far, because every level asks for the same."""
+    def _patterns(self) -> dict[tuple[Margin, Margin], tuple[Floats, Floats]]:
+        """The results of :meth:`_effect_patterns` so far, which do not depend on weights."""
         return {}
 
-    def _sum_influence_powers(self, margin: Margin, *, contrasts_only: bool) -> list[tuple[float, float]]:
-        """Return what :meth:`influence_powers` does, computed anew."""
-        reduced = evolve(self, sizes=tuple(min(size, 2) for size in self.sizes))
-        powers = []
-        weights = reduced.influence(margin, contrasts_only=contrasts_only, full_sizes=self.sizes)
-        for table, influence in zip(self.tables, weights, strict=True):
-            cell_counts = np.ones(())
+    def _effect_patterns(self, table: Margin, margin: Margin) -> tuple[Floats, Floats]:
+        """Return what each effect makes of a unit in the first cell of a table, on axes reduced to two values.
+
+        Args:
+            table: The margin of the table.
+            margin: The margin of the estimated cell.
+
+        Returns:
+            The patterns (effects of the margin, reduced cells), 0 for effects that the table does not have, and the
+            number of cells that each reduced cell stands for.
+        """
+        if (table, margin) not in self._patterns:
+            cell_counts, patterns = np.ones(1), []
             for attribute in table:
                 size = self.sizes[attribute]
-                axis_counts = np.array([1.0, size - 1.0]) if size > 1 else np.ones(1)
-                cell_counts = np.multiply.outer(cell_counts, axis_counts)
-            powers.append((float(np.sum(cell_counts * influence**2)), float(np.sum(cell_counts * influence**4))))
-        return powers
+                cell_counts = np.multiply.outer(cell_counts, [1.0, size - 1.0]).ravel()
+            for effect in _list_subsets(margin):
+                pattern = np.ones(1)
+                for attribute in table:
+                    mean = 1.0 / self.sizes[attribute]
+                    course = np.array([1.0 - mean, -mean] if attribute in effect else [1.0, 1.0])
+                    pattern = np.multiply.outer(pattern, course).ravel()
+                patterns.append(pattern if set(effect) <= set(table) else np.zeros_like(pattern))
+            self._patterns[table, margin] = np.array(patterns), cell_counts
+        return self._patterns[table, margin]
 
-    def influence(
-        self, margin: Margin, *, contrasts_only: bool = False, full_sizes: tuple[int, ...] | None = None
-    ) -> list[Floats]:
+    def influence(self, margin: Margin) -> list[Floats]:
         """Return the weights by which every measured value enters the estimate of the first cell of a margin.
 
         The estimate is linear in the measured values. Other cells of the margin have the same weights in another order.
 
-        Args:
-            margin: The margin of the estimated cell.
-            contrasts_only: Whether to leave out the effect of no attribute, the cell's part of the region's number.
-            full_sizes: The numbers of values of the attributes, if this domain has only some of them. By default it has
-                all.
-
         Returns:
             An array for each table, with the shape of one region's values.
         """
-        full = self if full_sizes is None else evolve(self, sizes=full_sizes)
         influences = [np.zeros(self.shape(table)) for table in self.tables]
-        for effect in _list_subsets(margin)[contrasts_only:]:
+        for effect in _list_subsets(margin):
             tables_with_effect = [number for number, table in enumerate(self.tables) if set(effect) <= set(table)]
-            total_precision = sum(full.precision(number, effect) for number in tables_with_effect)
+            total_precision = sum(self.precision(number, effect) for number in tables_with_effect)
             for number in tables_with_effect:
-                factor = np.full((1,) * len(self.tables[number]), full.precision(number, effect))
+                factor = np.full((1,) * len(self.tables[number]), self.precision(number, effect))
                 for axis, attribute in enumerate(self.tables[number]):
                     if attribute in effect:
                         # A unit in the first cell, less the mean along this axis: what `effects`
                         # makes of it.
-                        course = -np.full(self.sizes[attribute], 1.0 / full.sizes[attribute])
+                        course = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
                         course[0] += 1.0
                         factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
-                influences[number] += factor / (total_precision * full._count_remaining_cells(margin, effect))
+                influences[number] += factor / (total_precision * self._count_remaining_cells(margin, effect))
         return influences
 
 

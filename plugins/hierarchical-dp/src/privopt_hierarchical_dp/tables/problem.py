@@ -129,7 +129,8 @@ class TablesHierarchy:
     exact: tuple[str, ...] | None = key(default=None, help=EXACT_HELP.format("individuals"), check=check_level_names)
     budget: tuple[Fraction, ...] | None = key(
         default=None,
-        help="shares of the budget by level, the root's first; default: 127/128 for the leaves",
+        help="shares of the budget by level, the root's first; default, if no table has a share: the split that "
+        "privopt plan finds; else 127/128 for the leaves",
         check=by_level,
     )
     confidence: float = key(default=0.95, help="that a true count lies between its low and high", check=between(0, 1))
@@ -175,6 +176,11 @@ class TablesProblem:
         exact_levels = count_exact_levels(self.hierarchy.exact)
         relation = TABLE_RELATIONS[self.privacy.relation].with_exact_levels(exact_levels)
         return relation if max_household is None else relation.of_households(max_household, kind)
+
+    @property
+    def has_split(self) -> bool:
+        """Whether the file says how the budget is split: by levels, or by shares of tables other than 1."""
+        return self.hierarchy.budget is not None or any(table.share != 1 for table in self.hierarchy.tables.values())
 
     @property
     def confidence(self) -> float:
