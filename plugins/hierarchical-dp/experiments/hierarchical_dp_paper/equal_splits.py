@@ -126,7 +126,7 @@ def group_sizes(data: Census, epsilon: Fraction, shares: Sequence[Fraction], *, 
         noisy, _ = discrete_laplace(np.concatenate(sizes), budget, seed=level_seed)
         split_points = np.cumsum([len(region) for region in sizes])[:-1]
         fitted.append(np.array([_count_sizes(region, max_size) for region in np.split(noisy, split_points)]))
-    variances = [noise_of(1 / budget).variance for budget in budgets]
+    variances = [float(noise_of(1 / budget).variance) for budget in budgets]
     matched = match_counts(data.tree, fitted, variances)
     return judge_counts(HG, data, data.levels, matched, perf_counter() - start)
 

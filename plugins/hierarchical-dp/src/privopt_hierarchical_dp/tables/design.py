@@ -419,7 +419,7 @@ class TablesDesign(Design):
             np.array([[getattr(level, name) for level in levels] for levels in noise])[:, :, None]
             for name in ("variance", "fourth")
         )
-        return self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0]
+        return np.asarray(self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0])
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
         """Return the expected errors (B, parts) of the linear fit for B splits of the budget, computed all at once.

@@ -161,15 +161,15 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         return
     needs_quick_bound = clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
+        # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
+        # proved.
+        if offers.has_reached_gap and offers.confirm():
+            return
         # The closed form comes first if its work is affordable, because it brings a better bound of its own.
         is_held = isinstance(solver, StarSolver) and solver.is_affordable(part)
         if needs_quick_bound and not is_held:
             needs_quick_bound = False
             _offer_quick_bound(part, offers)
-        # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
-        # proved.
-        if offers.has_reached_gap and offers.confirm():
-            return
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
         if needed > free_bytes:
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {free_bytes / GB:.2g} left)")
@@ -181,6 +181,7 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
             if needs_quick_bound:
                 _offer_quick_bound(part, offers)
             raise
+        needs_quick_bound = needs_quick_bound and not is_complete
         if is_complete and only_first:
             return
 
