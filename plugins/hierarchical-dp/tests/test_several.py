@@ -88,7 +88,9 @@ def test_names_unread_columns_only_to_the_owner(town):
     assert not any(b"headcount" in file.read_bytes() for file in (town / "out").rglob("*") if file.is_file())
     assert privopt("report", town / "out").exit_code == 0
     assert "headcount" not in (town / "out" / "report.html").read_text()
-    assert solve("hierarchical-tables", write(town), town / "two", Options()).warnings == (line,)
+    warnings = solve("hierarchical-tables", write(town), town / "two", Options()).warnings
+    # The shares of this file waste a part of the budget, which is said too.
+    assert [warning for warning in warnings if "wastes a part" not in warning] == [line]
 
 
 def test_row_faults_are_named_without_values(town):
