@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -26,56 +26,6 @@ MAX_DRAWN_INTERVALS: Final = 40
 """Largest number of intervals that are drawn: those of the greatest shares."""
 MAX_TABLE_ROWS: Final = 10_000
 """Largest number of rows of the page's table; the others are in the CSV file only."""
-
-
-def map_figure(estimate: Estimate, channel: Channel) -> Figure:
-    """Draw two maps with a common colour scale: the shares of the raw reports, and the estimated true shares.
-
-    Args:
-        estimate: An estimate over all records, whose outputs are the records.
-        channel: The channel, whose records have coordinates.
-    """
-    assert estimate.reported is not None
-    # The scale ends at a quantile, so that a few large shares do not make all others look alike.
-    max_share = float(max(np.quantile(estimate.reported, 0.995), np.quantile(estimate.shares, 0.995), 1e-12))
-    titled_shares = {"reported": estimate.reported, "estimated": estimate.shares}
-    return _draw_shares(titled_shares, channel, "share of the people (%)", 4.2, upper=max_share)
-
-
-def district_figure(shares: Mapping[str, Floats], channel: Channel) -> Figure:
-    """Draw three maps with a colour scale each: the share of each record's district, and both ends of its interval.
-
-    With a common scale, wide intervals would make all shares look alike.
-
-    Args:
-        shares: For each map, the figure (N,) of each record's district; NaN for a record without a district.
-        channel: The channel, whose records have coordinates.
-    """
-    return _draw_shares(shares, channel, "%", 3.6, upper="each")
-
-
-def _draw_shares(
-    shares: Mapping[str, Floats],
-    channel: Channel,
-    label: str,
-    height: float,
-    *,
-    upper: float | Literal["each"],
-) -> Figure:
-    """Draw maps of shares side by side, as :func:`draw_maps` does."""
-    assert channel.coordinates is not None  # callers have checked
-    # Latitude and longitude become y and x.
-    places = channel.coordinates[:, ::-1] if channel.geographic else channel.coordinates
-    return draw_maps(
-        {title: 100.0 * values for title, values in shares.items()},
-        places,
-        ("longitude (degrees)", "latitude (degrees)") if channel.geographic else ("x (km)", "y (km)"),
-        label,
-        upper=upper if upper == "each" else 100.0 * upper,
-        streets=channel.streets,
-        latitude=float(places[:, 1].mean()) if channel.geographic else None,
-        size=(8.4, height),
-    )
 
 
 def share_layer(estimate: Estimate, channel: Channel) -> Layer:
@@ -147,13 +97,10 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
     channel = channel_of(opened.mechanism, opened.problem, opened.release)
     on_map = channel if isinstance(channel, Channel) and channel.coordinates is not None else None
+    names: Sequence[str] = estimate.ids
     # The table gives positions of single records only; a group has none.
-    position_texts = [] if on_map is None or estimate.group_of is not None else _position_texts(on_map)
-    names = (
-        [f"{name} ({where})" for name, where in zip(estimate.ids, position_texts, strict=True)]
-        if position_texts
-        else estimate.ids
-    )
+    if on_map is not None and estimate.group_of is None:
+        names = [f"{name} ({where})" for name, where in zip(names, _position_texts(on_map), strict=True)]
     # The largest shares first.
     order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
     rows = [(names[g], *(_percent(v[g]) for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
@@ -194,8 +141,40 @@ def _map_sections(estimate: Estimate, channel: Channel | None) -> list[Section]:
     if channel is None:
         return []
     if estimate.group_of is not None:
-        figure = district_figure(_by_record(estimate), channel)
-        return [figure_section("Districts: share, and the ends of its interval", figure)]
+        return [figure_section("Districts: share, and the ends of its interval", map_figure(estimate, channel))]
     if estimate.reported is not None and list(channel.inputs) == list(estimate.ids):
         return [figure_section("Estimated and reported", map_figure(estimate, channel))]
     return []
+
+
+def map_figure(estimate: Estimate, channel: Channel) -> Figure:
+    """Draw maps: each district's share and both ends of its interval, or the reported and the estimated shares.
+
+    Maps of districts have a colour scale each; with a common one, wide intervals would make all shares look alike.
+
+    Args:
+        estimate: An estimate over groups, or over all records, whose outputs are the records.
+        channel: The channel, whose records have coordinates.
+    """
+    upper: float | Literal["each"] = "each"
+    if estimate.group_of is not None:
+        shares, label, height = _by_record(estimate), "%", 3.6
+    else:
+        assert estimate.reported is not None
+        shares = {"reported": estimate.reported, "estimated": estimate.shares}
+        label, height = "share of the people (%)", 4.2
+        # The scale ends at a quantile, so that a few large shares do not make all others look alike.
+        upper = 100.0 * max(*(float(np.quantile(values, 0.995)) for values in shares.values()), 1e-12)
+    assert channel.coordinates is not None  # callers have checked
+    # Latitude and longitude become y and x.
+    places = channel.coordinates[:, ::-1] if channel.geographic else channel.coordinates
+    return draw_maps(
+        {title: 100.0 * values for title, values in shares.items()},
+        places,
+        ("longitude (degrees)", "latitude (degrees)") if channel.geographic else ("x (km)", "y (km)"),
+        label,
+        upper=upper,
+        streets=channel.streets,
+        latitude=float(places[:, 1].mean()) if channel.geographic else None,
+        size=(8.4, height),
+    )

@@ -55,7 +55,7 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
 def set_up_map(
     axes: Axes,
     labels: tuple[str, str],
-    lines: Sequence[Any] = (),
+    lines: Sequence[Any] | Floats = (),
     *,
     latitude: float | None = None,
     margin: float = 0.08,

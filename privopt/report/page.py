@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
@@ -25,15 +25,10 @@ from privopt.interfaces.reporting import Section
 from privopt.interfaces.result import SQUARED
 from privopt.registry import registry
 from privopt.report.promise_text import claim, exposed_to, limits, trust
-from privopt.report.templates import render
+from privopt.report.templates import Markup, render
 from privopt.report.theme import make_narrow, svg
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-else:
-    Markup = Any
-
-__all__ = ["document", "drawing", "figure_section", "page", "pair_section", "table", "table_section"]
+__all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_section"]
 
 
 MAX_WHOLE_TABLE: Final = 100
@@ -44,11 +39,6 @@ FIRST_ROWS: Final = 50
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """A quotient in a certificate's notes; a denominator of 0 does not match."""
-
-
-def document(title: str, body: Markup) -> str:
-    """Return one HTML document in the report's style, without external resources."""
-    return render("privopt.report/document.html", title=title, body=body)
 
 
 def figure_section(title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None) -> Section:

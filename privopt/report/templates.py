@@ -16,11 +16,11 @@ from privopt.declare.notebook import format_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
-    from markupsafe import Markup
-else:
+    from markupsafe import Markup as Markup
+else:  # for annotations alone
     Environment = Markup = Any
 
-__all__ = ["render", "script_json"]
+__all__ = ["Markup", "render", "script_json"]
 
 
 def render(template: str, **values: Any) -> Markup:

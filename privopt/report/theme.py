@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
 
 from privopt.arrays import Figure
 from privopt.errors import printable
+from privopt.report.templates import Markup
 
 if TYPE_CHECKING:
-    from markupsafe import Markup
     from matplotlib.axes import Axes
     from matplotlib.axis import Axis
 else:
-    Axes = Axis = Markup = Any
+    Axes = Axis = Any
 
 P = ParamSpec("P")
 T = TypeVar("T")

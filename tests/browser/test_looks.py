@@ -12,7 +12,8 @@ from helpers.page_checks import clipped_elements, keyboard_faults
 from markupsafe import Markup
 
 import privopt as po
-from privopt.report.page import document, table
+from privopt.report.page import table
+from privopt.report.templates import render
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
 from privopt.run.task import Options
@@ -211,7 +212,9 @@ def test_planted_fault_is_found(fault, watch_page, tmp_path):
     for name, part in (("sound", ""), ("faulty", markup)):
         sound = table("Places", ("place", "people"), [("a", 1), ("b", 2)])
         body = Markup("<main><h1>Two words</h1>{}{}</main>").format(sound, Markup(part))
-        (tmp_path / f"{name}.html").write_text(document("Two words", body), "utf-8")
+        (tmp_path / f"{name}.html").write_text(
+            render("privopt.report/document.html", title="Two words", body=body), "utf-8"
+        )
         page = watch_page().open(tmp_path / f"{name}.html")
         page.set_viewport_size({"width": 390, "height": 900})
         small = [size for size in page.evaluate(TEXT) if size < 11]
@@ -225,7 +228,7 @@ def test_colours_that_are_too_near_are_found(watch_page, axe, tmp_path):
     dot = '<g id="PathCollection_1"><use style="fill:{};fill-opacity:1;stroke:none" /></g>'
     body = Markup("<main><h1>Two words</h1><p style='color:#ccc'>faint</p><figure><svg>{}{}</svg></figure></main>")
     drawn = body.format(Markup(dot.format("#f0f0f0")), Markup(dot.format("#0b5cad")))
-    (tmp_path / "faint.html").write_text(document("Two words", drawn), "utf-8")
+    (tmp_path / "faint.html").write_text(render("privopt.report/document.html", title="Two words", body=drawn), "utf-8")
     page = watch_page().open(tmp_path / "faint.html")
     assert "color-contrast" in str(faults(page, axe, all_of_them=True))
     ground = colour(page.evaluate("getComputedStyle(document.body).backgroundColor"))

@@ -9,7 +9,8 @@ from helpers.grids import first_alone
 from helpers.mentions import assert_mentions
 from markupsafe import Markup
 
-from privopt.report.page import document, table
+from privopt.report.page import table
+from privopt.report.templates import render
 from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.studies.curve import Curves, Point
 from privopt_tables.studies.curve_page import curve_page
@@ -184,7 +185,7 @@ def test_sliders_choose_solved_points(watch_page, tmp_path):
 def test_search_of_a_long_table_finds_rows_that_are_not_shown(watch_page, tmp_path):
     rows = [(f'place "{n}", <b>', n, n / 7) for n in range(540)]
     main = Markup("<main><h1>Page</h1>{}</main>").format(table("Places", ("place", "people", "share"), rows))
-    (tmp_path / "t.html").write_text(document("Page", main))
+    (tmp_path / "t.html").write_text(render("privopt.report/document.html", title="Page", body=main))
     observer = watch_page()
     page = observer.open(tmp_path / "t.html")
     assert page.locator("[role=status]").inner_text() == "50 of 540 rows"

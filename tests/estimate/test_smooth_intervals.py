@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 import privopt as po
 from privopt.errors import UsageError
-from privopt.estimate.page import district_figure
+from privopt.estimate.page import map_figure
 from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
 from privopt.estimate.smooth_intervals import half_widths_of
 from privopt.interfaces import Channel
@@ -187,7 +187,8 @@ def test_every_output_says_what_is_assumed(town_folder, tmp_path):
 def test_district_maps_have_a_scale_each_and_separate_labels():
     coordinates = np.array([(lat, lon) for lat in np.linspace(41.88, 41.92, 5) for lon in np.linspace(12.46, 12.52, 5)])
     shares = {"share": np.linspace(0.05, 0.1, 25), "low": np.full(25, 0.001), "high": np.full(25, 0.9)}
-    figure = district_figure(shares, SimpleNamespace(coordinates=coordinates, geographic=True, streets=None))
+    estimate = SimpleNamespace(shares=shares["share"], low=shares["low"], high=shares["high"], group_of=np.arange(25))
+    figure = map_figure(estimate, SimpleNamespace(coordinates=coordinates, geographic=True, streets=None))
     maps, bars = figure.axes[:3], figure.axes[3:]
     assert [axes.collections[-1].get_clim()[1] for axes in maps] == pytest.approx([10, 0.1, 90])
     assert [axes.get_xlabel() for axes in bars] == [f"{name} (%)" for name in shares]

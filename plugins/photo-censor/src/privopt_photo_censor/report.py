@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -12,18 +12,14 @@ from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
 from privopt.report import Section, drawing, figure_section, pair_section, use_theme
 from privopt.report.charts import rows_of
+from privopt.report.templates import Markup
 from privopt.report.theme import BAD, INK, MARK, add_legend, axes_of, use_whole_ticks
 from privopt_photo_censor.album import Album, describe_place, shorten_list
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
-from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, Note, render_tiles
+from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.rank import belief, rank
 from privopt_photo_censor.release import Deletions, find_carriers
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
-else:
-    Markup = Any
 
 __all__ = ["AlbumReport"]
 
@@ -186,5 +182,5 @@ def _make_tiles(album: Album, release: Deletions) -> Markup:
         lines = [f"{'kept' if is_retained else 'deleted'}{keep_note}"]
         lines += ["position in its metadata"] * (name in positioned) + ["texts in its metadata"] * (name in captioned)
         remark = f"true place {_format_percent(probability)}"
-        notes.append(Note(lines=lines, remark=remark, share=min(1.0, probability)))
+        notes.append((lines, remark, min(1.0, probability)))
     return render_tiles(release, notes)

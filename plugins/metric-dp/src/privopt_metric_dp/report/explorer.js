@@ -39,14 +39,16 @@
   const nearest = 64;  // times enlarged
   let size, edge, whole, zoom = 1, centre = middle;
   const scale = () => whole * zoom;
-  const at = (p) => [size[0] / 2 + (p[0] - centre[0]) * scale(), size[1] / 2 - (p[1] - centre[1]) * scale()];
+  const foot = data.scale ? 34 : 0;  // below the whole map, so that the bar of lengths covers no place
+  const halfOf = (axis) => (size[axis] - axis * foot) / 2;
+  const at = (p) => [halfOf(0) + (p[0] - centre[0]) * scale(), halfOf(1) - (p[1] - centre[1]) * scale()];
 
   function fit() {
     const full = canvas.clientWidth, dense = Math.min(2, window.devicePixelRatio || 1);
     edge = 12 + 0.034 * full;
-    const wanted = (full - 2 * edge) * span[1] / span[0] + 2 * edge;
+    const wanted = (full - 2 * edge) * span[1] / span[0] + 2 * edge + foot;
     size = [full, Math.round(Math.min(Math.max(360, 0.64 * full), Math.max(180, 0.26 * full, wanted)))];
-    whole = Math.min((full - 2 * edge) / span[0], (size[1] - 2 * edge) / span[1]);
+    whole = Math.min((full - 2 * edge) / span[0], (size[1] - 2 * edge - foot) / span[1]);
     canvas.width = full * dense;
     canvas.height = size[1] * dense;
     canvas.style.aspectRatio = `${full} / ${size[1]}`;
@@ -57,7 +59,7 @@
   function look(wanted, point) {
     zoom = Math.min(nearest, Math.max(1, wanted));
     centre = point.map((value, axis) => {
-      const play = Math.max(0, span[axis] / 2 - (size[axis] / 2 - edge) / scale());
+      const play = Math.max(0, span[axis] / 2 - (halfOf(axis) - edge) / scale());
       return Math.min(middle[axis] + play, Math.max(middle[axis] - play, value));
     });
     canvas.style.touchAction = zoom > 1 ? "none" : "pan-x pan-y";  // one finger scrolls the page past the whole map
@@ -66,8 +68,8 @@
 
   const move = (x, y) => look(zoom, [centre[0] - x / scale(), centre[1] + y / scale()]);
 
-  function enlarge(times, x = size[0] / 2, y = size[1] / 2) {  // what is drawn at x, y stays there
-    const away = [(x - size[0] / 2) / scale(), (size[1] / 2 - y) / scale()];
+  function enlarge(times, x = halfOf(0), y = halfOf(1)) {  // what is drawn at x, y stays there
+    const away = [(x - halfOf(0)) / scale(), (halfOf(1) - y) / scale()];
     const done = Math.min(nearest, Math.max(1, zoom * times)) / zoom;
     look(zoom * done, centre.map((value, axis) => value + away[axis] * (1 - 1 / done)));
   }

@@ -98,36 +98,24 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
 
 
 def metric_figures(
-    release: MatrixRelease, data: MetricData, result: Result, loss: UtilityLoss[MatrixRelease]
+    release: MatrixRelease,
+    data: MetricData,
+    result: Result,
+    loss: UtilityLoss[MatrixRelease],
+    *,
+    attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Return the report's figures by file name.
+    """Return the report's figures by file name; figures without data are omitted.
 
     Args:
         release: The release.
         data: The problem's data.
         result: The result, with the bound and the trajectory of the search.
         loss: The mechanism's loss.
+        attacked: Results of :func:`attack_reports`, if they are known.
     """
     release = release.along_edges(data)
-    return _draw_figures(release, data, result, loss, _attack_reports(release, data))
-
-
-def _draw_figures(
-    release: MatrixRelease,
-    data: MetricData,
-    result: Result,
-    loss: UtilityLoss[MatrixRelease],
-    attacked: Mapping[str, Any] | None,
-) -> dict[str, Figure]:
-    """Return the report's figures by name; figures without data are omitted.
-
-    Args:
-        release: The release. For a region, its pairs are the region's edges.
-        data: The problem's data.
-        result: The result, with the bound and the trajectory of the search.
-        loss: The mechanism's loss.
-        attacked: Results of attacks on many reports; None if there are none.
-    """
+    attacked = attacked or attack_reports(release, data)
     costed = costs_of(loss, data)
     losses = [(name, value) for name, value, _ in compare_losses(costed, result)]
     bound = result.objective.lower_bound
@@ -146,9 +134,9 @@ def _draw_figures(
     return drawings
 
 
-def _attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
+def attack_reports(release: MatrixRelease, data: MetricData) -> dict[str, Any] | None:
     """Return the results of attacks on many reports of one place; None if the matrix is too large for them."""
-    return None if release.weights.size > MOST_ATTACKED else over_time(release, data)
+    return over_time(release, data) if release.weights.size <= MOST_ATTACKED else None
 
 
 def metric_sections(
@@ -163,8 +151,8 @@ def metric_sections(
         loss: The mechanism's loss.
     """
     release = release.along_edges(data)
-    attacked = _attack_reports(release, data)
-    drawings = _draw_figures(release, data, result, loss, attacked)
+    attacked = attack_reports(release, data)
+    drawings = metric_figures(release, data, result, loss, attacked=attacked)
     sections = []
     explorer_data = _explorer_data(release, data, loss, result)
     lead = (
@@ -186,30 +174,17 @@ def metric_sections(
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
-        sections.append(_many_reports_section(drawings, attacked))
-    elif release.weights.size > MOST_ATTACKED:
-        note = f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."
-        sections.append(Section(title="What many reports reveal", lead=_MANY, paragraphs=[note]))
+        lead, html = _ATTACKED.format(places=attacked["places"]), drawing("Reports of one place", drawings["over-time"])
+        text = [describe_attack(attacked)]
+        sections.append(Section(title="What many reports reveal", lead=f"{_MANY} {lead}", paragraphs=text, html=html))
+    else:
+        text = [f"The matrix has more than {MOST_ATTACKED:,} entries: privopt audit DIR --over-time attacks it."]
+        sections.append(Section(title="What many reports reveal", lead=_MANY, paragraphs=text))
     if "convergence" in drawings:
         lead = f"While it was solved: {_covered_mechanisms(result)} can be below the lower line."
         section = figure_section("Convergence of the bounds", drawings["convergence"], lead)
         sections.append(evolve(section, for_experts=True))
     return sections
-
-
-def _many_reports_section(figures: Mapping[str, Figure], attacked: Mapping[str, Any]) -> Section:
-    """Return the section on what many reports of one place reveal.
-
-    Args:
-        figures: The report's figures, among them "over-time".
-        attacked: Results of the attacks, which the text states.
-    """
-    return Section(
-        title="What many reports reveal",
-        lead=f"{_MANY} {_ATTACKED.format(places=attacked['places'])}",
-        paragraphs=[describe_attack(attacked)],
-        html=drawing("Reports of one place", figures["over-time"]),
-    )
 
 
 def _covered_mechanisms(result: Result) -> str:

@@ -14,7 +14,7 @@ from privopt.report.theme import BAD, MARK, add_legend, axes_of
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
 from privopt_photo_censor.app.naming import describe_revelation
-from privopt_photo_censor.app.tiles import Note, render_tiles
+from privopt_photo_censor.app.tiles import render_tiles
 from privopt_photo_censor.problem import PhotoInstance
 from privopt_photo_censor.release import Deletions
 
@@ -86,7 +86,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} carry data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
-    notes = [Note(lines=_describe_photo(photo, photo.photo in guessed), remark=photo.taken) for photo in album]
+    notes = [(_describe_photo(photo, photo.photo in guessed), photo.taken, None) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
     figures = folder_figures(problem)
     if figures:
@@ -144,21 +144,10 @@ def _revealed_table(problem: PhotoInstance) -> Section:
         # The file has a place without usable coordinates.
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
-        has_thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""
-        rows.append(
-            (
-                photo.photo,
-                where,
-                photo.taken,
-                photo.camera,
-                photo.serial,
-                has_thumbnail,
-                name,
-                photo.texts,
-                photo.unread,
-            )
-        )
-    header = (
+        thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""
+        read = (where, photo.taken, photo.camera, photo.serial, thumbnail, name, photo.texts, photo.unread)
+        rows.append((photo.photo, *read))
+    header = [
         "photo",
         "position",
         "time",
@@ -168,6 +157,6 @@ def _revealed_table(problem: PhotoInstance) -> Section:
         "name tells",
         "texts",
         "not read",
-    )
+    ]
     lead = "What each file says apart from its picture. Programs that sort or upload photos read all of it."
     return table_section("What each photo reveals", header, rows, lead)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-from attrs import frozen
-
-from privopt.report import render
+from privopt.report.templates import Markup, render
 from privopt_photo_censor.release import Deletions
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-else:
-    Markup = Any
-
-__all__ = ["SHOWN_PHOTOS", "Note", "render_tiles"]
+__all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
 """Total size of the thumbnails in a page. Photos beyond it are listed without a picture."""
@@ -24,27 +17,13 @@ SHOWN_PHOTOS: Final = 1_000
 """Number of photos that a page lists."""
 
 
-@frozen(kw_only=True)
-class Note:
-    """What a tile says of a photo.
-
-    Attributes:
-        lines: Lines below the photo's name.
-        remark: A secondary line below them.
-        share: Length of a bar below the texts, from 0 to 1; None for no bar.
-    """
-
-    lines: Sequence[str]
-    remark: str
-    share: float | None = None
-
-
-def render_tiles(release: Deletions, notes: Sequence[Note]) -> Markup:
+def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:
     """Return the markup of a tile for each photo of a release: a thumbnail, the name, and a note.
 
     Args:
         release: The release, with names, thumbnails and the mask of retained photos.
-        notes: The notes of the first :data:`SHOWN_PHOTOS` photos.
+        notes: For each of the first :data:`SHOWN_PHOTOS` photos the lines below its name, a secondary line, and the
+            length of a bar, from 0 to 1; None for no bar.
     """
     remaining_bytes = PICTURE_BYTES
     tiles = []

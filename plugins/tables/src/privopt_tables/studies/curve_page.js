@@ -59,14 +59,14 @@
         `${down(100 / (1 + odds))} at most.`);
     }
     if (!best) return [...said, "No release was found at this epsilon."];
-    const bound = best.bound === null ? "" : `, and no mechanism with this promise less than ${down(best.bound)}`;
+    const bound = best.bound === null ? "" : `, and no mechanism with this promise less than ${down(best.bound)} ${data.unit}`;
     said.push(`It loses ${lost(best.loss)} on average (${best.name})${bound}.`);
     if (best.wrong !== null) {
       const before = data.before[0] === null ? "" : `; without a report in ${hundred(1 - data.before[0])}`;
       said.push(`An attacker who sees one report guesses the ${data.noun} in ${hundred(1 - best.wrong)} cases${before}.`);
     }
     if (best.miss !== null) {
-      const before = data.before[1] === null ? "" : `, ${near(data.before[1])} without a report`;
+      const before = data.before[1] === null ? "" : `, ${near(data.before[1])} ${data.unit} without a report`;
       said.push(`The attacker's best guess is ${near(best.miss)} ${data.unit} off on average${before}.`);
     }
     return said;

@@ -147,12 +147,8 @@ def curve_page(curves: Curves, problem: str) -> str:
         svgs.append(svg(drawn_figure, "Loss over epsilon", name=name))
         across.append(_epsilon_positions(drawn_figure, values))
     noun, limits = curves.setting.noun, (f"Note: {line}" for line in curves.setting.limits)
-    all_rows = [
-        (name, f"{float(point.epsilon):.4g}", *cells)
-        for point in curves.points
-        # A loop over one value puts epsilon after the name.
-        for name, *cells in [_format_cells(point)]
-    ]
+    cells_by_point = [(point, _format_cells(point)) for point in curves.points]
+    all_rows = [(cells[0], f"{float(point.epsilon):.4g}", *cells[1:]) for point, cells in cells_by_point]
     # The data of the page's script, which fills in the rest of the page when a slider is moved.
     content = {
         "epsilons": [f"{value:.4g}" for value in values],
