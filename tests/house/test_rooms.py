@@ -30,7 +30,20 @@ from helpers.rooms import (
     trees,
 )
 
-HEAVY = {"numpy", "sympy", "scipy", "mip", "highspy", "numba", "polars", "opendp", "networkx", "matplotlib", "narwhals"}
+HEAVY = {
+    "numpy",
+    "sympy",
+    "scipy",
+    "mip",
+    "highspy",
+    "numba",
+    "polars",
+    "opendp",
+    "networkx",
+    "matplotlib",
+    "narwhals",
+    "jinja2",
+}
 STOREYS = [name for name in modules() if name.split(".")[0] in FLOORS and room_of(name) not in APART]
 DEPENDS = {
     "privopt_bd_mdp": {METRIC},
