@@ -20,6 +20,25 @@ if TYPE_CHECKING:
 else:  # libraries that are loaded late, where something is drawn or read
     Figure = DataFrame = Expr = Series = csr_array = Any
 
+__all__ = [
+    "Bools",
+    "DataFrame",
+    "Expr",
+    "Figure",
+    "Floats",
+    "Indices",
+    "Ints",
+    "Series",
+    "Singles",
+    "Unsigned",
+    "csr_array",
+    "doubles",
+    "no_doubles",
+    "read_only",
+    "slices",
+    "truths",
+]
+
 A = TypeVar("A", bound=NDArray[Any])
 
 Floats: TypeAlias = NDArray[np.float64]

@@ -95,11 +95,13 @@ def test_map_along_streets_shows_the_streets(tmp_path):
 def test_attack_summary_states_median_and_p95():
     fresh_errors, sticky = {"median": [0.6, 0.0], "p95": [2.0, 0.25]}, {"median": [0.5, 0.5], "p95": [1, 1]}
     findings = {"unit": "km", "reports": [1, 10], "likelihood": {"fresh": fresh_errors, "sticky": sticky}}
-    assert_mentions(describe_attack(findings), "0.6 km", "0 after 10", "95 %", "2 and 0.25")
+    text = describe_attack(findings)
+    assert_mentions(text, "at most 0.6 km off for half", "at most 2 km off for 95\u00a0%")
+    assert text.endswith("after 10 reports it is exactly right and at most 0.25 km off.")
     ((first, second), _) = (axes.lines for axes in over_time(findings).axes)
     assert [list(line.get_ydata()) for line in (first, second)] == [[0.6, 0.0], [0.5, 0.5]]
     fresh_errors["median"][1] = 0.6
     # half of the places are as near as before, the others nearer
-    assert describe_attack(findings).endswith("2 and 0.25.")
+    assert describe_attack(findings).endswith("it is at most 0.6 km off and at most 0.25 km off.")
     fresh_errors["p95"][1] = 2.0
     assert "no nearer" in describe_attack(findings)
