@@ -86,7 +86,8 @@ class Basis:
 
 def _layout(form: StandardForm) -> list[tuple[str, int, int]]:
     """Return the name, start and end of each variable and family of a form."""
-    return [(block.name, block.start, block.stop) for block in (*form.variables, *form.families)]
+    variables = [(variable.name, variable.start, variable.stop) for variable in form.variables]
+    return variables + [(family.name, family.start, family.stop) for family in form.families]
 
 
 @frozen(eq=False, kw_only=True)

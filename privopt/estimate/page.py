@@ -103,7 +103,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         names = [f"{name} ({where})" for name, where in zip(names, _position_texts(on_map), strict=True)]
     # The largest shares first.
     order = np.argsort(-estimate.shares, kind="stable")[:MAX_TABLE_ROWS].tolist()
-    rows = [(names[g], *(_percent(v[g]) for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
+    rows = [(names[g], *(format_percent(v[g]) for v in (estimate.shares, estimate.low, estimate.high))) for g in order]
     drawn, count = min(MAX_DRAWN_INTERVALS, len(estimate.ids)), len(estimate.ids)
     shares_title = "The greatest shares" if drawn == count else f"The {drawn} greatest of {count:,} shares"
     sections = [
@@ -115,6 +115,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     return render(
         "privopt.estimate/page.html",
         title=f"What the reports say: {reports}",
+        intro="The share of people at each record, estimated from noisy reports. Units: per cent of the people.",
         lead=lead,
         mark=opened.result.mark,
         notes=estimate.notes,
@@ -122,7 +123,7 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     )
 
 
-def _percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """Format a share as a percentage with three digits; positive shares below 0.001 % are shown as "under 0.001 %"."""
     return "under 0.001\u00a0%" if 0 < share < 1e-5 else f"{format_digits(100 * share)}\u00a0%"
 
