@@ -475,9 +475,10 @@ def solve_quadratic(arrays: dict[str, Any], settings: dict[str, Any], first_orde
         rows.sort_indices()
         entries = {"start": rows.indptr.astype(np.int32), "index": rows.indices.astype(np.int32), "value": rows.data}
         quadratic = sparse.tril(symmetric[order][:, order], format="csc")
-        remaining = {"time_limit": max(ends - time.monotonic(), 0.0)}
-        raw = _solve_here({**arrays, **columns, **entries, "Q": quadratic}, settings | remaining)
-        if raw.outcome is not None or time.monotonic() >= ends:
+        remaining_seconds = max(ends - time.monotonic(), 0.0)
+        model = {**arrays, **columns, **entries, "Q": quadratic}
+        raw = _solve_here(model, settings | {"time_limit": remaining_seconds})
+        if raw.outcome is not None or remaining_seconds == 0.0:
             positions = np.argsort(order)
             x, reduced = (None if part is None else part[positions] for part in (raw.x, raw.reduced))
             return evolve(raw, x=x, reduced=reduced)

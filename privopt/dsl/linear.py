@@ -5,7 +5,8 @@ Whether a family is linear is decided once, from its formula, and not for each o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, TypeAlias
 
@@ -315,6 +316,29 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
     return (*a.bindings, *b.bindings)
 
 
+def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[..., Any]:
+    """Return an expression as a NumPy function of its symbols.
+
+    Products of symbols and integers, such as ``-p[i]``, are most of all coefficients. They need no code of sympy's
+    making, which takes milliseconds for each.
+    """
+    factors = sympy.Mul.make_args(body)
+    if not all(factor in arguments or factor.is_Integer for factor in factors):
+        function: Callable[..., Any] = sympy.lambdify(arguments, body, modules="numpy", cse=False)
+        return function
+    number = math.prod(int(factor) for factor in factors if factor.is_Integer)
+    positions = [arguments.index(factor) for factor in factors if not factor.is_Integer]
+
+    def multiply(*values: Any) -> Any:
+        """Return the product of the number and the values of the symbols."""
+        product: Any = values[positions[0]]
+        for position in positions[1:]:
+            product = product * values[position]
+        return product if number == 1 else number * product
+
+    return multiply
+
+
 class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
@@ -349,11 +373,7 @@ class Coefficient:
         self._numbers = [float(x) for x in numbers]
         # A coefficient made of integers only, such as -1, needs no compiled function.
         self._constant = float(body) if body.is_number and body.is_finite and not numbers else None
-        self._function = (
-            None
-            if self._constant is not None
-            else sympy.lambdify(list(stand_ins.values()), body, modules="numpy", cse=False)
-        )
+        self._function = None if self._constant is not None else _numpy_function(list(stand_ins.values()), body)
 
     def __call__(self, places: Places, size: int) -> Floats:
         """Return the coefficient of each index tuple, shape (size,).

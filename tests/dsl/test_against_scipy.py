@@ -275,8 +275,8 @@ def file_answer(path: Path) -> str | float:
 def check_files(model: Model, data: Arrays, folder: Path, expected: str | float) -> None:
     """Check that HiGHS and CBC read the model's MPS file as it is meant.
 
-    CBC itself errs on some unbounded integers. Then what it calls optimal must be no better point of the model, as it
-    would be if a row or bound had been lost on the way.
+    CBC by itself is wrong about some models with unbounded integers, and does not end on others (seed 676), whatever its
+    time limit; only HiGHS reads these.
     """
     path = folder / "model.mps"
     model.write(path)
@@ -285,25 +285,16 @@ def check_files(model: Model, data: Arrays, folder: Path, expected: str | float)
         assert isinstance(answer, str)
         return
     assert_same(answer, expected)
+    is_bounded = np.isfinite(data.lower) & np.isfinite(data.upper)
+    if ((data.integrality == 1) & ~is_bounded).any():
+        return
     reader = mip.Model(solver_name=mip.CBC)
     reader.verbose, reader.max_mip_gap = 0, 0.0
     reader.read(str(path))
     reader.optimize(max_seconds=20)
-    has_unbounded_integers = bool(
-        ((data.integrality == 1) & ~(np.isfinite(data.lower) & np.isfinite(data.upper))).any()
-    )
-    if not reader.num_solutions:
-        assert has_unbounded_integers
-        return
     # python-mip leaves out the constant, and the columns of the model come before those that files add.
     x = np.array([variable.x for variable in reader.vars])[: len(data.c)]
-    objective = float(data.c @ x) + data.c0
-    if objective == pytest.approx(expected, rel=1e-5, abs=1e-5):
-        return
-    activities = data.A @ x
-    violation = np.maximum(np.maximum(data.low - activities, activities - data.high), 0).max(initial=0)
-    assert has_unbounded_integers
-    assert violation > 1e-6 or data.sign * (objective - expected) > 0
+    assert_same(float(data.c @ x) + data.c0, expected)
 
 
 def check_case(seed: int, folder: Path) -> None:
