@@ -7,7 +7,7 @@ const element = (listen) => ({
   addEventListener(_, then) { listen(then); },
 });
 const run = async (path) => {
-  const [, text, script] = /id="check-data">([\s\S]*?)<\/script><script>([\s\S]*?)<\/script>/.exec(readFileSync(path, "utf8"));
+  const [, text, script] = /id="check-data">([\s\S]*?)<\/script>\s*<script>([\s\S]*?)<\/script>/.exec(readFileSync(path, "utf8"));
   let pressed;
   const made = () => element((then) => { pressed = then; });
   const found = { "check-data": { textContent: text }, "check-run": made(), "check-claims": made() };
