@@ -56,7 +56,8 @@ def check(
         kind = result["guarantee"]["kind"]
         mechanism = str(result["mechanism"])
         if parts is None:
-            target = choose_part(find_parts(), kind, mechanism, result.get("plugin"))
+            plugin = result["plugin"]["name"] if result.get("plugin") else None
+            target = choose_part(find_parts(), kind, mechanism, plugin)
         else:
             name = part_name(parts, kind, mechanism)
             need(name in parts, f"guarantee.kind {kind!r}: unknown here", 2)

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "no texts",
     "len(points) == 1",
     "must be module:Part",
+    "not is_own",
     "name in parts",
     "records.unit beside",
 }

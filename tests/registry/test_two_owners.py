@@ -138,7 +138,10 @@ def test_checker_part_of_another_distribution_is_named(part, acme, example, tmp_
     if part != "metric-dp.optimal-lp":
         return
     folder = shutil.copytree(example("words"), tmp_path / "dir")
-    edit(folder, lambda result: result.update(mechanism="optimal-lp", plugin="privopt-metric-dp"))
+    edit(
+        folder,
+        lambda result: result.update(mechanism="optimal-lp", plugin={"name": "privopt-metric-dp", "version": "0.1.0"}),
+    )
     lines = []
     assert checker.check(folder, lines.append) == 2
     assert re.search(r"'metric-dp.optimal-lp' is of acme 1\.5.*'privopt-metric-dp'", lines[-1])

@@ -37,7 +37,8 @@ def page_of(text):
         Section(title=text, lead=text, paragraphs=[text], commands=text, html=text),
         table_section(text, (text, "n"), [(text, 1)] * 101, text, total=1_000, file=text),
     ]
-    return render("privopt.estimate/page.html", title=text, lead=text, mark=text, notes=[text], sections=sections)
+    values = dict.fromkeys(("title", "intro", "lead", "mark"), text)
+    return render("privopt.estimate/page.html", **values, notes=[text], sections=sections)
 
 
 PLAIN = Parsed(page_of("x"))
@@ -65,7 +66,7 @@ def test_section_shows_any_text_that_no_template_made():
     made = render("privopt.report/parts.html")
     assert isinstance(made, Markup)
     section = Section(title="t", html=render("privopt.report/pair.html", parts=["<i>", Markup("<b>1</b>")]))
-    page = render("privopt.estimate/page.html", title="t", lead="", mark="", notes=(), sections=[section])
+    page = render("privopt.estimate/page.html", title="t", intro="", lead="", mark="", notes=(), sections=[section])
     assert '<div class="pair">&lt;i&gt;<b>1</b></div>' in page
 
 

@@ -40,6 +40,7 @@ CHECK_BY_ABILITY = {
     protocols.Audits: "abilities",
     protocols.AuditsOverTime: "abilities",
     protocols.HasChannel: "reach",
+    protocols.VariesEpsilon: "abilities",
     protocols.Drafts: "abilities",
 }
 """The check that calls each ability. The tests below show that it does."""
@@ -101,6 +102,9 @@ ANSWERS: dict[str, Any] = {
     "audit": lambda self, problem, release, result: {},
     "over_time": lambda self, problem, release, result, reports: None,
     "channel": lambda self, problem, release: release.channel(),
+    "at_epsilon": lambda self, problem, epsilon: evolve(
+        problem, declared=evolve(problem.declared, privacy=evolve(problem.declared.privacy, epsilon=epsilon))
+    ),
     "draft": write_draft,
 }
 """What the abilities of the mechanism below return, by member."""

@@ -62,7 +62,7 @@ def test_promise_shows_figures_and_warns_if_useless(write, method):
         return solve("lr-geo", path, path.parent / "told", Options(method=method, solver="highs"))
 
     fair = solve_report("fair", epsilon="1.0")
-    assert ("own matrix: One report" in fair.meaning[0]) == (method == "full")
+    assert ("own matrix: for two typical" in fair.meaning[0]) == (method == "full")
     assert "at most 1.65" in fair.meaning[0]
     assert "in 11.1 %" in fair.meaning[1]
     assert not any("next to nothing" in line for line in fair.warnings)

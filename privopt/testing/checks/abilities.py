@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import tomllib
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from importlib.resources import files as resources
 from pathlib import Path
 from pkgutil import resolve_name
@@ -29,6 +30,7 @@ from privopt.interfaces.abilities import (
     Drafts,
     Plans,
     TakesKinds,
+    VariesEpsilon,
 )
 from privopt.registry import Entry, Kind, Registered, registry
 from privopt.specs import CheckSpec, CommandSpec, RoleSpec, TemplateSpec, TraitSpec
@@ -47,8 +49,8 @@ REPORTS_OVER_TIME: Final = 2
 def abilities(trial: Trial) -> None:
     """Check that the abilities that ``solve`` does not use raise no error, and return what their commands expect.
 
-    These are abilities of the commands ``plan``, ``audit``, ``describe``, ``init`` and ``solve --copy-to``, and the
-    words of the notion.
+    These are abilities of the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``,
+    and the words of the notion.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -78,6 +80,8 @@ def abilities(trial: Trial) -> None:
         calls["own_method"] = lambda: _find_wrong_method(trial, mechanism.own_method(declared))
     if isinstance(mechanism, TakesKinds):
         calls["takes"] = lambda: _find_wrong_kind(trial, mechanism, problem)
+    if isinstance(mechanism, VariesEpsilon):
+        calls["at_epsilon"] = lambda: _find_wrong_epsilon(trial, mechanism, loaded)
     if isinstance(mechanism, Drafts):
         calls["draft"] = lambda: _find_wrong_draft(trial, mechanism, problem)
     if isinstance(mechanism, CopiesFiles):
@@ -111,6 +115,19 @@ def _find_wrong_method(trial: Trial, name: object) -> str | None:
     """Return a complaint unless ``name``, the method that a mechanism chooses for a problem, is one of its methods."""
     names = [method.name for method in trial.subject.spec.methods]
     return None if name is None or name in names else f"expected one of {', '.join(names)}, or None; got {name!r}"
+
+
+def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
+    """Return a complaint unless ``at_epsilon`` gives a problem whose guarantee has the epsilon that was asked for."""
+    method = trial.subject.method.name
+
+    def epsilon_of(posed: Any) -> Fraction:
+        epsilon = trial.subject.mechanism.privacy(posed, method).guarantee.epsilon
+        return Fraction(0) if epsilon is None else epsilon
+
+    half = epsilon_of(problem) / 2
+    epsilon = epsilon_of(mechanism.at_epsilon(problem, half))
+    return None if epsilon == half else f"expected a problem with epsilon {half}, got one with {epsilon}"
 
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:

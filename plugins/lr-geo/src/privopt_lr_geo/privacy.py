@@ -120,5 +120,5 @@ def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Se
     """Return sentences on the guarantee between nearest neighbours, and on the best guess of a user's record."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
     is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
-    lines = ("In each user's own matrix: " + lines[0], *lines[1:]) if is_own_matrix else lines
+    lines = (f"In each user's own matrix: {lines[0][0].lower()}{lines[0][1:]}", *lines[1:]) if is_own_matrix else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

@@ -71,7 +71,7 @@ def test_figures_for_words(folder, undrawn):
     assert code == 0, err
     page = (folder / "out" / "report.html").read_text()
     assert "replaces some words" in page
-    assert "6 reports each" in page
+    assert "distinct words in 1,000 reports" in page
 
 
 def vector_text(words, vectors):

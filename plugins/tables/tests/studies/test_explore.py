@@ -26,7 +26,7 @@ def problem(tmp_path):
 def test_command_writes_a_page(problem, tmp_path, privopt, monkeypatch):
     monkeypatch.chdir(tmp_path)
     completed = privopt("explore", problem, "--mechanisms", "exponential", "--quiet")
-    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "p-explore.html\n", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, "", "")
     page = (tmp_path / "p-explore.html").read_text("utf-8")
     assert "http://" not in page.replace("http://www.w3.org", "")
     values = content(page)["values"]

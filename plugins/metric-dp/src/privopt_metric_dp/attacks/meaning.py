@@ -184,8 +184,9 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
     if isolated_records.size:
         labels = ", ".join(data.records.label(row) for row in isolated_records[:RECORDS_NAMED].tolist())
         labels += ", ..." if isolated_records.size > RECORDS_NAMED else ""
+        verb = "has" if isolated_records.size == 1 else "have"
         yield (
-            f"{number_of(isolated_records.size, 'record')} of {len(data.records):,} without a neighbour within "
+            f"{isolated_records.size:,} of {number_of(len(data.records), 'record')} {verb} no neighbour within "
             f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised of them"
         )
 

@@ -184,6 +184,8 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         needs_quick_bound = needs_quick_bound and not is_complete
         if is_complete and only_first:
             return
+    if needs_quick_bound:  # no solver after the closed form, or none at all
+        _offer_quick_bound(part, offers)
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
