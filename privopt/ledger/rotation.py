@@ -149,22 +149,27 @@ def _previous_period(limit: Limit, now: int) -> str:
 
 
 def carried_entries(
-    connection: sqlite3.Connection, limits: dict[str, Limit], now: int, last: int
+    book: LedgerTransaction, limits: dict[str, Limit], now: int, last: int
 ) -> tuple[list[_Carried], dict[str, str]]:
     """Return the entries with which a new ledger begins after its first one, and the first open period by unit.
 
     This depends only on the old ledger's entries and the time of the rotation, so anyone can recompute it.
 
     Args:
-        connection: The old ledger, in a transaction.
+        book: The old ledger.
         limits: The limits in force, by unit.
         now: The time of the rotation, in microseconds since 1970, UTC.
         last: Number of the last entry that counts.
     """
-    closed = {unit: _previous_period(limit, now) for unit, limit in limits.items() if limit.calendar is not None}
+    # A clock that was set back opens no period again: what was spent there is no longer in this ledger.
+    closed = {
+        unit: max(book.closed_before(unit), _previous_period(limit, now))
+        for unit, limit in limits.items()
+        if limit.calendar is not None
+    }
     window_starts = {unit: now - limit.micros for unit, limit in limits.items() if limit.micros is not None}
     names = ", ".join(f"t.{name}" for name in Terms._fields)
-    rows = connection.execute(
+    rows = book.connection.execute(
         f"SELECT e.time, a.subject, a.unit, a.period, {names} FROM entries e JOIN accounts a ON a.id = e.account "
         "JOIN terms t ON t.id = e.terms WHERE e.number <= ? ORDER BY e.number",
         (last,),
@@ -172,10 +177,8 @@ def carried_entries(
     recent: list[_Carried] = []
     # By account and notion: the sum, the newest time and the number of charges.
     sums: dict[tuple[AccountKey, str, str], tuple[Sum, int, int]] = {}
-    relation = ""
     for time, subject, unit, period, *texts in rows:
         key, terms = AccountKey(subject, unit, period), Terms(*texts)
-        relation = terms.relation
         if key.period and key.period < closed.get(unit, ""):
             continue
         if time > window_starts.get(unit, now):
@@ -203,6 +206,8 @@ def carried_entries(
     # Stable, so that equal times keep the order of the old ledger.
     charges = sorted([*carried, *recent], key=lambda entry: entry.time)
     start = charges[0].time if charges else now
+    # Also if nothing is left but closed periods, from the entries that closed them.
+    relation = book.relation or ""
     heads = [
         _Carried(start, None, Terms(kind="closed", unit=unit, relation=relation, purpose=period))
         for unit, period in sorted(closed.items())
@@ -219,7 +224,7 @@ def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list
         last: Number of the last entry that counts.
     """
     limits = {unit: limit for unit in UNITS if (limit := book.limit_of(unit)) is not None}
-    carried, closed = carried_entries(book.connection, limits, now, last)
+    carried, closed = carried_entries(book, limits, now, last)
     start = carried[0].time if carried else now
     settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
     if book.names:
@@ -247,8 +252,11 @@ def rotate_file(
     Raises:
         DoesNotHoldError: The ledger was changed.
         StoppedError: Other processes use the ledger, or the disk failed.
-        UsageError: The ledger was never charged.
+        UsageError: The ledger was never charged, or the path is a link to it.
     """
+    if path.is_symlink():
+        # The new ledger would take the place of the link, and the old one go on under its own name.
+        raise UsageError(f"{path} must be the ledger's own name to close a period, got a link to {path.resolve()}")
     with translated_errors(path), closing(_open_exclusively(path)) as old:
         book = LedgerTransaction(connection=old, path=path, clock=clock)
         check_chain(old, path, progress=progress)
@@ -382,13 +390,22 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
         The number of archived ledgers.
 
     Raises:
-        DoesNotHoldError: An archive is missing or changed, or the next ledger begins otherwise than it must.
+        DoesNotHoldError: An archive is missing or changed, the next ledger begins otherwise than it must, or an archive
+            was charged after its rotation.
     """
     count, successor = 0, book
     missing = predecessor_of(book)
     for predecessor, archived in predecessors(book, form):
         missing = predecessor_of(archived)
         check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
+        if predecessor.first != (archived.hash_of(1) if missing is None else missing.first):
+            raise DoesNotHoldError(f"{successor.path}: entry 1: changed: {predecessor.path.name} began otherwise")
+        # A rotation appends one entry that ends the archive. A charge there would be in no ledger that is in use.
+        if archived.count_entries() > predecessor.number + archived.is_archived:
+            raise DoesNotHoldError(
+                f"{predecessor.path}: entry {predecessor.number + 1}: written after the rotation, so that "
+                f"{successor.path.name} does not count it"
+            )
         expected, _ = _opening_entries(archived, predecessor.micros, predecessor.number)
         for number, (entry, carried) in enumerate(zip(successor.first_entries(len(expected)), expected, strict=False)):
             if entry != carried:

@@ -16,7 +16,7 @@ from helpers.command import run as privopt
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.errors import BudgetSpentError, DoesNotHoldError, StoppedError, UsageError
+from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, StoppedError, UsageError
 from privopt.interfaces.cost import EPSILON, Cost
 from privopt.ledger.ledger import Ledger
 
@@ -162,6 +162,85 @@ def test_closed_periods_refuse_charges(tmp_path):
         # Nothing was carried from the closed period, but its calendar and relation still bind.
         with pytest.raises(UsageError, match="calendar must be"):
             ledger.set_limit(8, per="week")
+
+
+def set_clock(clock, *day):
+    clock.now = int(datetime(*day, tzinfo=UTC).timestamp()) * 10**9
+
+
+def test_a_clock_set_back_opens_no_closed_period(tmp_path):
+    """The ledger's last entry is older than its rotation, so a clock between the two is not noticed."""
+    clock, path = Clock(), tmp_path / "l"
+    set_clock(clock, 2026, 4, 2)
+    with Ledger(path, clock=clock) as ledger:
+        ledger.set_limit(1, per="month")
+        ledger.charge("anna", cost("1"), period="2026-03")
+        ledger.charge("bert", cost("1"), period="2026-04")
+        set_clock(clock, 2026, 5, 3)
+        assert ledger.rotate().closed == {EPSILON: "2026-04"}
+        set_clock(clock, 2026, 4, 3)
+        assert ledger.rotate().closed == {EPSILON: "2026-04"}
+        assert ledger.charge_each(["anna", "bert"], cost("1"), ["2026-03", "2026-04"]) == [False, False]
+        ledger.check()
+        assert ledger.check_history() == 2
+
+
+def test_quiet_periods_keep_the_relation(tmp_path):
+    """Two rotations with no charge between them, after which no account is left."""
+    clock, path = Clock(), tmp_path / "l"
+    with Ledger(path, clock=clock) as ledger:
+        ledger.set_limit(1, per="month")
+        ledger.charge("anna", cost("1"))
+        for month in (8, 9, 10):
+            set_clock(clock, 2026, month, 1)
+            ledger.rotate()
+        assert ledger.unit == "per km"
+        with pytest.raises(InputError, match="what another relation bounds"):
+            ledger.charge("anna", Cost(epsilon="1", unit="per client", notion="local-dp", purpose="work"))
+        ledger.charge("anna", cost("1"))
+        ledger.check()
+        assert ledger.check_history() == 3
+
+
+def test_link_is_not_rotated(tmp_path):
+    """The old ledger would stay in use under its own name, beside a new one with the same budgets."""
+    clock, path, link = Clock(), tmp_path / "l", tmp_path / "link"
+    fill_ledger(path, {"amount": 80}, clock)
+    link.symlink_to(path)
+    with Ledger(link, clock=clock) as ledger, pytest.raises(UsageError, match="got a link to"):
+        ledger.rotate()
+    assert link.is_symlink()
+    with Ledger(path, clock=clock) as ledger:
+        ledger.charge("anna", cost())
+        ledger.rotate()
+        assert ledger.check_history() == 1
+
+
+def test_history_finds_charges_of_an_archive(tmp_path):
+    """A rotation was killed before its last step, and the archive charged by its own name."""
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 80}, clock)
+
+    class KilledError(Exception):
+        """Ends the rotation."""
+
+    def end_here(name):
+        if name == "close the archive":
+            raise KilledError
+
+    with Ledger(path, clock=clock) as ledger, pytest.raises(KilledError):
+        ledger.rotate(step=end_here)
+    (archive,) = tmp_path.glob("l.until-*")
+    with Ledger(path, clock=clock) as ledger:
+        assert ledger.check_history() == 1
+        with Ledger(archive, clock=clock) as archived:
+            archived.charge("anna", cost())
+        with pytest.raises(DoesNotHoldError, match="written after the rotation"):
+            ledger.check_history()
+        # The next rotation ends the archive, which does not hide the charge.
+        ledger.rotate()
+        with pytest.raises(DoesNotHoldError, match="written after the rotation"):
+            ledger.check_history()
 
 
 @pytest.mark.parametrize("step", STEPS)
