@@ -350,7 +350,8 @@ class HierarchicalDP(CountsMechanism):
         """
         lines = super().warnings(problem, release, result)
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
-        moved, counts = (relation.sensitivity(query, max_quantity) for query in ("cumulative", "counts"))
+        # The sensitivity to which the noise of this method is scaled, and the one of methods that measure counts.
+        moved, counts = problem.design(result.method).delta, relation.sensitivity("counts", max_quantity)
         if METHODS[result.method].query != "cumulative" or moved <= counts:
             return lines
         return [

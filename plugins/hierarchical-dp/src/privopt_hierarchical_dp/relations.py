@@ -340,9 +340,9 @@ class TableRelation:
             scope=f"one individual changes any values and stays in its region of level_{count}",
             unit=f"per individual of the public numbers of level_{count}",
             exact=count,
-            promise="Inputs are alike that differ in the values of one individual, also in its leaf region, but not in "
-            f"its region of level_{count}. Two individuals of different regions of level_{count} who exchange places "
-            "cost {two}.",
+            promise="Inputs are alike that differ in the values of one individual, who stays in its region of "
+            f"level_{count} and may change its leaf region inside that. Two individuals of different regions of "
+            f"level_{count} who exchange places cost {{two}}.",
             public=f"{numbers}; one who joins, leaves or moves between regions of level_{count} is not covered.",
         )
 

@@ -60,7 +60,7 @@ EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if the problem file names exact levels."""
+"""The sentence on public bounds if neighbouring inputs agree on the numbers of some levels alone."""
 PROGRAM_SCALE: Final = 1 << 20
 """The largest noise scale for integer programs: squares of such noise are still exact in doubles."""
 
@@ -160,6 +160,9 @@ class SizesDesign(Design):
         total_sentence = f"The number of all {noun}s is exact." if exact else f"No number of {noun}s is exact."
         if exact > 1:
             total_sentence = f"{describe_exact_levels(exact, noun + 's')}."
+        # If neighbours agree on all numbers, inputs are checked in all of them, published or not.
+        is_checked_in_part = exact_levels > 0 and not relation.exact
+        bounds_sentence = EXACT_BOUNDS if is_checked_in_part else BOUNDS[relation.exact]
         all_totals_sentence = f"Every region's number of {noun}s is exact."
         return cls(
             problem=problem,
@@ -174,7 +177,7 @@ class SizesDesign(Design):
             # With one size class and exact numbers of groups, no neighbour differs in any count: nothing is hidden.
             hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
-            statement=promise + (EXACT_BOUNDS if exact_levels else BOUNDS[relation.exact]) * (table.bounds is not None),
+            statement=promise + bounds_sentence * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
             in_words=(
                 f"{query_name} of {noun}s by size in every region",
