@@ -216,7 +216,7 @@ def carried_entries(
 
 
 def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
-    """Return all entries of a new ledger but the first: limits, the way of naming subjects, and what is carried.
+    """Return all entries of a new ledger but the first: limits, what is carried, and the way of naming subjects.
 
     Args:
         book: The old ledger.
@@ -227,9 +227,10 @@ def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list
     carried, closed = carried_entries(book, limits, now, last)
     start = carried[0].time if carried else now
     settings = [_Carried(start, None, Terms.of_limit(limit)) for limit in limits.values()]
-    if book.names:
-        settings.append(_Carried(start, None, Terms(kind="names", purpose=book.names)))
-    return [*settings, *carried], closed
+    # Whoever was charged has a name. The last entry is of the time of the rotation, before which no charge can be dated
+    # by a clock that is set back: it would leave a window too early.
+    naming = _Carried(now, None, Terms(kind="names", purpose=book.names))
+    return [*settings, *carried, naming], closed
 
 
 def rotate_file(

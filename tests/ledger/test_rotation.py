@@ -185,6 +185,26 @@ def test_a_clock_set_back_opens_no_closed_period(tmp_path):
         assert ledger.check_history() == 2
 
 
+def test_a_clock_set_back_dates_no_charge_before_the_rotation(tmp_path):
+    """As in a ledger that is not rotated, whose last entry says how late it is."""
+    clock, grants = Clock(), []
+    for name in ("plain", "rotated"):
+        clock.now = START
+        with Ledger(tmp_path / name, clock=clock) as ledger:
+            ledger.set_limit(1, hours=24)
+            ledger.charge("bert", cost("1"))
+            clock.now = START + 100 * HOUR
+            ledger.set_limit(1, hours=24)
+            if name == "rotated":
+                ledger.rotate()
+            for hours in (60, 110, 125):
+                clock.now = START + hours * HOUR
+                grants += ledger.charge_each(["anna"], cost("1"))
+            ledger.check()
+            assert ledger.check_history() == (name == "rotated")
+    assert grants == [True, False, True] * 2
+
+
 def test_quiet_periods_keep_the_relation(tmp_path):
     """Two rotations with no charge between them, after which no account is left."""
     clock, path = Clock(), tmp_path / "l"
