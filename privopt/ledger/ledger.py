@@ -503,6 +503,13 @@ class Ledger(LogFile):
             return book.hash_of(1) if predecessor is None else predecessor.first
 
     @property
+    def archive(self) -> Path | None:
+        """The file of the archived period that this ledger continues. None if it was never rotated."""
+        with self._open_for_reading() as book:
+            predecessor = predecessor_of(book)
+            return None if predecessor is None else predecessor.path
+
+    @property
     def head(self) -> str:
         """Number and hash of the last entry, ``N:HASH``. A stored copy reveals later whether entries were cut off."""
         with self._open_for_reading(make=True) as book:

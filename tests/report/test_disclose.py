@@ -368,6 +368,22 @@ def test_papers_read_the_ledger(solved_folders, rider_ledger, tmp_path, form):
         assert secret not in paper + completed.output
 
 
+def test_papers_say_what_a_rotated_ledger_does_not_count(solved_folders, tmp_path):
+    """Sums that were carried over name no release, so nobody may read that nothing was drawn from it."""
+    opened, path = open_verified(solved_folders("metric")), tmp_path / "riders.ledger"
+    with Ledger(path) as ledger:
+        for _ in range(3):
+            ledger.charge("anna", cost_of(opened.folder, opened.result, opened.relation, "nightly"))
+        assert ledger.archive is None
+        assert ledger.rotate().archive == ledger.archive
+    words = ["--format", "card", "--out", tmp_path / "card", "--ledger", path]
+    completed = run("disclose", solved_folders("metric"), *words)
+    assert completed.exit_code == 0, completed.output
+    card = (tmp_path / "card").read_text()
+    assert "It continues a ledger that was archived" in card
+    assert "No charge of its ledger" not in card
+
+
 def test_papers_count_noise_that_was_charged_before_it_was_drawn(tmp_path):
     (tmp_path / "c.csv").write_text(GROUPS)
     (tmp_path / "p.toml").write_text(COUNTED)

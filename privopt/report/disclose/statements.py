@@ -288,7 +288,9 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
     for key, count in counts.items():
         if count:
             yield key, {"charges": number_of(count, "charge")}
-    if not any(counts.values()):
+    if ledger.archive is not None:
+        yield "ledger.continues", {}
+    elif not any(counts.values()):
         yield "ledger.other", {}
 
 
