@@ -21,7 +21,9 @@ class Erasure:
     Attributes:
         label: The subject's name in the ledger: a hash, if the ledger has a key.
         kept_reports: Number of stored reports that were removed.
-        charges: Number of charges that stay.
+        charges: Number of charges that stay in the ledger.
+        archived_charges: Number of charges that stay in archived periods of it. Those that were carried over one by
+            one are in both.
         erased: Sentences on what was removed.
         remaining: Sentences on what stays, and why.
     """
@@ -29,6 +31,7 @@ class Erasure:
     label: str
     kept_reports: int
     charges: int
+    archived_charges: int
     erased: tuple[str, ...]
     remaining: tuple[str, ...]
 
@@ -37,7 +40,11 @@ class Erasure:
         return {
             "subject": self.label,
             "erased": {"kept_reports": self.kept_reports, "text": list(self.erased)},
-            "remaining": {"charges": self.charges, "text": list(self.remaining)},
+            "remaining": {
+                "charges": self.charges,
+                "archived_charges": self.archived_charges,
+                "text": list(self.remaining),
+            },
         }
 
 
@@ -73,6 +80,13 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
             "again"
         )
         remaining.insert(0, f"{number_of(charge_count, 'charge')} in the ledger ({contents}): {reason}")
+    archived_count, archive_names = _count_archived_charges(book, subject)
+    if archived_count:
+        remaining.append(
+            f"{number_of(archived_count, 'charge')} in archived periods ({', '.join(archive_names)}): entries there "
+            "are chained too; nothing charges these files any more: delete them once nobody checks them by --history"
+        )
+    if charge_count or archived_count:
         remaining.append(_describe_name(book))
     if batch_count := count_batch_keys(book.path):
         keys, batches = ("the keys", "batches") if batch_count > 1 else ("the key", "batch")
@@ -84,9 +98,25 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
         label=label,
         kept_reports=kept_count,
         charges=charge_count,
+        archived_charges=archived_count,
         erased=(erased,),
         remaining=tuple(remaining),
     )
+
+
+def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]:
+    """Return the number of a subject's charges in the archived periods of a ledger, and the names of their files.
+
+    Archives that lie elsewhere cannot be read, nor can those before them.
+    """
+    count, names, archive = 0, [], book.archive
+    while archive is not None and archive.exists():
+        with Ledger(archive, key=book.key, make=False) as archived:
+            if charges := archived.charges(subject):
+                count += len(charges)
+                names.append(archive.name)
+            archive = archived.archive
+    return count, names
 
 
 def _describe_name(book: Ledger) -> str:

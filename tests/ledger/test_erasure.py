@@ -1,6 +1,7 @@
 """`budget --erase`: what can be removed goes, what stays is named with its reason, and the ledger still holds."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 from helpers.command import run
@@ -100,6 +101,29 @@ def test_says_that_keys_of_unfinished_batches_stay(tmp_path):
             batch.key()
             batch._write_record({"state": "begun"})
         assert any("the key of 1 unfinished batch" in line for line in erase_subject(book, "anna").remaining)
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_names_charges_of_archived_periods(tmp_path, has_key):
+    """Of closed periods the ledger has no charges any more, but their files name the subject."""
+    start = int(datetime(2026, 3, 5, tzinfo=UTC).timestamp()) * 10**9
+    days = [0]
+    key = tmp_path / "key" if has_key else None
+    with Ledger(tmp_path / "l", key=key, clock=lambda: start + days[0] * 86_400 * 10**9) as book:
+        book.set_limit(8, per="month")
+        for subject in ("anna", "anna", "bert"):
+            book.charge(subject, Cost(epsilon="1", unit="per km"))
+        days[0] = 90
+        archive = book.rotate().archive
+        book.charge("anna", Cost(epsilon="1", unit="per km"))
+        days[0] = 180
+        book.rotate()
+        erasure = erase_subject(book, "anna")
+        assert (erasure.charges, erasure.archived_charges) == (0, 3)
+        (line,) = (line for line in erasure.remaining if line.startswith("3 charges in archived periods ("))
+        assert archive.name in line
+        assert any(("a hash instead" if has_key else "in clear") in line for line in erasure.remaining)
+        assert erase_subject(book, "carl").archived_charges == 0
 
 
 def test_another_reader_of_the_log_is_named(tmp_path, monkeypatch):
