@@ -160,11 +160,12 @@ class KeptReports(LogFile):
                 if row is not None:
                     stored[digest] = row[2], (row[3], row[4])
             # A restored backup of the ledger may have lost the charge of a stored report.
-            standing = self.ledger.standing(mark for _, mark in stored.values())
+            ordered_marks = self.ledger.order_marks(mark for _, mark in stored.values())
+            ranks = {mark: rank for rank, mark in enumerate(ordered_marks)}
             charged_reports = {
-                digest: (report, mark[0]) for digest, (report, mark) in stored.items() if mark in standing
+                digest: (report, ranks[mark]) for digest, (report, mark) in stored.items() if mark in ranks
             }
-            uncharged = {digest: report for digest, (report, mark) in stored.items() if mark not in standing}
+            uncharged = {digest: report for digest, (report, mark) in stored.items() if mark not in ranks}
             block = Visits(keys=keys, nearby_keys=nearby, stored=charged_reports, uncharged=uncharged)
             yield block
             subject_hashes = {digest: self._keyed_hash("subject", subject) for (subject, _), digest in digests.items()}
@@ -211,7 +212,7 @@ class Visits:
     Attributes:
         keys: The key of each visit, equal for the same subject and place.
         nearby_keys: For each visit, the keys of further places whose stored report may be given.
-        stored: The stored report of each key, and the number of the ledger entry that charged for it.
+        stored: The stored report of each key, and the rank of its charge among those of all keys, the oldest first.
         uncharged: Stored reports whose charge is missing from the ledger, for example after a restored backup. Such a
             report is charged again before it is repeated.
         new: The reports that were charged in this block, and their entries, by key.
@@ -235,7 +236,7 @@ class Visits:
             stored_keys = [candidate for candidate in (key, *nearby_keys) if candidate in self.stored]
             # Earlier visits of this block count as well, so that a new place is charged and drawn once.
             requested_keys = [candidate for candidate in (key, *nearby_keys) if candidate in first_visits]
-            # The earliest report: of stored ones that with the lowest number of its charge.
+            # The earliest report: of stored ones that with the oldest charge.
             if stored_keys:
                 self._given.append(min(stored_keys, key=lambda candidate: self.stored[candidate][1]))
             elif requested_keys:

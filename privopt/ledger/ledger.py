@@ -477,20 +477,26 @@ class Ledger(LogFile):
 
         An entry can be missing because it belongs to another ledger, or was lost when a backup was restored.
         """
+        return set(self.order_marks(marks))
+
+    def order_marks(self, marks: Iterable[Mark]) -> list[Mark]:
+        """Return the marks whose entries exist in this ledger or its archived periods, the oldest entry first.
+
+        Each period numbers its entries anew, so numbers alone do not say which of two charges came first.
+        """
         with self._open_for_reading() as book:
             # Number and hash, because another ledger has entries of the same numbers.
             missing = set(marks)
-            found = {(number, digest) for number, digest in missing if book.hash_of(number) == digest}
-            missing -= found
+            ordered = sorted(mark for mark in missing if book.hash_of(mark[0]) == mark[1])
+            missing -= {*ordered}
             # Reports that were charged in an archived period stay charged.
             for predecessor, archived in predecessors(book, FORM) if missing else ():
-                found |= {
-                    (number, digest)
-                    for number, digest in missing
-                    if number <= predecessor.number and archived.hash_of(number) == digest
-                }
-                missing -= found
-            return found
+                earlier = sorted(
+                    mark for mark in missing if mark[0] <= predecessor.number and archived.hash_of(mark[0]) == mark[1]
+                )
+                ordered = [*earlier, *ordered]
+                missing -= {*earlier}
+            return ordered
 
     @property
     def beginning(self) -> bytes:

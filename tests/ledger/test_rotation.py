@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, StoppedError, UsageError
 from privopt.interfaces.cost import EPSILON, Cost
+from privopt.ledger.kept_reports import KeptReports
 from privopt.ledger.ledger import Ledger
 
 HOUR = 3_600 * 10**9
@@ -261,6 +262,34 @@ def test_history_finds_charges_of_an_archive(tmp_path):
         ledger.rotate()
         with pytest.raises(DoesNotHoldError, match="written after the rotation"):
             ledger.check_history()
+
+
+def test_earliest_report_stays_the_same_over_rotations(tmp_path):
+    """A new ledger numbers its entries from 1: a later report must not count as the earlier one."""
+    clock, path = Clock(), tmp_path / "l"
+    with Ledger(path, clock=clock) as ledger:
+        ledger.charge_each(["bert"] * 20, cost())
+
+        def visit(place, report, nearby):
+            """Visit a place, for which a report is drawn if none is stored; return the report that is given."""
+            with (
+                KeptReports(ledger) as kept,
+                kept.visits("m", [(ledger.name_of("anna"), place)], [nearby]) as visits,
+            ):
+                for number in visits.first:
+                    (mark,) = ledger.charge_rows(["anna"], cost())
+                    visits.keep(number, report, mark)
+                return visits.report(0)
+
+        assert visit("old", 1, []) == 1
+        ledger.rotate()
+        assert visit("new", 2, []) == 2
+        assert visit("between", 3, ["old", "new"]) == 1
+        ledger.rotate()
+        assert visit("newest", 4, []) == 4
+        assert visit("between", 3, ["newest", "new"]) == 2
+        assert visit("between", 3, ["newest", "new", "old"]) == 1
+        assert ledger.account("anna").spent == Fraction(3, 2)
 
 
 @pytest.mark.parametrize("step", STEPS)
