@@ -351,7 +351,7 @@ class OpenRelease:
 
         Both reports were drawn from this release, independently of one another: together they cost twice its epsilon
         (:attr:`Flows.pair_guarantee`). Intervals are by a parametric bootstrap; a :class:`PrivoptWarning` says what
-        those of smooth flows assume.
+        they assume.
 
         Args:
             reports: A table of any kind, with a row for each trip.

@@ -49,7 +49,7 @@ def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
         opened: The release that the reports were drawn from.
         reports: Name of the table of trips.
     """
-    kind = "if trips are smooth over the map" if flows.assumption else "if there are many trips"
+    kind = "if there are many trips and they are as the intervals assume (below)"
     lead = (
         f"Estimated from {number_of(flows.n, 'trip')} with both reports; {number_of(flows.skipped, 'row')} lacked one. "
         f"All intervals together contain the truth with {100 * flows.confidence:.4g}\u00a0% probability, {kind}."

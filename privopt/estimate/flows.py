@@ -3,10 +3,16 @@
 The sums of rows and columns are the estimates of each column alone (:mod:`.shares`). How the flows within these sums
 are found is told in :mod:`.flow_fit`. Intervals are by the parametric bootstrap of :mod:`.smooth_intervals`: trips are
 drawn from a pilot of half the resolution, again and again, and estimated in the same way.
+
+Estimate and pilot both begin as if ends were independent of starts, and both end before the maximum of the likelihood.
+So the intervals leave out a bias towards independence, which more trips do not remove: with twelve records at 1.4 per
+km and trips that all end where they began, the intervals of three groups did not hold in any of six runs, with 2,000 or
+with 2,000,000 trips.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,7 +31,6 @@ from privopt.estimate.shares import (
     MAX_UNSMOOTHED_RECORDS,
     SMOOTH,
     EstimateOptions,
-    Intervals,
     check_possible,
     fit_reports,
     group_functionals,
@@ -57,6 +62,9 @@ PILOT_REFINEMENT: Final = 2.0
 """The pilot's bumps are narrower than those of the estimate by this factor. Narrower ones did not make more intervals
 hold."""
 
+LOOSE: Final = "loosely linked"
+"""What the table says, in each row, that intervals assume of starts and ends; after ``smooth``, if flows are smooth."""
+
 PILOT_ROUNDS: Final = 3 * ROUNDS
 """Rounds of the pilot if shares are not smooth, so that it is rougher than the estimate."""
 
@@ -68,17 +76,17 @@ class Flows:
     Attributes:
         groups: Names of the G groups.
         shares: (G, G) shares of the trips from each group (row) to each group (column), summing to 1.
-        low, high: (G, G) ends of their intervals, which hold simultaneously if trips are as smooth as is assumed.
+        low, high: (G, G) ends of their intervals, which hold simultaneously if trips are as is assumed.
         n: Number of trips with both reports.
         skipped: Number of rows that lack a report.
         method: ``"maximum-likelihood"``, or the same after ``smooth-``.
         confidence: Confidence of the intervals.
         gap: Proved bound on the distance of the log-likelihood from its maximum at this resolution, per trip, before
             the flows were scaled to the shares of their starts and ends.
-        intervals: ``"smooth"``, or ``"asymptotic"`` if shares are not smooth.
+        intervals: ``"smooth"``, or ``"loosely linked"`` if shares are not smooth: the name of what they assume.
         resolution: Resolution of smooth flows, in ``unit``; 0 if they are not smooth.
         unit: Unit of distance.
-        assumption: What smooth intervals assume of the trips, as a sentence; empty if flows are not smooth.
+        assumption: What the intervals assume of the trips, as a sentence.
         pair_guarantee: What both reports of a trip guarantee together, as a sentence.
         notes: Warnings for users of the estimate, as sentences.
     """
@@ -92,7 +100,7 @@ class Flows:
     method: str
     confidence: float
     gap: float
-    intervals: Intervals
+    intervals: str
     resolution: float = 0.0
     unit: str = ""
     assumption: str = ""
@@ -115,17 +123,15 @@ class Flows:
         """Return the object that ``privopt estimate --from --to --json`` prints."""
         names = ("n", "skipped", "method", "confidence", "gap", "intervals", "resolution", "unit", "pair_guarantee")
         values = {name: getattr(self, name) for name in names} | {"intervals_by": BOOTSTRAP}
-        assumption = {"assumption": self.assumption} if self.assumption else {}
-        return {**values, **assumption, "notes": list(self.notes)}
+        return {**values, "assumption": self.assumption, "notes": list(self.notes)}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return a table with a row for each flow: from, to, share, low, high; and ``assumes``, if flows are smooth."""
+        """Return a table with a row for each flow: from, to, share, low, high, and what intervals assume (assumes)."""
         count = len(self.groups)
         columns: dict[str, Any] = {"from": np.repeat(self.groups, count), "to": np.tile(self.groups, count)}
         figures = {"share": self.shares, "low": self.low, "high": self.high}
         columns |= {name: values.ravel() for name, values in figures.items()}
-        if self.assumption:
-            columns["assumes"] = [SMOOTH] * count**2
+        columns["assumes"] = [f"{SMOOTH}, {LOOSE}" if self.resolution else LOOSE] * count**2
         return pl.DataFrame(columns)
 
     def __repr__(self) -> str:
@@ -199,7 +205,7 @@ class _FlowEstimator:
         """Return the finest resolution, of those coarser than the given one by powers of FINER, with few enough bumps.
 
         Raises:
-            UsageError: There are many records and no distances between them.
+            UsageError: There are many records, and no distances between them or too many infinite ones.
         """
         if self._records <= max_bumps and resolution == 0.0:
             return 0.0
@@ -210,12 +216,17 @@ class _FlowEstimator:
         if resolution == 0.0:
             # A distance between neighbours, from which the search begins.
             distances = self._rows(np.array([0]))[0]
-            resolution = float(distances[(distances > 0) & np.isfinite(distances)].min())
-        while True:
+            resolution = float(distances.min(initial=np.inf, where=distances > 0))
+        while math.isfinite(resolution):
             shapes = make_bumps(self._rows, self._records, resolution)
             if shapes is not None and len(shapes) <= max_bumps:
                 return resolution
             resolution *= FINER
+        # However coarse, each part that is connected by finite distances has a bump of its own.
+        raise UsageError(
+            f"flows must be of records with finite distances, or of at most {max_bumps:,} records, got "
+            f"{self._records:,} with too many infinite distances"
+        )
 
 
 def estimate_flows(
@@ -238,7 +249,7 @@ def estimate_flows(
         progress: Called with the step that is being done.
 
     Raises:
-        UsageError: There are no trips, there are too many groups, or many records have no distances.
+        UsageError: There are no trips, there are too many groups, or many records have no finite distances.
     """
     channel, n = trips.channel, trips.n
     if len(groups) > MAX_GROUPS:
@@ -274,7 +285,7 @@ def estimate_flows(
             progress,
         )
     half_widths = half_widths_of(errors, options.confidence, n).reshape(shares.shape)
-    assumption = describe_assumption(pilot_resolution, unit) if resolution else ""
+    assumption = "; ".join(([describe_assumption(pilot_resolution, unit)] if resolution else []) + [_describe_link()])
     return Flows(
         groups=names,
         shares=shares,
@@ -285,7 +296,7 @@ def estimate_flows(
         method=f"{'smooth-' if resolution else ''}maximum-likelihood",
         confidence=options.confidence,
         gap=flow_fit.gap,
-        intervals="smooth" if resolution else "asymptotic",
+        intervals=SMOOTH if resolution else LOOSE,
         resolution=resolution,
         unit=unit,
         assumption=assumption,
@@ -331,6 +342,15 @@ def _draw_errors(
     return errors
 
 
+def _describe_link() -> str:
+    """Return a sentence on what intervals assume of starts and ends, and what happens if it is wrong."""
+    return (
+        "intervals of flows assume that ends depend on starts no more than the fit shows, which begins without any "
+        "dependence and ends early; where most trips link few places or stay near their start, and the noise is wide "
+        "beside the groups, the truth can lie outside of its interval without any sign of it, however many the trips"
+    )
+
+
 def _list_notes(
     trips: TripCounts, assumption: str, resolution: float, wished_resolution: float, unit: str
 ) -> tuple[str, ...]:
@@ -338,12 +358,12 @@ def _list_notes(
 
     Args:
         trips: The counted trips.
-        assumption: What the intervals assume, or "".
+        assumption: What the intervals assume.
         resolution: Resolution of the flows; 0 if they are not smooth.
         wished_resolution: Resolution of the estimates of starts and ends.
         unit: Unit of distance.
     """
-    lines = [assumption] if assumption else []
+    lines = [assumption]
     if trips.repeated:
         lines.append(f"trips omitted because their subjects had one already: {trips.repeated:,}")
     if resolution > wished_resolution:

@@ -87,6 +87,34 @@ def test_recovers_a_known_law_through_a_weak_channel():
     assert ((flows.low <= truth) & (truth <= flows.high)).all()
 
 
+@pytest.mark.parametrize("n", [2_000, 2_000_000])
+def test_flows_that_miss_the_truth_say_what_they_assume(n):
+    """Trips that all end where they began, through wide noise, come out too even, however many there are."""
+    law = np.eye(len(IDS)) / len(IDS)
+    truth = group_law(law, GROUPS)
+    flows = flows_of(draw_trips(channel_at(0.5), law, n, 1))
+    assert not ((flows.low <= truth) & (truth <= flows.high)).all()
+    assert flows.intervals == "loosely linked"
+    assert "however many the trips" in flows.assumption
+    assert flows.assumption in flows.notes
+    assert flows.to_frame()["assumes"].unique().to_list() == ["loosely linked"]
+
+
+def test_places_in_many_parts_that_nothing_connects_are_refused():
+    """No resolution merges parts that are infinitely far apart, whether these are single places or pairs of them."""
+    for part_size in (1, 2):
+        count = 301 * part_size
+        parts = np.arange(count) // part_size
+        distances = np.where(np.eye(count, dtype=bool), 0.0, np.where(parts[:, None] == parts, 1.0, np.inf))
+        ids = [f"r{number}" for number in range(count)]
+        channel = Channel(inputs=ids, outputs=ids, probabilities=np.eye(count))
+        trips = TripCounts(channel=channel, counts=csr_array(np.eye(count, dtype=np.int64)))
+        groups = {"low": np.arange(150), "high": np.arange(150, count)}
+        rows = distances.__getitem__
+        with pytest.raises(UsageError, match=f"{count} with too many infinite distances"):
+            estimate_flows(trips, EstimateOptions(resolution=0.0), groups, rows=rows)
+
+
 def test_without_noise_flows_are_the_counts():
     channel = Channel(inputs=IDS, outputs=IDS, probabilities=np.eye(len(IDS)))
     counts = np.random.default_rng(2).multinomial(5_000, trip_law(1).ravel()).reshape(len(IDS), -1)
@@ -187,11 +215,11 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
     assert completed.exit_code == 0, completed.stderr
     with (tmp_path / "f.csv").open() as stream:
         rows = list(csv.DictReader(stream))
-    assert list(rows[0]) == ["from", "to", "share", "low", "high"]
+    assert list(rows[0]) == ["from", "to", "share", "low", "high", "assumes"]
     assert len(rows) == 16
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
     summary = json.loads(completed.stdout)
-    assert (summary["n"], summary["skipped"], summary["intervals"]) == (2_998, 2, "asymptotic")
+    assert (summary["n"], summary["skipped"], summary["intervals"]) == (2_998, 2, "loosely linked")
     # The sum of both reports: each costs 2 per km.
     sentence = (
         "each trip has two reports, drawn independently, which together cost epsilon 4 per km as the crow flies: "
@@ -208,11 +236,15 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
     assert "Trips from district to district" in page
     in_memory = po.open(trip_folder / "release")
     frame = pl.read_csv(trip_folder / "trips.csv")
-    flows = in_memory.estimate_flows(frame, start="start_report", end="end_report", by=GROUP_BY_ID)
+    with pytest.warns(PrivoptWarning, match="however many the trips"):
+        flows = in_memory.estimate_flows(frame, start="start_report", end="end_report", by=GROUP_BY_ID)
     assert flows.pair_guarantee == sentence
     shares = {(row["from"], row["to"]): row["share"] for row in flows.to_frame().to_dicts()}
     assert shares == pytest.approx({(row["from"], row["to"]): float(row["share"]) for row in rows})
-    with pytest.warns(PrivoptWarning, match="subjects had one already: 1,498"):
+    with (
+        pytest.warns(PrivoptWarning, match="subjects had one already: 1,498"),
+        pytest.warns(PrivoptWarning, match="however many the trips"),
+    ):
         first_trips = in_memory.estimate_flows(
             frame, start="start_report", end="end_report", by=GROUP_BY_ID, subject="rider"
         )
@@ -226,7 +258,7 @@ def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):
     summary = json.loads(completed.stdout)
     assert (summary["method"], summary["intervals"]) == ("smooth-maximum-likelihood", "smooth")
     assert "assume that shares are smooth over the map, no rougher than bumps 0.4 km wide" in summary["assumption"]
-    assert pl.read_csv(tmp_path / "f.csv")["assumes"].unique().to_list() == ["smooth"]
+    assert pl.read_csv(tmp_path / "f.csv")["assumes"].unique().to_list() == ["smooth, loosely linked"]
 
 
 @pytest.mark.parametrize(
