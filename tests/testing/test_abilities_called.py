@@ -298,7 +298,7 @@ def test_check_uses_every_hook(acme):
         ("files=()", "files=('x.py',)", "x.py.txt is not in the templates"),
         ("return DistanceLoss", "return int", "must be a privopt LossKind"),
         ('TARGET + "name"', '"acme_hooks.absent:name"', "cannot be loaded"),
-        ('SEEN.add("handle")\n    return None', "return 3", "privopt_handle raised"),
+        ('SEEN.add("handle")\n    return None', "return 3", "privopt_handle: acme:acme: expected a class or None"),
         ('SEEN.add("released")', "release.absent", "privopt_released: acme:acme: AttributeError"),
         ('name="acme_name"', 'name="solve"', "is registered by both"),
     ],
@@ -308,3 +308,16 @@ def test_check_finds_a_wrong_hook(correct, wrong, words, acme):
     result, _ = acme(PLUGIN.replace(correct, wrong))
     assert result.status == "failed"
     assert words in result.reason
+
+
+def test_hook_of_another_distribution_accuses_nobody(acme, tmp_path):
+    (tmp_path / "other_hooks.py").write_text(
+        "from privopt.specs import hookimpl\n\n\n@hookimpl\ndef privopt_handle(release):\n    return release.absent\n"
+    )
+    info = tmp_path / "other-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[{GROUP}]\nother = other_hooks\n")
+    result, seen = acme()
+    assert result.status == "passed", result
+    assert "handle" in seen

@@ -33,6 +33,7 @@ from privopt.interfaces.abilities import (
     VariesEpsilon,
 )
 from privopt.registry import Entry, Kind, Registered, registry
+from privopt.registry.missing import project_distributions
 from privopt.specs import CheckSpec, CommandSpec, RoleSpec, TemplateSpec, TraitSpec
 from privopt.testing.checks.base import Trial, check, default_method_only
 from privopt.testing.problems import GeneratedProblem, csv_bytes
@@ -231,8 +232,9 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 def hooks(trial: Trial) -> None:
     """Check that all that the mechanism's distribution registers can be loaded, and that its hooks take a release.
 
-    Every entry of the distribution is imported and used as its reader does. ``privopt_handle`` is asked for the class
-    of a release. ``privopt_released`` of this distribution is called with one.
+    Every entry of the distribution is imported and used as its reader does. ``privopt_handle``, of this distribution
+    and of privopt's own, is asked for the class of a release. ``privopt_released`` of this distribution is called with
+    one. Hooks of other authors' distributions are not called, since the mechanism is not to blame for them.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -250,13 +252,36 @@ def hooks(trial: Trial) -> None:
         if broken.plugin == trial.subject.plugin:
             trial.fail(f"a part of {broken.plugin} is left out: {broken.reason}", None)
     try:
-        registry().find_handle_class(run.release, object)
+        complaint = _find_wrong_handle(trial, run)
     except Exception as error:
-        trial.fail(f"privopt_handle raised {error_text(error)}", problem)
+        complaint = f"it raised {error_text(error)}"
+    if complaint is not None:
+        trial.fail(f"privopt_handle: {complaint}", problem)
     # Runs of the kit trigger no observer, so that of this distribution is called here, once.
     observers = tuple(hook for hook in registry().observers if _owner_of(hook.plugin_name) == trial.subject.plugin)
     for complaint in evolve(registry(), observers=observers).notify_released(run.release, run.problem):
         trial.fail(f"privopt_released: {complaint}", problem)
+
+
+def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
+    """Return a complaint if ``privopt_handle``, of the distribution or of privopt, gives no class for a release.
+
+    Args:
+        trial: One example of the check.
+        run: A run of the mechanism.
+
+    Raises:
+        Exception: A hook failed.
+    """
+    hook = registry().handle_hook
+    distributions = {trial.subject.plugin, *project_distributions()}
+    for implementation in () if hook is None else hook.get_hookimpls():
+        is_wrapper = implementation.hookwrapper or implementation.wrapper
+        if _owner_of(implementation.plugin_name) in distributions and not is_wrapper:
+            handle_class = implementation.function(*(run.release for _ in implementation.argnames))
+            if handle_class is not None and not isinstance(handle_class, type):
+                return f"{implementation.plugin_name}: expected a class or None, got {handle_class!r}"
+    return None
 
 
 def _owner_of(plugin_name: str) -> str:
