@@ -56,8 +56,7 @@ def check(
         kind = result["guarantee"]["kind"]
         mechanism = str(result["mechanism"])
         if parts is None:
-            plugin = result["plugin"]["name"] if result.get("plugin") else None
-            target = choose_part(find_parts(), kind, mechanism, plugin)
+            target = choose_part(find_parts(), kind, mechanism, _plugin_name(result))
         else:
             name = part_name(parts, kind, mechanism)
             need(name in parts, f"guarantee.kind {kind!r}: unknown here", 2)
@@ -96,6 +95,12 @@ def main(arguments: list[str], parts: Mapping[str, str] | None = None) -> int:
         print("usage: give one folder that privopt wrote", file=sys.stderr)
         return 2
     return check(Path(arguments[0]), parts=parts)
+
+
+def _plugin_name(result: dict[str, Any]) -> object:
+    """Return the name of the mechanism's distribution, which result.json has beside its version; None without one."""
+    plugin = result.get("plugin")
+    return plugin.get("name") if isinstance(plugin, dict) else None
 
 
 def _read_result(file: Path) -> dict[str, Any]:

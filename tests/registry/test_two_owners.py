@@ -138,10 +138,18 @@ def test_checker_part_of_another_distribution_is_named(part, acme, example, tmp_
     if part != "metric-dp.optimal-lp":
         return
     folder = shutil.copytree(example("words"), tmp_path / "dir")
-    edit(
-        folder,
-        lambda result: result.update(mechanism="optimal-lp", plugin={"name": "privopt-metric-dp", "version": "0.1.0"}),
-    )
+    edit(folder, lambda result: result.update(mechanism="optimal-lp"))
     lines = []
     assert checker.check(folder, lines.append) == 2
     assert re.search(r"'metric-dp.optimal-lp' is of acme 1\.5.*'privopt-metric-dp'", lines[-1])
+
+
+def test_checker_takes_the_part_of_the_mechanism_s_own_distribution(acme, example, tmp_path):
+    """The distribution is what result.json, as a solve writes it, names beside its version."""
+    folder = shutil.copytree(example("words"), tmp_path / "dir")
+    edit(folder, lambda result: result["plugin"].update(name="Acme"))
+    edit(folder, lambda result: result.update(mechanism="optimal-lp"))
+    lines = []
+    with using(acme(part="metric-dp.optimal-lp")):
+        checker.check(folder, lines.append)
+    assert "holds: everything: holds" in lines
