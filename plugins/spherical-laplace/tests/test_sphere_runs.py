@@ -133,6 +133,13 @@ def test_curve_compares_the_sphere_with_mechanisms_over_places(tmp_path):
     assert "spherical-laplace" in page.read_text()
 
 
+def test_columns_of_outputs_are_not_ignored_beside_records(tmp_path):
+    file = write_places(tmp_path, '[outputs]\ncolumns = { id = "name" }\n')
+    completed = run("solve", "spherical-laplace", file, "--out", tmp_path / "d")
+    assert completed.exit_code == 2
+    assert "outputs.columns: expected outputs.points beside it" in completed.stderr
+
+
 def test_curve_of_digits_has_the_bound_of_the_law(tmp_path):
     file, out = write_problem(tmp_path, "digits = 3"), tmp_path / "c.csv"
     arguments = ("--mechanisms", "spherical-laplace", "--epsilon", "1e-7:1:3", "--out", out)

@@ -150,12 +150,14 @@ class SphereInstance:
         names, faults = [name for name, value in choices.items() if value is not None], Faults()
         if len(names) != 1:
             faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points; or [records]")
-        for name, value in {
-            "utility.prior": utility.prior,
-            "utility.remap": utility.remap or None,
-            "outputs.columns": outputs.columns,
-        }.items():
-            if value is not None and source.points is None:
+        # Columns of [outputs] name those of its own points, never those of [records].
+        source_by_key = {
+            "utility.prior": (utility.prior, source),
+            "utility.remap": (utility.remap or None, source),
+            "outputs.columns": (outputs.columns, outputs),
+        }
+        for name, (value, table) in source_by_key.items():
+            if value is not None and table.points is None:
                 faults.add(file, name, "a value", "outputs.points beside it")
         faults.check()
         if outputs.digits is not None:
