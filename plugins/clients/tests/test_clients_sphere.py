@@ -281,6 +281,8 @@ def test_refuses_wrong_arguments_and_positions():
           .map((remap) => nameOf(() => fromEpsilon("1.4/km", nearestOf(both, remap))));
         told.same_name = new Set([undefined, {}, { a: "b" }]
           .map((remap) => fromEpsilon("1.4/km", nearestOf(both, remap)).release)).size;
+        told.map_is_object = [new Map([["a", "b"]]), { a: "b" }]
+          .map((remap) => fromEpsilon("1.4/km", nearestOf(both, remap)).release);
         const client = fromEpsilon(" 1.4 / km ", digits);
         const wrong = [[91, 0], [0, 361], [NaN, 0], ["1", "2"], [1], [1, 2, 3], "a", undefined, null,
           { lat: 1, lon: 2 }];
@@ -301,6 +303,7 @@ def test_refuses_wrong_arguments_and_positions():
     assert set(answers["points"]) <= {"RangeError", "TypeError"}
     assert answers["remaps"] == ["RangeError"] * 4 + ["object"] * 2
     assert answers["same_name"] == 3
+    assert len(set(answers["map_is_object"])) == 1
     assert answers["positions"] == ["RangeError"] * 10
     assert answers["covers"] == [False] * 10 + [True] * 2
     assert answers["entropy"] == ["RangeError"] * 3

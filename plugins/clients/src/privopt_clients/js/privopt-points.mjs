@@ -4,7 +4,7 @@ import { cached, exactly, isPosition, min, sineCosineOfDegrees, squareRoot } fro
 
 /**
  * Returns outputs for fromEpsilon: the nearest of `points`, a list of { id, lat, lon }; with `remap` the point that it
- * maps this one to, an object of ids such as the rows of remap.csv. What is not in it stays.
+ * maps this one to, an object or Map of ids such as the rows of remap.csv. What is not in it stays.
  */
 export function nearestOf(points, remap) {
   return new NearestPoint(points, remap);
@@ -13,7 +13,7 @@ export function nearestOf(points, remap) {
 class NearestPoint {
   constructor(points, remap) {
     this.points = points.map(({ id, lat, lon }) => ({ id, lat, lon }));
-    const table = new Map(Object.entries(remap ?? {}));
+    const table = remap instanceof Map ? remap : new Map(Object.entries(remap ?? {}));
     const rows = new Map(this.points.map(({ id }, row) => [id, row]));
     this.reports = this.points.map(({ id }) => rows.get(table.get(id) ?? id));
     // Reports that are remapped must not be taken for those of another table: a policy stores them under this name.
