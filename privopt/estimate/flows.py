@@ -22,7 +22,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.declare.notebook import card
-from privopt.errors import UsageError
+from privopt.errors import UsageError, number_of
 from privopt.estimate.count_trips import TripCounts
 from privopt.estimate.flow_fit import MIN_GAIN, ROUNDS, FlowFit, fit_flows, merge_columns, merge_outputs, scale_to_sums
 from privopt.estimate.likelihood import fit
@@ -136,7 +136,8 @@ class Flows:
 
     def __repr__(self) -> str:
         count = len(self.groups)
-        return f"Flows(<{count:,} x {count:,} shares from {self.n:,} trips, {self.method}, {self.confidence:.0%}>)"
+        trips = number_of(self.n, "trip")
+        return f"Flows(<{count:,} x {count:,} shares from {trips}, {self.method}, {self.confidence:.0%}>)"
 
     # Jupyter shows an object by this method.
     def _repr_html_(self) -> str:

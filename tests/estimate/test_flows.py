@@ -249,6 +249,7 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
             frame, start="start_report", end="end_report", by=GROUP_BY_ID, subject="rider"
         )
     assert first_trips.n == 1_500
+    assert "from 1,500 trips, maximum-likelihood" in repr(first_trips)
 
 
 def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):

@@ -140,6 +140,14 @@ def test_columns_of_outputs_are_not_ignored_beside_records(tmp_path):
     assert "outputs.columns: expected outputs.points beside it" in completed.stderr
 
 
+def test_checker_reads_an_empty_table_of_outputs_beside_records(tmp_path):
+    """It says no more than no table, and a solve accepts it."""
+    file, lines = write_places(tmp_path, "[outputs]\n"), []
+    assert run("solve", "spherical-laplace", file, "--out", tmp_path / "d").exit_code == 0
+    check(tmp_path / "d", write_line=lines.append)
+    assert any("holds: privacy" in line for line in lines), lines
+
+
 def test_curve_of_digits_has_the_bound_of_the_law(tmp_path):
     file, out = write_problem(tmp_path, "digits = 3"), tmp_path / "c.csv"
     arguments = ("--mechanisms", "spherical-laplace", "--epsilon", "1e-7:1:3", "--out", out)

@@ -73,7 +73,7 @@ class Sphere:
         need(utility.get("kind", "distance") == "distance", "problem: utility.kind", 2)
         self.is_remapped = utility.get("remap", "prior" in utility)
         is_of_records = "records" in problem.tables
-        need(is_of_records != ("outputs" in problem.tables), "problem: expected [outputs] or [records]", 2)
+        need(is_of_records != bool(problem.tables.get("outputs")), "problem: expected [outputs] or [records]", 2)
         outputs = problem.table(*(("records", "points columns") if is_of_records else ("outputs", OUTPUTS)))
         self.columns = outputs.get("columns", {})
         kinds = sorted(outputs.keys() & {"digits", "grid", "points"})
