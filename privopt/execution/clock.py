@@ -101,10 +101,8 @@ class Clock:
     @property
     def is_cancelled(self) -> bool:
         """Whether :meth:`cancel` ended this scope or an enclosing one."""
-        scope: Clock | None = self
-        while scope is not None and scope.end != -math.inf:
-            scope = scope.parent
-        return scope is not None
+        # By the property of the parent, because a held scope takes it over from another scope than a parent.
+        return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
 
     @property
     def left(self) -> float:
@@ -121,13 +119,8 @@ class Clock:
     def over(self) -> Clock | None:
         """The outermost scope whose deadline has passed; None if there is still time."""
         # The outermost, because the blocks of all scopes inside it must be left as well.
-        expired_scope, now = None, self.now()
-        scope: Clock | None = self
-        while scope is not None:
-            if now >= scope.end:
-                expired_scope = scope
-            scope = scope.parent
-        return expired_scope
+        outer_scope = None if self.parent is None else self.parent.over
+        return self if outer_scope is None and self.now() >= self.end else outer_scope
 
     def check(self, unfinished: str = "") -> None:
         """Raise an error if the time is over. Call this inside long loops; a call takes half a microsecond.
@@ -190,6 +183,11 @@ class _HeldClock(Clock):
         """Create the scope; ``outer`` is the one whose deadline does not apply."""
         super().__init__(None, None, outer.now)
         self._outer = outer
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether :meth:`cancel` ended the scope around this one or one that encloses it."""
+        return self._outer.is_cancelled
 
     @property
     def over(self) -> Clock | None:

@@ -221,3 +221,12 @@ def test_held_block_passes_deadlines_but_not_cancellation():
             with pytest.raises(OutOfTime):
                 check()
         assert scope.hold_count == 0
+
+
+def test_cancellation_ends_a_scope_inside_a_held_block():
+    with limit(10.0) as scope, clock().hold(), limit(5.0):
+        scope.cancel()
+        assert clock().is_cancelled
+        assert clock().over is scope
+        check()
+    assert scope.expired
