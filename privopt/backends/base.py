@@ -387,6 +387,10 @@ class _Search:
                     self.points += [] if error.point is None else [error.point]
                     # The first failed check is what is reported, even if a solver gave up before it.
                     failure = failure if isinstance(failure, FailedCheckError) else error
+                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, and so ends an unbounded one at a point.
+                    is_quadratic_point = self.form.Q is not None and error.point is not None
+                    if is_quadratic_point and can_be_unbounded(self.form) and self._has_improving_ray(backend):
+                        return Result(outcome=Outcome.UNBOUNDED, solver=backend.title())
                 else:
                     failure = failure or error
         assert failure is not None

@@ -14,7 +14,7 @@ import sympy
 from attrs import define, field, frozen
 
 from privopt.dsl.linear import Expression, Where, as_expression, free_indices, linear_terms, read_indices, read_tuples
-from privopt.dsl.symbols import Index, Restriction, Variable
+from privopt.dsl.symbols import Index, Restriction, Total, Variable
 from privopt.errors import ModelError
 
 MAX_COLUMNS = 10_000_000
@@ -187,11 +187,13 @@ class FunctionReplacer:
         name: The family, or "objective", after which the variables are called.
         restricted: Restricted indices of the family with the positions of their values, for functions of these.
         epigraphs: The functions that were replaced so far, inner ones first.
+        contexts: For each of them, the restrictions of the sums around it, which decide which tuples have lines.
     """
 
     name: str
     restricted: tuple[tuple[tuple[Index, ...], Any], ...] = ()
     epigraphs: list[Epigraph] = field(factory=list)
+    contexts: list[tuple[Any, ...]] = field(factory=list)
 
     def replace(self, expression: sympy.Expr, restrictions: tuple[Any, ...] = ()) -> sympy.Expr:
         """Return an expression without absolute values and extrema of variables.
@@ -204,16 +206,17 @@ class FunctionReplacer:
             return expression
         if isinstance(expression, _FUNCTIONS) and expression.has(Variable):
             return self._replace_function(expression, restrictions)
-        inner = restrictions
+        inner = _outside(restrictions, expression.over) if isinstance(expression, Total) else restrictions
         for argument in expression.args:
             if isinstance(argument, Restriction):
-                inner = (*restrictions, (argument.indices, argument.positions))
+                inner = (*inner, (argument.indices, argument.positions))
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
         """Return the term of the variable that stands for a function, and note the function."""
-        for epigraph in self.epigraphs:
-            if epigraph.statement == function:
+        # The same function in a sum over other tuples gets a variable of its own, because it needs other lines.
+        for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
+            if epigraph.statement == function and _are_same_restrictions(context, restrictions):
                 return epigraph.term
         over: tuple[Index, ...] = ()
         restriction = None
@@ -225,10 +228,15 @@ class FunctionReplacer:
         else:
             is_convex = isinstance(function, sympy.Max)
             kind, bodies = ("max" if is_convex else "min"), list(function.args)
-        around = restrictions if restriction is None else (*restrictions, (restriction.indices, restriction.positions))
+        around = _outside(restrictions, over)
+        if restriction is not None:
+            around = (*around, (restriction.indices, restriction.positions))
         bodies = [self.replace(body, around) for body in bodies]
         location = f"{self.name}: {function}"
-        free = free_indices([term for body in bodies for term in linear_terms(body, location)]) - set(over)
+        free = free_indices([term for body in bodies for term in linear_terms(body, location)])
+        if restriction is not None:
+            free |= set(restriction.indices)
+        free -= set(over)
         indices = tuple(sorted(free, key=lambda index: (str(index), index.dummy_index)))
         size = int(np.prod([float(len(index.index_set)) for index in indices]))
         if size > MAX_COLUMNS:
@@ -248,6 +256,7 @@ class FunctionReplacer:
         term = variable[indices] if indices else variable
         lines = tuple(Line(body, (*indices, *over), where) for body in bodies)
         self.epigraphs.append(Epigraph(function, variable, term, lines, is_convex))
+        self.contexts.append(restrictions)
         return term
 
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
@@ -259,6 +268,16 @@ class FunctionReplacer:
             if indices and set(restricted) == set(indices):
                 return tuple(restricted), np.unique(np.stack(positions, axis=1), axis=0)
         return None
+
+
+def _outside(restrictions: tuple[Any, ...], over: tuple[Index, ...]) -> tuple[Any, ...]:
+    """Return the restrictions that still hold inside a sum or an extremum, whose own indices hide those around it."""
+    return tuple(restriction for restriction in restrictions if not set(restriction[0]) & set(over))
+
+
+def _are_same_restrictions(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    """Return whether two sequences of restrictions are the same, by their indices and the identity of their tuples."""
+    return len(a) == len(b) and all(x[0] == y[0] and x[1] is y[1] for x, y in zip(a, b, strict=True))
 
 
 _FUNCTIONS = (sympy.Abs, sympy.Max, sympy.Min, Extremum)

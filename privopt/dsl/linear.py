@@ -180,7 +180,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
     """Return the indices that a sum or an extremum called ``name`` runs over, all different."""
-    indices = (over,) if isinstance(over, Index) else tuple(over)
+    indices = tuple(over) if isinstance(over, Iterable) and not isinstance(over, sympy.Expr) else (over,)
     if not _all_indices(indices):
         raise ModelError(f"{name}: over must be an index or several, got {over!r}")
     if len(set(indices)) < len(indices):

@@ -629,8 +629,13 @@ class VectorExpression(_VectorOperators):
         """
         if len(self.indices) != 1:
             raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
+        if isinstance(matrix, VectorExpression | _Indexable):
+            raise ModelError(f"@ takes a vector or matrix of numbers beside {self}, got {matrix}; write (x * y).sum()")
         (index,), is_sparse = self.indices, sparse.issparse(matrix)
-        numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
+        try:
+            numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"@: a matrix beside {self} must be of numbers, got a {type(matrix).__name__}") from None
         numbers = numbers if is_left or numbers.ndim == 1 else numbers.T
         size = len(index.index_set)
         if numbers.ndim not in (1, 2) or numbers.shape[-1] != size:

@@ -127,6 +127,44 @@ def test_maximum_over_restricted_tuples() -> None:
     assert m.solve("highs").objective == pytest.approx(-2)
 
 
+@pytest.mark.parametrize("swaps", [False, True])
+@pytest.mark.parametrize(("restricted_weight", "weight"), [(10, 1), (1, 1), (2, 3)])
+def test_equal_functions_in_sums_over_other_tuples_have_their_own_lines(
+    restricted_weight: int, weight: int, swaps: bool
+) -> None:
+    m, x = edge_model()
+    parts = [
+        restricted_weight * total(abs(x[i]), over=i, where=["a", "b"]),
+        weight * total(abs(x[i]), over=i),
+        total(x[i], over=i, where=["a"]) + total(3 * abs(x[i]), over=i, where=["c"]),
+        maximum(abs(x[i]), over=i, where=["a", "c"]),
+    ]
+    m.minimize(sum(parts[::-1] if swaps else parts))
+    for label, least in (("a", 1), ("b", 2), ("c", 4)):
+        m.require(f"least {label}", Ge(x[label], least))
+    assert m.solve("highs").objective == pytest.approx(3 * restricted_weight + 7 * weight + 1 + 12 + 4)
+
+
+def test_inner_sums_hide_the_tuples_of_the_same_index_outside() -> None:
+    m, x = edge_model()
+    m.minimize(total(total(abs(x[i]), over=i), over=i, where=["a"]))
+    m.require("least", Ge(x[i], 2), forall=i)
+    assert m.solve("highs").objective == pytest.approx(6)
+
+
+def test_restriction_may_name_an_index_of_the_row_that_the_expression_lacks() -> None:
+    m, x = edge_model()
+    peak = m.variable("peak", X)
+    m.require(
+        "above", Ge(peak[i], maximum(x[j], over=j, where=((i, j), [("a", "b"), ("a", "c"), ("b", "a")]))), forall=i
+    )
+    m.minimize(total(peak[i], over=i))
+    for label, least in (("a", 1), ("b", 2), ("c", 4)):
+        m.require(f"least {label}", Ge(x[label], least))
+    # c has no tuples, so that nothing lies below its peak but 0.
+    assert m.solve("highs").value("peak").tolist() == pytest.approx([4, 1, 0])
+
+
 @pytest.mark.parametrize("replaces", [True, False])
 def test_replaced_and_removed_functions_leave_nothing(replaces: bool) -> None:
     m, x = edge_model()

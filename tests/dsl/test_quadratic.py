@@ -153,6 +153,24 @@ def test_unbounded_and_infeasible_quadratic_models() -> None:
 
 
 @pytest.mark.parametrize(
+    "objective",
+    [
+        lambda x: x[0] ** 2 + x[1],
+        lambda x: (x[0] + x[1]) ** 2 + x[1],
+        lambda x: x[0] ** 2 + 1e-9 * x[1],
+        lambda x: (x[0] - 1) ** 2 + x[1] - 2 * x[2],
+    ],
+)
+def test_models_that_the_solver_ends_at_a_far_point_are_unbounded(objective: Any) -> None:
+    m: Any = Model("ray")
+    x = m.variable("x", IndexSet("X", 3), lower=None)
+    m.minimize(objective(x))
+    m.require("equal", Eq(x[1], x[2]))
+    with pytest.raises(UnboundedError, match="ray is unbounded"):
+        m.solve("highs")
+
+
+@pytest.mark.parametrize(
     ("state", "message"),
     [
         (lambda m, x: m.maximize(x[0] ** 2, replace=True), r"maximised must be concave.*x\[0\]"),
