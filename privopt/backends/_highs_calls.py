@@ -524,7 +524,8 @@ def _load_and_run(
     """Load a model, run the solver within the time that remains since ``started``, and return its answer."""
     load_arrays(solver, arrays)
     if arrays.get("mip_start") is not None:
-        set_start(solver, arrays["mip_start"])
+        # HiGHS refuses values outside the bounds, as those of an earlier solution are if the bounds have changed.
+        set_start(solver, np.clip(arrays["mip_start"], arrays["col_lower"], arrays["col_upper"]))
     # Loading counts against the time limit too.
     remaining_seconds = max(settings["time_limit"] - (time.monotonic() - started), 0.0)
     check_status(solver.setOptionValue("time_limit", remaining_seconds), "set time_limit")

@@ -26,7 +26,15 @@ from privopt.dsl.lowering import Block, Family, Relation, family, line_families,
 from privopt.dsl.outcome import Basis
 from privopt.dsl.quadratic import QuadraticTerm, quadratic_terms
 from privopt.dsl.sets import IndexSet
-from privopt.dsl.solution import BackendOptions, Solution, SolveOptions, Solver, solve_form, start_vector
+from privopt.dsl.solution import (
+    BackendOptions,
+    Solution,
+    SolveOptions,
+    Solver,
+    complete_extremum,
+    solve_form,
+    start_vector,
+)
 from privopt.dsl.symbols import Index, Kind, Param, Source, Variable, VectorRelation
 from privopt.errors import ModelError
 
@@ -527,7 +535,12 @@ class Model:
             old_form, old_basis = self._last_solve
             all_options["basis"] = old_basis.carry_over(old_form, form)
         if start is not None:
-            all_options["start"] = start_vector(form, start)
+            vector = start_vector(form, start)
+            for epigraph in self._lines:
+                variable = epigraph.variable
+                columns = slice(variable.start, variable.start + variable.size)
+                complete_extremum(form, vector, columns, epigraph.line_names, is_convex=epigraph.is_convex)
+            all_options["start"] = vector
         solution = solve_form(form, backend, name=self.name, **all_options)
         if solution.basis is not None:
             self._last_solve = form, solution.basis

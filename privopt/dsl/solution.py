@@ -347,6 +347,9 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
     Raises:
         ModelError: The form has no variable of such a name, or the values do not fit the variable.
     """
+    if not isinstance(start, Solution | Mapping):
+        expectation = "an earlier solution, or values by the name of a variable"
+        raise ModelError(f"start must be {expectation}, got a {type(start).__name__}")
     vector = np.full(form.shape[1], np.nan)
     if isinstance(start, Solution):
         old_variables = {block.name: block for block in start.form.variables}
@@ -366,6 +369,36 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
             raise ModelError(f"start of {name}: must have shape {block.shape}, got {numbers.shape}")
         vector[block.start : block.stop] = numbers.ravel()
     return vector
+
+
+def complete_extremum(
+    form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
+) -> None:
+    """Set the columns of an absolute value or extremum in a start to what the other values of the start make it.
+
+    Nobody can name these columns in a start. They stay NaN where the values that they follow from are NaN.
+
+    Args:
+        form: The form.
+        start: The start, shape (n,), whose columns are set.
+        columns: The columns.
+        lines: Names of the families of its lines.
+        is_convex: Whether the columns lie above their lines.
+    """
+    values = np.full(columns.stop - columns.start, -np.inf if is_convex else np.inf)
+    for name in lines:
+        block = form.family(name)
+        rows = slice(block.start, block.stop)
+        line = form.A[rows].tocoo()
+        is_term = (line.col >= columns.start) & (line.col < columns.stop)
+        body = np.bincount(line.row[~is_term], line.data[~is_term] * start[line.col[~is_term]], len(block))
+        heights = (form.row_lower if is_convex else form.row_upper)[rows] - body
+        extreme = np.maximum if is_convex else np.minimum
+        # A comparison with NaN gives NaN, as it should.
+        with np.errstate(invalid="ignore"):
+            extreme.at(values, line.col[is_term] - columns.start, heights[line.row[is_term]])
+    # A column without lines is not used.
+    start[columns] = np.where(np.isinf(values), 0.0, values)
 
 
 def solve_form(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from privopt.backends import Outcome, get
 from privopt.backends.base import Options
 from privopt.backends.raw import Raw
-from privopt.dsl import Index, IndexSet, Le, Model, total
+from privopt.dsl import Ge, Index, IndexSet, Le, Model, maximum, minimum, total
 from privopt.dsl.condition import ScaledForm
 from privopt.errors import InfeasibleError, ModelError, UsageError
 
@@ -87,6 +87,29 @@ def test_solver_that_calls_a_worse_point_optimal_or_nothing_feasible_is_contradi
 
 
 @pytest.mark.parametrize("name", ["highs", "cbc"])
+def test_start_outside_bounds_that_have_changed_is_no_error(name: str) -> None:
+    m, x = knapsack(6)
+    best = m.solve(name, gap=0.0)
+    x.upper = 1 - best.value("x")
+    changed = m.solve(name, gap=0.0, start=best)
+    assert changed.status == "optimal"
+    assert changed.objective == pytest.approx(m.solve(name, gap=0.0).objective)
+
+
+def test_absolute_values_and_extrema_of_a_start_follow_from_its_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = IndexSet("X", 3)
+    i = Index("i", X)
+    m: Any = Model("functions")
+    x = m.variable("x", X, lower=-5, upper=5, kind="integer")
+    m.minimize(total(abs(x[i] - 1), over=i, where=[0, 1]) + maximum(abs(x[i]), 2 * x[i], over=i))
+    m.require("least", Ge(minimum(x[i], over=i), -4))
+    recorder = Recorder("highs", Raw(outcome=Outcome.STOPPED, bound=None))
+    solution = m.solve(recorder.solver(monkeypatch), start={"x": [2, -3, 1]})
+    assert (solution.status, solution.objective) == ("feasible", pytest.approx(1 + 4 + 4))
+    m.solve("highs", start={"x": [np.nan, -3, 1]})
+
+
+@pytest.mark.parametrize("name", ["highs", "cbc"])
 def test_solvers_take_the_start(name: str) -> None:
     # The start is optimal, and the search is stopped at its first node or before: the answer is as good.
     m, _ = knapsack(4, n=40)
@@ -105,6 +128,7 @@ def test_solvers_take_the_start(name: str) -> None:
         ({"x": {0: 1.0}}, ModelError, "start of x: no number for the label 1"),
         ({"x": ["a"] * 8}, ModelError, "start of x: must be numbers"),
         ({"x": np.full(8, np.inf)}, UsageError, "finite numbers or NaN"),
+        (np.zeros(9), ModelError, "an earlier solution, or values by the name of a variable, got a ndarray"),
     ],
 )
 def test_starts_that_do_not_fit(start: Any, error: type[Exception], message: str) -> None:
