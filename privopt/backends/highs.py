@@ -41,6 +41,8 @@ __all__ = ["BEARING", "ROW_TOLERANCE", "Highs", "new_solver"]
 
 LAST_TRY_TOLERANCE = 1e-7
 """Tolerance of a session's last attempt. Bounds remain valid with it, because they are proved from multipliers."""
+SMALL_REGULARISATION = 1e-10
+"""What HiGHS adds to the diagonal of a quadratic objective in the second attempt."""
 
 
 class Highs(Backend):
@@ -121,6 +123,9 @@ class Highs(Backend):
         if conditioned.form.Q is None:
             raw = solve_arrays(arrays, settings, basis)
         else:
+            if attempt == 1:
+                # The default, 1e-7, leaves reduced costs on columns without bounds, which then prove no optimum.
+                settings["qp_regularization_value"] = SMALL_REGULARISATION
             raw = solve_quadratic(arrays, settings, first_order=attempt * QUADRATIC_ORDERS)
         outcome = raw.outcome
         if attempt == 0 and outcome is Outcome.INFEASIBLE and not conditioned.form.is_mip:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from privopt.backends import get, read_mps
-from privopt.dsl import Eq, Index, IndexSet, Le, Model, solve_form, total
+from privopt.dsl import Eq, Index, IndexSet, Le, Model, maximum, solve_form, total
 from privopt.dsl.duality import dual_bound, rigorous_bound
 from privopt.errors import InfeasibleError, ModelError, UnboundedError, UsageError
 
@@ -150,6 +150,25 @@ def test_unbounded_and_infeasible_quadratic_models() -> None:
     m.require("low", Le(3, x))
     with pytest.raises(InfeasibleError, match="cap and low clash"):
         m.solve("highs")
+
+
+@pytest.mark.parametrize("size", [2, 20, 200])
+@pytest.mark.parametrize("sense", ["min", "max"])
+def test_squares_beside_absolute_values_are_proved_optimal(size: int, sense: str) -> None:
+    m: Any = Model("mixed")
+    X = IndexSet("X", 3)
+    i = Index("i", X)
+    x = m.variable("x", X, lower=-5, upper=5)
+    cost = (x[0] - 1) ** 2 + maximum(size - x[i], over=i) + total(abs(x[i] - 4), over=i)
+    if sense == "min":
+        m.minimize(cost)
+    else:
+        m.maximize(-cost)
+    solution = m.solve("highs")
+    # (t - 1)**2 + size - t + 4 - t at t = 2, with the other two at 4
+    assert solution.status == "optimal"
+    assert abs(solution.objective) == pytest.approx(size + 1, abs=1e-5)
+    assert abs(solution.bound) == pytest.approx(size + 1, abs=1e-3)
 
 
 @pytest.mark.parametrize(
