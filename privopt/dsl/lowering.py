@@ -30,7 +30,7 @@ from privopt.dsl.linear import (
     read_tuples,
     split_exponential,
 )
-from privopt.dsl.symbols import Index, Variable
+from privopt.dsl.symbols import Index, Variable, VectorRelation
 from privopt.errors import ModelError
 
 
@@ -81,6 +81,8 @@ def implies(binary: Expression, relation: sympy.Rel | Range) -> Implication:
         binary: A binary variable ``h[j]`` or its complement ``1 - h[j]``.
         relation: ``<=``, ``>=`` or ``Eq`` of linear expressions, or ``between``.
     """
+    if isinstance(relation, VectorRelation):
+        raise ModelError(f"implies({binary}, ...): got a relation of whole variables; write it with indices")
     return Implication(as_expression(binary), relation)
 
 

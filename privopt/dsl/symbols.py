@@ -609,7 +609,7 @@ class VectorExpression(_VectorOperators):
             indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
             # The operand is already in the indices of this expression.
             other_indices = dict(zip(self.indices, indices, strict=True))
-            return indices, self.formula.xreplace(other_indices), operand.xreplace(other_indices)
+            return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)
         return indices, self.formula, operand
 
     def read_operand(self, other: Any) -> sympy.Expr:
@@ -628,7 +628,7 @@ class VectorExpression(_VectorOperators):
             )
             if not is_same:
                 raise ModelError(f"{self} and {other} run over different sets; write them with indices")
-            return other.formula.xreplace(dict(zip(other.indices, self.indices, strict=True)))
+            return replace_indices(other.formula, dict(zip(other.indices, self.indices, strict=True)))
         if isinstance(other, sympy.Expr | int | float | np.number) and not isinstance(other, bool):
             return sympy.sympify(other.item() if isinstance(other, np.number) else other)
         sets = tuple(index.index_set for index in self.indices)
@@ -677,6 +677,16 @@ class VectorExpression(_VectorOperators):
         entry_values = Param("matrix", sets, _SparseLookup(numbers.tocsr()))
         formula = Access(entry_values, row, index) * self.formula
         return VectorExpression((row,), Total(formula, sympy.Tuple(index), restriction))
+
+
+def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
+    """Return a formula with other indices, also in the restrictions of its sums, which sympy does not look into."""
+    restrictions = {
+        restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
+        for restriction in formula.atoms(Restriction)
+        if not new_indices.keys().isdisjoint(restriction.indices)
+    }
+    return formula.xreplace({**new_indices, **restrictions})
 
 
 class _SparseLookup:

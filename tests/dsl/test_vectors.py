@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, between, total
+from privopt.dsl import Eq, Ge, Index, IndexSet, Le, Model, between, implies, total
 from privopt.errors import ModelError
 
 FEW = settings(max_examples=40)
@@ -69,6 +69,21 @@ def test_matrix_on_either_side_and_rows_over_a_declared_set() -> None:
     assert form.row_lower.tolist() == [1, 2, 2]
 
 
+def test_sparse_products_meet_one_another_and_variables() -> None:
+    rng = np.random.default_rng(5)
+    first, second = (np.round(rng.uniform(-3, 3, (2, 3)) * (rng.random((2, 3)) < 0.7), 1) for _ in range(2))
+    m: Any = Model("sparse")
+    x, y = m.variable("x", IndexSet("X", 3)), m.variable("y", IndexSet("Y", 2))
+    m.require("ahead", sparse.csr_matrix(first) @ x <= y + 1)
+    m.require("behind", y - sparse.csr_array(first) @ x >= np.ones(2))
+    m.require("both", Eq(sparse.csr_matrix(first) @ x + 2 * (sparse.csr_matrix(second) @ x), y))
+    form = m.compile()
+    expected = [np.hstack([first, -np.eye(2)]), np.hstack([-first, np.eye(2)])]
+    expected += [np.hstack([first + 2 * second, -np.eye(2)])]
+    assert form.A.toarray() == pytest.approx(np.vstack(expected))
+    assert [form.row_name(row) for row in (0, 5)] == ["ahead[i=0]", "both[i=1]"]
+
+
 def test_squares_and_absolute_values_of_vectors() -> None:
     m, X = Model("nearest"), IndexSet("X", 3)
     x = m.variable("x", X, upper=4)
@@ -92,6 +107,7 @@ MISUSES: list[tuple[Any, str]] = [
     (lambda m, x, w, s: np.ones(3) * s, "s is a scalar, and meets an array"),
     (lambda m, x, w, s: s + x, "s is a scalar"),
     (lambda m, x, w, s: s @ np.ones(3), "s is a scalar: @"),
+    (lambda m, x, w, s: implies(m.variable("h", kind="binary"), 2 * x <= 1), "of whole variables"),
     (lambda m, x, w, s: x @ x, r"got x; write \(x \* y\)\.sum\(\)"),
     (lambda m, x, w, s: (2 * x) @ (x + 1), r"write \(x \* y\)\.sum\(\)"),
     (lambda m, x, w, s: x @ "a", "must be of numbers, got a str"),
