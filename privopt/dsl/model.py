@@ -468,10 +468,14 @@ class Model:
 
     def _check_function_names(self, epigraphs: Iterable[Epigraph]) -> None:
         """Refuse a model in which something has the name of the variable or rows of an absolute value or extremum."""
+        taken = set(self._names)
         for epigraph in epigraphs:
-            for name in {epigraph.variable.name, *epigraph.line_names} & self._names:
+            names = {epigraph.variable.name, *epigraph.line_names}
+            for name in sorted(names & taken):
                 text = f"the name {name!r} is that of {epigraph.statement}; take another"
                 raise ModelError(f"model {self.name}: {text}")
+            # The functions of a family called "objective" have the names of those of the objective.
+            taken |= names
 
     def _line_families(self, epigraph: Epigraph) -> list[Family]:
         """Return the families of a function's lines, the same objects each time, so that they are compiled once."""

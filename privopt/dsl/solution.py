@@ -347,9 +347,10 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
     Raises:
         ModelError: The form has no variable of such a name, or the values do not fit the variable.
     """
-    if not isinstance(start, Solution | Mapping):
+    given: Any = start
+    if not isinstance(given, Solution | Mapping):
         expectation = "an earlier solution, or values by the name of a variable"
-        raise ModelError(f"start must be {expectation}, got a {type(start).__name__}")
+        raise ModelError(f"start must be {expectation}, got a {type(given).__name__}")
     vector = np.full(form.shape[1], np.nan)
     if isinstance(start, Solution):
         old_variables = {block.name: block for block in start.form.variables}

@@ -252,6 +252,17 @@ def test_name_of_a_function_is_no_name_of_a_variable() -> None:
         m.compile()
 
 
+def test_functions_of_a_family_called_objective_do_not_share_names_with_the_objective() -> None:
+    m, x = edge_model()
+    m.minimize(abs(x["a"] - 2) + x["b"])
+    m.require("objective", Le(abs(x["a"] - 5), 1))
+    with pytest.raises(ModelError, match="the name 'objective abs 1'"):
+        m.compile()
+    m.remove_family("objective")
+    m.require("near", Le(abs(x["a"] - 5), 1))
+    assert m.solve("highs").objective == pytest.approx(2)
+
+
 def test_extrema_of_numbers_are_coefficients() -> None:
     m, x = edge_model()
     p = m.param("p", [-1.0, 2.0, 3.0], X)
