@@ -120,7 +120,7 @@ def test_mark_depends_on_count_and_noise_alone(counts, reach, coefficient, confi
     assert (find_noisy_cells(released, margins + 1, coefficient, confidence) >= is_noisy).all()
     assert (find_noisy_cells(np.maximum(released - 1, 0), margins, coefficient, confidence) >= is_noisy).all()
     assert is_noisy[released == 0].all() == (reach > 0 or not (released == 0).any())
-    assert f"at most ± {margins.max():,}" in describe_margins([ends], confidence)
+    assert f"at most ± {margins.max():,} groups (" in describe_margins([ends], confidence, "groups")
 
 
 @pytest.mark.parametrize("reach", [1e19, 1e300, np.inf])

@@ -149,13 +149,14 @@ def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
     return sum(line.endswith(f",{MARK}".encode()) for line in lines[1:])
 
 
-def describe_margins(level_ends: Sequence[Ends], confidence: float) -> str:
+def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
     """Return a sentence on the margins of error of a table: the largest of all cells, and that of each level.
 
     Args:
         level_ends: The intervals before rounding, by level.
         confidence: The confidence of the intervals.
+        noun: What the cells count, in the plural.
     """
     margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
     by_level = ", ".join(f"{margin:,} on level {level}" for level, margin in enumerate(margins, start=1))
-    return f"Margin of error of this table at {100 * confidence:g} %: at most ± {max(margins):,} ({by_level})."
+    return f"Margin of error of this table at {100 * confidence:g} %: at most ± {max(margins):,} {noun} ({by_level})."

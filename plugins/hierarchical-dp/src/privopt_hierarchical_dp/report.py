@@ -314,7 +314,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
     row_count = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
     lead = "As released."
     if level_ends is not None:
-        lead += f" {describe_margins(level_ends, declared.confidence)}"
+        lead += f" {describe_margins(level_ends, declared.confidence, release.layout.noun)}"
     if is_ruled:
         limit, count = 100 * float(rules.coefficient_of_variation), count_noisy_cells(release.publication, form)
         lead += (
