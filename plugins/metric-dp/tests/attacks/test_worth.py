@@ -2,15 +2,19 @@
 
 import math
 import re
+from decimal import Decimal
 
 import numpy as np
 import pytest
 from helpers.command import run
 from helpers.mentions import assert_mentions
+from hypothesis import given
+from hypothesis import strategies as st
 
 from privopt.errors import InputError
 from privopt.report.write_report import write_report
 from privopt.run.solve import solve
+from privopt_metric_dp.attacks.meaning import _format_factor
 
 PROBLEM = """
 [records]
@@ -64,7 +68,7 @@ def test_warns_if_the_promise_hides_nothing(tmp_path, undrawn):
     release = solve_exponential(write_problem(tmp_path / "v", vectors, 20))
     distances = np.linalg.norm(vectors[:, None] - vectors[None], axis=2)
     distances[np.eye(60, dtype=bool)] = np.inf
-    assert f"by at most {math.exp(20 * distances.min()):,.0f}." in release.meaning[0]
+    assert f"by at most {math.ceil(math.exp(20 * distances.min())):,}." in release.meaning[0]
     assert any("next to nothing" in text and "at the median" in text for text in release.warnings)
     assert any("best guess" in text for text in release.warnings)
     report = write_report(release.folder).read_text()
@@ -81,8 +85,8 @@ def test_figures_match_the_release(tmp_path):
     guess = (np.array([0.1, 0.2, 0.3, 0.4])[:, None] * z).max(axis=0).sum()
     assert release.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
-    assert_mentions(release.meaning[0], f"at most {math.exp(0.25 * 1.5):.3g};", "(1.5 km apart)")
-    assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.exp(0.25):.3g}")
+    assert_mentions(release.meaning[0], f"at most {math.ceil(100 * math.exp(0.25 * 1.5)) / 100};", "(1.5 km apart)")
+    assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.ceil(100 * math.exp(0.25)) / 100}")
     assert_mentions(release.meaning[1], f"{100 * guess:.1f} %", "40.0 %")
 
 
@@ -120,7 +124,16 @@ def test_refuses_limit_below_smallest_distance(tmp_path):
 def test_names_records_without_neighbours(tmp_path):
     places = [*line(4), (50, 0), (60, 0), (70, 0), (80, 0)]
     release = solve_exponential(write_problem(tmp_path / "lone", places, 0.5, limit="1.5"))
-    assert_mentions(release.warnings[0], "4 of 8 records", "1.5 km", "p4 (x 50 km", "p5", "p6")
+    assert_mentions(release.warnings[0], "4 of 8 records", "1.5 km", "p4 (x 50 km", "p5", "p6", "promised of them")
+    release = solve_exponential(write_problem(tmp_path / "single", [*line(4), (50, 0)], 0.5, limit="1.5"))
+    assert_mentions(release.warnings[0], "1 of 5 records has", "p4 (x 50 km", "promised of it")
+
+
+@given(st.floats(0, 700))
+def test_factors_are_never_rounded_down(exponent):
+    """The text follows "at most", so it states no less than the factor, and at most one hundredth more."""
+    stated, factor = Decimal(_format_factor(exponent).replace(",", "")), Decimal(exponent).exp()
+    assert factor <= stated <= factor * Decimal("1.01")
 
 
 def test_solve_prints_warnings_and_meaning(tmp_path):

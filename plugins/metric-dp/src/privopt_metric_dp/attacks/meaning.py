@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Final
 
 import numpy as np
@@ -184,10 +185,10 @@ def _warn_of_isolated_records(data: MetricData, pairs: Ints) -> Iterator[str]:
     if isolated_records.size:
         labels = ", ".join(data.records.label(row) for row in isolated_records[:RECORDS_NAMED].tolist())
         labels += ", ..." if isolated_records.size > RECORDS_NAMED else ""
-        verb = "has" if isolated_records.size == 1 else "have"
+        verb, pronoun = ("has", "it") if isolated_records.size == 1 else ("have", "them")
         yield (
             f"{isolated_records.size:,} of {number_of(len(data.records), 'record')} {verb} no neighbour within "
-            f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised of them"
+            f"{amount_text(f'{data.within:g}', data.unit)} ({labels}): nothing is promised of {pronoun}"
         )
 
 
@@ -220,11 +221,17 @@ def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str
 
 
 def _format_factor(exponent: float) -> str:
-    """Return exp(exponent) as text, with a readable number of digits."""
+    """Return exp(exponent) as text, rounded up to a readable number of digits, because it stands for "at most".
+
+    >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0)]
+    ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435']
+    """
     if exponent > 700.0:
-        return f"10^{exponent / math.log(10):,.0f}"
-    value = math.exp(exponent)
-    return f"{value:.3g}" if value < 100 else f"{value:,.0f}" if value < 1e9 else f"{value:.2e}"
+        return f"10^{math.ceil(exponent / math.log(10)):,}"
+    value, three_digits = Decimal(exponent).exp(), Context(prec=3, rounding=ROUND_CEILING)
+    if value < 100:
+        return f"{three_digits.plus(value).normalize():f}"
+    return f"{math.ceil(value):,}" if value < 10**9 else f"{three_digits.plus(value):.2e}"
 
 
 def _times_in_100(rate: float) -> str:
