@@ -119,7 +119,7 @@ def test_report_of_photos_that_reveal_nothing(tmp_path):
     photo(tmp_path / "photos/a.png")
     (tmp_path / "album.toml").write_text(ALONE)
     page = write_report(solve_album(tmp_path).folder).read_text()
-    assert "0 of 1 photos" in page
+    assert "0 of 1 photo reveal a position" in page
     assert "the photos say" not in page
 
 
@@ -143,7 +143,7 @@ WANTED = "expected photos.classifier beside it (without one no photo is scored, 
     [
         (ALONE + "[privacy]\ntop_k = 1\n", f"privacy.top_k: {WANTED}, got 1"),
         (ALONE + "true_location = 1\n", f"photos.true_location: {WANTED}, got a column"),
-        (ALONE + 'keep = ["IMG_0001.jpg"]\n', f"photos.keep: {WANTED}, got 1 photos"),
+        (ALONE + 'keep = ["IMG_0001.jpg"]\n', f"photos.keep: {WANTED}, got 1 photo"),
         ('[photos]\nclassifier = "album.toml"\n', "photos: expected one of scores,"),
     ],
 )

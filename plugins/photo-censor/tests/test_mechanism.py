@@ -145,7 +145,7 @@ def test_wrong_keys_are_one_clear_line(problem, tmp_path, keys, words):
         (lambda p: p * 0.9, "row 0"),
         (lambda p: np.where(p == p.max(), np.nan, p), "nan"),
         (lambda p: p - 0.2, "at least 0"),
-        (lambda p: p[:, :1], "10 photos and 1 locations"),
+        (lambda p: p[:, :1], "10 photos and 1 location"),
     ],
 )
 def test_refuses_wrong_probabilities(problem, tmp_path, spoil, words):

@@ -233,7 +233,7 @@ def test_report_and_table_list_the_texts(album):
     assert page.count("Via Roma 3,") >= 4
     assert page.count("reveals no place") == 1
     assert "reveal a position" not in page
-    assert "1 carry data" in page
+    assert "1 carries data" in page
     assert release.result.details.facts["with_text"] == ["a.jpg", "b.jpg", "c.png"]
     (warning,) = [line for line in release.warnings if "carry texts" in line]
     assert "a.jpg" in warning

@@ -17,7 +17,12 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Floats, doubles, read_only, truths
 
-__all__ = ["Album", "Alternates", "Copy", "Task", "describe_place", "shorten_list"]
+__all__ = ["Album", "Alternates", "Copy", "Task", "conjugate_carry", "describe_place", "shorten_list"]
+
+
+def conjugate_carry(count: int) -> str:
+    """Return "carries" for one thing, and "carry" for several or none."""
+    return "carries" if count == 1 else "carry"
 
 
 def shorten_list(names: Sequence[str], limit: int = 5) -> str:

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from privopt.arrays import Floats
 from privopt.declare import File, Folder, at_least, key, non_negative, positive
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.app.classifier import Classifier, load_classifier
 from privopt_photo_censor.app.folder import find_album_place, look_at_folder
@@ -211,7 +211,7 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
     if not declared.is_scored:
         # A folder without a classifier is only examined, so keys about deletions have no meaning.
         tasks = {"privacy.top_k": privacy.top_k, "privacy.deletion_budget": privacy.deletion_budget}
-        keep_text = f"{len(photos.keep)} photos" if photos.keep else None
+        keep_text = number_of(len(photos.keep), "photo") if photos.keep else None
         place_text = None if photos.true_location is None else "a column"  # the place is the secret
         for name, value in {**tasks, "photos.true_location": place_text, "photos.keep": keep_text}.items():
             if value is not None:

@@ -8,13 +8,14 @@ from typing import Final
 import numpy as np
 
 from privopt.arrays import Bools, Figure, Floats
+from privopt.errors import number_of
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Layer, Reporting
 from privopt.report import Section, drawing, figure_section, pair_section, use_theme
 from privopt.report.charts import rows_of
 from privopt.report.templates import Markup
 from privopt.report.theme import BAD, INK, MARK, add_legend, axes_of, use_whole_ticks
-from privopt_photo_censor.album import Album, describe_place, shorten_list
+from privopt_photo_censor.album import Album, conjugate_carry, describe_place, shorten_list
 from privopt_photo_censor.app.album_report import folder_figures, folder_layer, folder_sections, left_out_sections
 from privopt_photo_censor.app.tiles import SHOWN_PHOTOS, render_tiles
 from privopt_photo_censor.problem import PhotoInstance
@@ -118,7 +119,9 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
             return folder_sections(problem, release)
         album, figures = problem.album, self.figures(problem, release, result)
         deleted = int((~release.retained).sum())
-        lead = f"{album.photos - deleted} of {album.photos} photos are kept; {deleted} stay at home. "
+        kept, stay = album.photos - deleted, "stays" if deleted == 1 else "stay"
+        verb = "is" if kept == 1 else "are"
+        lead = f"{kept} of {number_of(album.photos, 'photo')} {verb} kept; {deleted} {stay} at home. "
         sections = [
             Section(title="The album", lead=lead + _describe_metadata(release), html=_make_tiles(album, release))
         ]
@@ -144,9 +147,10 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
 def _describe_metadata(release: Deletions) -> str:
     """Return sentences on what the retained photos' files contain apart from pictures, and on what may be posted."""
     if release.copies is not None:
+        verb = "was" if len(release.copies) == 1 else "were"
         return (
-            f"Of these {len(release.copies)} clean copies were made: the pictures alone, encoded again, with no "
-            "position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
+            f"Of these {number_of(len(release.copies), 'clean copy')} {verb} made: the pictures alone, encoded again, "
+            "with no position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
             "Post the copies, not the files that they were made of."
         )
     if release.problem.folder_contents is None:
@@ -157,8 +161,8 @@ def _describe_metadata(release: Deletions) -> str:
     captioned = kept_names.intersection(release.problem.folder_contents.photos_with_texts)
     if not carried:
         return (
-            f"No photo kept carries a position, and {len(captioned)} carry texts, which may name a place "
-            "(metadata.csv lists them). --copy-to makes clean copies."
+            f"No photo kept carries a position, and {len(captioned)} {conjugate_carry(len(captioned))} texts, which "
+            "may name a place (metadata.csv lists them). --copy-to makes clean copies."
         )
     files = "1 file carries its" if len(carried) == 1 else f"{len(carried)} files carry their"
     return (

@@ -11,7 +11,7 @@ from privopt.arrays import Bools, Floats
 from privopt.declare import File
 from privopt.declare.frames import csv_bytes, find_repeated_names, plain_texts, table_of
 from privopt.declare.tables import duplicate_faults, read_array
-from privopt.errors import Fault, Faults, InputError
+from privopt.errors import Fault, Faults, InputError, number_of
 
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
@@ -49,7 +49,7 @@ def read_scores_of(file: File, *, probabilities: bool) -> tuple[Floats, list[str
         values = read_array(file, (None, None), what="scores (photos, locations)", infinite=np.isneginf)
         names, places = [str(row) for row in range(len(values))], ()
     if values.shape[0] < 1 or values.shape[1] < 2:
-        actual = f"{values.shape[0]} photos and {values.shape[1]} locations"
+        actual = f"{number_of(values.shape[0], 'photo')} and {number_of(values.shape[1], 'location')}"
         raise InputError([Fault(file.name, "", actual, "one photo and two locations or more")])
     _refuse_cells(
         file, values, np.isfinite(values) & (np.abs(values) > LARGEST_SCORE), f"numbers below {LARGEST_SCORE:g}"

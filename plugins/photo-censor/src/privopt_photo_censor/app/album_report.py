@@ -7,10 +7,12 @@ from typing import Final
 import numpy as np
 
 from privopt.arrays import Figure
+from privopt.errors import number_of
 from privopt.interfaces.reporting import Feature, Layer, Section
 from privopt.report import figure_section, table_section, use_theme
 from privopt.report.charts import set_up_map
 from privopt.report.theme import BAD, MARK, add_legend, axes_of
+from privopt_photo_censor.album import conjugate_carry
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.metadata import FolderContents, Metadata, Point
 from privopt_photo_censor.app.naming import describe_revelation
@@ -75,16 +77,18 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     placed_count = sum(photo.place for photo in album)
     guessed = guesses(album)
     captioned_count = len(problem.folder.photos_with_texts)
-    lead = f"{placed_count} of {len(album)} photos reveal a position or a place apart from their pictures"
+    photos = number_of(len(album), "photo")
+    verb, pictures = ("reveals", "its picture") if placed_count == 1 else ("reveal", "their pictures")
+    lead = f"{placed_count} of {photos} {verb} a position or a place apart from {pictures}"
     # No program can tell whether a text names a place, so their number is stated apart.
     if captioned_count:
         lead = (
-            f"Of {len(album)} photos {placed_count} carry a position or a place's name; "
-            f"{captioned_count} carry texts, which may name one"
+            f"Of {photos} {placed_count} {conjugate_carry(placed_count)} a position or a place's name; "
+            f"{captioned_count} {conjugate_carry(captioned_count)} texts, which may name one"
         )
     unread_count = sum(bool(photo.unread) for photo in album)
     if unread_count:
-        lead += f". {unread_count} carry data that was not read, such as a maker note"
+        lead += f". {unread_count} {conjugate_carry(unread_count)} data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
     notes = [(_describe_photo(photo, photo.photo in guessed), photo.taken, None) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
@@ -133,6 +137,8 @@ def _describe_copies(release: Deletions) -> str:
     """Return a sentence on which files may be posted."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
+    if len(release.copies) == 1:
+        return "1 clean copy was made, which carries none of it: post this, not the file."
     return f"{len(release.copies)} clean copies were made, which carry none of it: post these, not the files."
 
 

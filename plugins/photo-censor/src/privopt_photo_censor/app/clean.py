@@ -18,7 +18,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Bools, Floats
-from privopt.errors import CertificationError, Fault, InputError, UsageError
+from privopt.errors import CertificationError, Fault, InputError, UsageError, number_of
 from privopt.interfaces import SolveContext
 from privopt_photo_censor.album import Copy
 from privopt_photo_censor.app.folder import score_files
@@ -168,6 +168,6 @@ def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | 
     if protected_count >= promised_count:
         return None
     return (
-        f"the clean copies, scored as they are encoded, leave {protected_count} locations at or above the true one, "
-        f"where {promised_count} are promised"
+        f"the clean copies, scored as they are encoded, leave {number_of(protected_count, 'location')} at or above the "
+        f"true one, where {promised_count} {'is' if promised_count == 1 else 'are'} promised"
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from privopt.errors import number_of
-from privopt_photo_censor.album import shorten_list
+from privopt_photo_censor.album import conjugate_carry, shorten_list
 from privopt_photo_censor.app.guesses import guesses
 from privopt_photo_censor.app.naming import find_revealing_names
 from privopt_photo_censor.app.open_photo import HEIF
@@ -75,9 +75,12 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
         if any(name.lower().endswith(HEIF) for name in left_out):
             lines.append("install privopt-photo-censor[heif] to read HEIC photos")
     if positioned:
+        carried = (
+            "carry their position in their files'" if len(positioned) > 1 else "carries its position in its file's"
+        )
         remedy = "remove it before posting" if release.copies is None else "post the clean copies, not these files"
         lines.append(
-            f"{len(positioned)} of the {len(retained_names)} photos kept carry their position in their files' metadata "
+            f"{len(positioned)} of the {len(retained_names)} photos kept {carried} metadata "
             f"(GPS or the name of a place), which reveals the place whatever the pictures hide; {remedy}: "
             f"{shorten_list(positioned)}"
         )
@@ -106,11 +109,14 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
     reasons_by_name = find_revealing_names(release.names)
     lines += _warn_of_texts(problem.folder.photos_with_texts, release)
     if positioned:
+        verbs = "carry a position or name" if len(positioned) > 1 else "carries a position or names"
         lines.append(
-            f"{len(positioned)} of {len(album)} photos carry a position or name a place: {shorten_list(positioned)}"
+            f"{len(positioned)} of {number_of(len(album), 'photo')} {verbs} a place: {shorten_list(positioned)}"
         )
     if guessed:
-        lines.append(f"of {len(guessed)} photos without a position it can be guessed: {shorten_list([*guessed])}")
+        lines.append(
+            f"of {number_of(len(guessed), 'photo')} without a position it can be guessed: {shorten_list([*guessed])}"
+        )
     if reasons_by_name:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
         lines.append(f"names of photos hold {reasons}: {shorten_list([*reasons_by_name])}")
@@ -139,6 +145,6 @@ def _warn_of_texts(names: Sequence[str], release: Deletions) -> list[str]:
     if not names or release.copies is not None:
         return []
     return [
-        f"{len(names)} of the {int(release.retained.sum())} photos kept carry texts (captions, comments, names), which "
-        f"may name a place; metadata.csv lists them: {shorten_list(names)}"
+        f"{len(names)} of the {int(release.retained.sum())} photos kept {conjugate_carry(len(names))} texts "
+        f"(captions, comments, names), which may name a place; metadata.csv lists them: {shorten_list(names)}"
     ]

@@ -8,7 +8,7 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Bools
-from privopt.errors import InfeasibleError, StoppedError
+from privopt.errors import InfeasibleError, StoppedError, number_of
 from privopt.execution.clock import clock
 from privopt_photo_censor.album import Album, Task
 from privopt_photo_censor.rank import protected_k
@@ -152,14 +152,15 @@ def describe_clash(incumbent: Incumbent) -> str:
     album = incumbent.album
     keep_count = int(album.keep.sum())
     reachable_count = int((incumbent.reach >= incumbent.need).sum())
-    parts = [f"photos.keep ({keep_count} photo{'s' * (keep_count > 1)})"] if keep_count else []
+    parts = [f"photos.keep ({number_of(keep_count, 'photo')})"] if keep_count else []
     if album.keep_at_least > keep_count:
         parts.append(f"photos.keep_at_least = {album.keep_at_least}")
     parts.append(f"privacy.top_k = {incumbent.task.top_k}")
     if album.margin:
         parts.append(f"privacy.margin = {album.margin:g}")
     if album.keep.all():
-        reason = f"every photo is kept, and they leave {protected_k(album)} locations at or above the true one"
+        protected = number_of(protected_k(album), "location")
+        reason = f"every photo is kept, and they leave {protected} at or above the true one"
     else:
-        reason = f"{reachable_count} locations can be brought level with the true one, each for itself"
+        reason = f"{number_of(reachable_count, 'location')} can be brought level with the true one, each for itself"
     return f"infeasible: {' and '.join(parts)} cannot all hold ({reason})"
