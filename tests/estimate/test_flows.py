@@ -230,7 +230,7 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
     assert "4 x 4 flows from 2,998 trips" in completed.stderr
     assert "skipped 2 rows without both reports" in completed.stderr
     page = (tmp_path / "f.html").read_text()
-    assert sentence in page
+    assert f"<p>E{sentence[1:]}.</p>" in page
     assert "trips (% of all)" in page
     assert '<th scope="col">from</th>' in page
     assert "Trips from district to district" in page
