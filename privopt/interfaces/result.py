@@ -163,9 +163,11 @@ class Objective(Bounds):
 
     @property
     def unit_in_words(self) -> str:
-        """The unit in a form for readers, in which the unit of a sum of squares is written out."""
+        """The unit in a form for readers, in which a cost and the unit of a sum of squares are written out."""
         noun = self.unit.removesuffix(SQUARED)
-        return self.unit if noun == self.unit else f"sum of squared differences, in {noun}"
+        # A number is followed by it, and "6,900 cost" is no English.
+        unit = "units of cost" if self.unit == "cost" else self.unit
+        return unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
 
 TOLD: Final = "told"

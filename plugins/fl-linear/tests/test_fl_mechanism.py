@@ -73,6 +73,7 @@ def test_warns_of_epsilon_that_hides_nothing(problem):
     release = run(path)[2]
     assert_mentions(release.warnings[0], "next to nothing", "e^1000")
     page = write_report(release.folder).read_text("utf-8")
+    assert "<small>units of cost</small>" in page
     assert page.count("next to nothing") >= 2
     assert "learns much" not in page
 
