@@ -159,4 +159,6 @@ def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -
     """
     margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
     by_level = ", ".join(f"{margin:,} on level {level}" for level, margin in enumerate(margins, start=1))
-    return f"Margin of error of this table at {100 * confidence:g} %: at most ± {max(margins):,} {noun} ({by_level})."
+    return (
+        f"Margin of error of this table, in {noun}, at {100 * confidence:g} %: at most ± {max(margins):,} ({by_level})."
+    )
