@@ -112,10 +112,11 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
         table_section("Shares", ("id", "share", "low", "high"), rows, total=len(estimate.ids)),
         Section(title="For experts", lead=method),
     ]
+    place = "at each record" if estimate.group_of is None else "in each group of records"
     return render(
         "privopt.estimate/page.html",
         title=f"What the reports say: {reports}",
-        intro="The share of people at each record, estimated from noisy reports. Units: per cent of the people.",
+        intro=f"The share of people {place}, estimated from noisy reports. Units: per cent of the people.",
         lead=lead,
         mark=opened.result.mark,
         notes=estimate.notes,

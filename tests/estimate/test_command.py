@@ -92,6 +92,7 @@ def test_groups_subjects_and_a_page(released_reports, tmp_path):
     assert json.loads(completed.stdout)["n"] == 1_500
     assert "1,498 reports omitted" in completed.stderr
     page = (tmp_path / "e.html").read_text()
+    assert "The share of people in each group of records" in page
     assert "<svg" in page
     assert "Districts: share" in page
 
