@@ -402,13 +402,16 @@ def summary(solved: SolveOutcome) -> None:
     objective, guarantee, certificate = result.objective, result.guarantee, result.certificate
     # Rows: loss and bound, guarantee and certificate, how the run went, and which files were written.
     table = Table(show_header=False, box=None, pad_edge=False)
-    unit = escape(objective.unit_in_words)
-    table.add_row(objective.measured_quantity, f"{objective.value:.9g} {unit}")
+
+    def amount(value: float) -> str:
+        return f"{value:.9g} {escape(objective.unit_after(value))}"
+
+    table.add_row(objective.measured_quantity, amount(objective.value))
     if objective.lower_bound is None:
         table.add_row("bound", "none")
     else:
         scope_note = "" if objective.bound_over is None else f", over {objective.bound_over} outputs"
-        table.add_row("bound", f"{objective.lower_bound:.9g} {unit} (gap {objective.gap:.2g}{scope_note})")
+        table.add_row("bound", f"{amount(objective.lower_bound)} (gap {objective.gap:.2g}{scope_note})")
     epsilon = "" if guarantee.epsilon is None else f" epsilon {float(guarantee.epsilon):g} {guarantee.unit}"
     table.add_row("guarantee", escape(f"{guarantee.kind}{epsilon} {guarantee.scope}".rstrip()))
     if certificate.holds is not None:

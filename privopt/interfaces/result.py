@@ -169,6 +169,16 @@ class Objective(Bounds):
         unit = "units of cost" if self.unit == "cost" else self.unit
         return unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
+    def unit_after(self, value: float) -> str:
+        """Return the unit in words as it follows a number: a count of 1 is of one photo or location.
+
+        >>> objective = Objective(value=1.0, unit="photos")
+        >>> objective.unit_after(1.0), objective.unit_after(2.0)
+        ('photo', 'photos')
+        """
+        is_count = value == 1 and self.unit in ("locations", "photos")
+        return self.unit.removesuffix("s") if is_count else self.unit_in_words
+
 
 TOLD: Final = "told"
 """The key of ``details`` for unverified fields."""

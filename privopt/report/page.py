@@ -212,10 +212,10 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
             comes first; returns an empty text without one.
     """
     objective, guarantee = result.objective, result.guarantee
-    unit = format_text(objective.unit_in_words)
 
     def format_loss(value: float) -> tuple[str, str]:
         """Return a loss and its unit, or the loss in the readers' unit and what it is in the objective's own."""
+        unit = objective.unit_after(value)
         text, reader_text = format_digits(value), in_readers_unit(value)
         return (reader_text, f"= {text} {unit}") if reader_text else (text, unit)
 
@@ -234,12 +234,12 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
     """Return the solver's results, with more digits and in the solver's own words, as :func:`_main_figures` does."""
     objective = result.objective
-    unit = format_text(objective.unit_in_words)
-    figures = [(objective.measured_quantity, format_text(objective.value, 6), unit)]
+    value, bound = objective.value, objective.lower_bound
+    figures = [(objective.measured_quantity, format_text(value, 6), objective.unit_after(value))]
     # A fit to noisy values has no bound to show: that bounds the distance to the noise, not the errors.
     if not _is_fit(result):
-        bound = objective.lower_bound
-        figures.append(("proved bound", "none", "") if bound is None else ("proved bound", format_text(bound, 6), unit))
+        bound_and_unit = ("none", "") if bound is None else (format_text(bound, 6), objective.unit_after(bound))
+        figures.append(("proved bound", *bound_and_unit))
         if objective.gap is not None:
             figures.append(("gap", format_text(objective.gap, 2), ""))
     figures.append(("checked", format_text(result.certificate.checked), "conditions"))
