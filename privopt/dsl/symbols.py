@@ -40,14 +40,6 @@ Source: TypeAlias = Callable[..., ArrayLike]
 _ANY = 2**62
 
 
-def _truth_text(relation: Any) -> str:
-    """Return the message for a relation that Python takes for a condition."""
-    return (
-        f"{relation} is a relation, which is not true or false; state one relation in each require, "
-        "between(0, x, 1) for 0 <= x <= 1, and maximum(x, y) for the larger one"
-    )
-
-
 class _OneRelation:
     """Mixed into relations that comparisons return: without a truth value, they are no conditions of Python.
 
@@ -57,7 +49,10 @@ class _OneRelation:
     __slots__ = ()
 
     def __bool__(self) -> bool:
-        raise ModelError(_truth_text(self))
+        raise ModelError(
+            f"{self} is a relation, which is not true or false; state one relation in each require, "
+            "between(0, x, 1) for 0 <= x <= 1, and maximum(x, y) for the larger one"
+        )
 
 
 class _AtMost(_OneRelation, sympy.Le):  # type: ignore[misc]
@@ -490,25 +485,6 @@ class Param(_Indexable):
             raise ModelError(
                 f"param {self.name}: its function returned shape {values.shape} for index arrays of shape {shape}"
             ) from None
-
-
-class _TruthError(ModelError, TypeError):
-    """A relation of sums or products is used as a condition; sympy itself expects a TypeError then."""
-
-
-_sympy_truth = sympy.Rel.__bool__
-
-
-def _refuse_truth(relation: sympy.Rel) -> bool:
-    """Refuse a relation that has a variable or parameter as a condition; ask sympy about others."""
-    if relation.has(_Indexable):
-        raise _TruthError(_truth_text(relation))
-    return bool(_sympy_truth(relation))
-
-
-# Comparisons of sums, as in 0 <= x + y <= 1, are sympy's own relations, of which it only says that they have no truth
-# value. For relations without variables and parameters nothing changes.
-sympy.Rel.__bool__ = _refuse_truth
 
 
 class Access(_Comparisons, sympy.Expr):  # type: ignore[misc]

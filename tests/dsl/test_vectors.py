@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sympy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
@@ -125,10 +124,6 @@ MISUSES: list[tuple[Any, str]] = [
     (lambda m, x, w, s: m.require("f", between(0, 2 * x, 1)), "write it with indices"),
     (lambda m, x, w, s: m.require("f", 2 * x <= 1, forall=i), "has its own indices, got forall"),
     (lambda m, x, w, s: 0 <= x[i] <= 1, r"between\(0, x, 1\)"),
-    (lambda m, x, w, s: 0 <= x[i] + s <= 1, r"s \+ x\[i\] >= 0 is a relation.*between\(0, x, 1\)"),
-    (lambda m, x, w, s: 0 <= 2 * s <= 1, r"between\(0, x, 1\)"),
-    (lambda m, x, w, s: 0 <= x.sum() <= 1, r"between\(0, x, 1\)"),
-    (lambda m, x, w, s: max(s + 1, 2 * s), r"maximum\(x, y\)"),
     (lambda m, x, w, s: 0 <= s <= 1, r"between\(0, x, 1\)"),
     (lambda m, x, w, s: max(x["a"], x["b"]), r"maximum\(x, y\)"),
     (lambda m, x, w, s: x[i] <= "a", "got 'a'"),
@@ -169,11 +164,3 @@ def test_vector_and_indexed_spelling_give_the_same_model() -> None:
     assert np.array_equal(forms[0].c, forms[1].c)
     assert np.array_equal(forms[0].A.toarray(), forms[1].A.toarray())
     assert np.array_equal(forms[0].row_lower, forms[1].row_lower)
-
-
-def test_relations_of_others_keep_the_error_of_sympy() -> None:
-    symbol = sympy.Symbol("z")
-    with pytest.raises(TypeError, match="cannot determine truth value") as caught:
-        assert 0 <= symbol + 1 <= 2
-    assert not isinstance(caught.value, ModelError)
-    assert bool(sympy.Integer(1) < 2)
