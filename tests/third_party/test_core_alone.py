@@ -77,7 +77,7 @@ def test_only_the_core_is_installed(core):
 def test_page_of_the_modelling_language_runs(core):
     """Every Python block of the page, in one process: none needs another plugin, and those without polars no extra."""
     blocks = re.findall(r"(?ms)^```python\n(.*?)^```", PAGE.read_text("utf-8"))
-    code = "\n".join(block for block in blocks if not re.search(r"import polars|to_frame", block))
+    code = "\n".join(block for block in blocks if not re.search(r"import polars|to_frame|ranging", block))
     (core.folder / "page.py").write_text(code)
     run(core.python, "page.py", cwd=core.folder)
 
