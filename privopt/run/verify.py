@@ -417,7 +417,11 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
     certificate, utility, value = measurement.certificate, measurement.utility, measurement.value
     complaints = []
     if certificate.holds is False:
-        complaints += [f"certificate: worst {certificate.worst}, allowed {certificate.allowed}", *certificate.failures]
+        # A release can fail by something else, such as a row that is no distribution, with its worst pair allowed.
+        worst, allowed = certificate.worst, certificate.allowed
+        if not certificate.failures or worst is None or allowed is None or worst > allowed:
+            complaints.append(f"certificate: worst {worst}, allowed {allowed}")
+        complaints += certificate.failures
     elif certificate.holds is None and measurement.guarantee.kind != NOTHING:
         complaints.append(f"certificate: {measurement.guarantee.kind} is claimed but cannot be measured")
     if measurement.value_error is not None:

@@ -12,6 +12,7 @@ from privopt.errors import UsageError
 from privopt.execution import memo, resources
 from privopt.numbers import TOTAL
 from privopt_metric_dp.matrix.certify import certify
+from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.repair import repair, round_to_weights
 
 
@@ -203,3 +204,15 @@ def test_only_identical_arrays_are_cached(monkeypatch):
     certify(weights, pairs, lengths, Fraction(1))
     certify(weights, pairs, lengths, Fraction(1))
     assert len(calls) == 6  # outside everything is measured
+
+
+def test_row_with_wrong_sum_is_named():
+    """The worst ratio may be allowed, so it would not say what is wrong."""
+    weights = np.full((2, 2), TOTAL // 2, dtype=np.uint64)
+    weights[1, 0] += np.uint64(1)
+    measured = certify(weights, np.array([[0, 1]]), np.array([1.0]), Fraction(1))
+    notion = MetricDP(epsilon=Fraction(1), unit="per km", scope="all-pairs")
+    certificate = notion.make_certificate(measured, weights, ["a", "b"], ["a", "b"])
+    assert not certificate.holds
+    assert certificate.worst < certificate.allowed
+    assert certificate.failures == ("record b: the weights of its row do not sum to 2^63",)

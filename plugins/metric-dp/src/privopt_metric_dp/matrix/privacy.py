@@ -259,10 +259,13 @@ class MetricDP(MatrixConstraint):
             outputs: (K,) ids of the outputs.
             notes: Further entries of the certificate.
         """
-        failures = tuple(
-            f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
-            f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
-            for f in measured.failures
+        failures = (
+            *(f"record {records[row]}: the weights of its row do not sum to 2^63" for row in measured.wrong_rows),
+            *(
+                f"records {records[f.i]} and {records[f.j]}, output {outputs[f.k]}: "
+                f"weights {weights[f.i, f.k]} and {weights[f.j, f.k]}"
+                for f in measured.failures
+            ),
         )
         allowed = float(self.epsilon)
         return Certificate(
