@@ -16,7 +16,7 @@ __all__ = ["PROFILE", "great_circle_km", "sphere_problem"]
 
 _PLACES: Final = ((0.0, 0.0), (45.5, 9.2), (89.9, -30.0), (90.0, 0.0), (-33.9, 180.0), (-33.9, 151.2))
 _POINTS: Final = ((0.0, 0.0), (45.5, 9.2), (45.6, 9.3), (-33.9, 151.2), (89.0, -30.0), (90.0, 0.0))
-_MAX_CHANNEL_EXPONENT: Final = 25.0
+_CHANNEL_EXPONENTS: Final = (0.01, 25.0)
 _EPSILONS: Final = ("1.4", "0.1", "20.0", "0.0001")
 
 
@@ -39,12 +39,13 @@ def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
             distance = great_circle_km((latitude, longitude), other)
             yield f"{latitude!r},{longitude!r}", f"{other[0]!r},{other[1]!r}", distance
     # The points of the problem may be named by their ids, and are the inputs of its channel. That is integrated in
-    # doubles, in which the probabilities of pairs farther apart are rounding errors.
+    # doubles, with a relative error of about 3e-4. The log ratio allowed for nearer pairs is of that size, and the
+    # probabilities of pairs farther apart are rounding errors.
     if problem.points is not None and problem.points.coordinates is not None:
         places = dict(zip(problem.points.ids, problem.points.coordinates.tolist(), strict=True))
         for first, second in combinations(places, 2):
             distance = great_circle_km(tuple(places[first]), tuple(places[second]))
-            if float(problem.epsilon) * distance <= _MAX_CHANNEL_EXPONENT:
+            if _CHANNEL_EXPONENTS[0] <= float(problem.epsilon) * distance <= _CHANNEL_EXPONENTS[1]:
                 yield first, second, distance
 
 
