@@ -33,9 +33,9 @@ def interpreter_candidates(version: str) -> Iterator[Path]:
     environment = os.environ | {"UV_PYTHON_DOWNLOADS": "never", "UV_PYTHON_INSTALL_DIR": str(PYTHONS)}
     environment.pop("VIRTUAL_ENV", None)
     command = [find_uv(), "python", "find", "--no-project", version]
-    found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if found.returncode == 0:
-        yield Path(found.stdout.strip())
+    completed = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if completed.returncode == 0:
+        yield Path(completed.stdout.strip())
     # The commands that pyenv puts on PATH fail for all versions but the selected ones, so uv does not see the others.
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     yield from sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)

@@ -438,13 +438,13 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
                     yield from changed(*net.items())
         return
     # The levels on which an individual keeps its region: all under "attributes", else those that are exact.
-    kept = {"moves": max(exact, 1), "attributes": depth}.get(relation, exact)
+    fixed_levels = {"moves": max(exact, 1), "attributes": depth}.get(relation, exact)
     for source, row in enumerate(rows):
-        if not kept:
+        if not fixed_levels:
             yield from changed((source, 1))
             yield from changed((source, -1))
-        for target_index, target in enumerate(rows) if kept else ():
-            if target_index != source and row[:kept] == target[:kept]:
+        for target_index, target in enumerate(rows) if fixed_levels else ():
+            if target_index != source and row[:fixed_levels] == target[:fixed_levels]:
                 yield from changed((source, -1), (target_index, 1))
 
 

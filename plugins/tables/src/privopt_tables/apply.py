@@ -127,8 +127,7 @@ def apply(
 def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
     """Refuse to repeat a finished batch with another table, another release or other options.
 
-    Its table stays as it was written, so what was asked for now would be ignored in silence: a column that must be
-    dropped would still be there.
+    Its table is not written again, so the new options would have no effect: a column to be dropped would stay in it.
 
     Raises:
         UsageError: Something differs; it is named.

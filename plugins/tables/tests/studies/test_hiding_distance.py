@@ -47,11 +47,11 @@ def proposed(tmp_path, streets):
     return radius, " ".join(drafted.notes)
 
 
-def share_hidden(streets, counts, radius, wanted):
+def share_hidden(streets, counts, radius, address_count):
     """Return the share of junctions with so many addresses within a distance by road, counted one by one."""
     positions = np.array([tuple(map(int, name.split("-"))) for name in streets.places])
     km = KM * np.abs(positions[:, None] - positions[None]).sum(axis=2)
-    return np.mean([counts[row <= radius + 1e-9].sum() >= wanted for row in km])
+    return np.mean([counts[row <= radius + 1e-9].sum() >= address_count for row in km])
 
 
 @pytest.mark.parametrize("per_place", [3, 12])
@@ -62,12 +62,12 @@ def test_most_places_have_enough_addresses_within(tmp_path, per_place):
     measured = streets.count_addresses()
     assert measured.is_counted
     np.testing.assert_array_equal(measured.counts, counts)
-    wanted = min(draft_problem.HIDING_ADDRESSES, counts.sum() / 4)
+    address_count = min(draft_problem.HIDING_ADDRESSES, counts.sum() / 4)
     radius, notes = proposed(tmp_path, streets)
     assert "as the map has them" in notes
-    assert share_hidden(streets, counts, radius, wanted) >= draft_problem.HIDDEN_SHARE
+    assert share_hidden(streets, counts, radius, address_count) >= draft_problem.HIDDEN_SHARE
     # A street less does not do.
-    assert share_hidden(streets, counts, radius - 1.01 * KM, wanted) < draft_problem.HIDDEN_SHARE
+    assert share_hidden(streets, counts, radius - 1.01 * KM, address_count) < draft_problem.HIDDEN_SHARE
 
 
 def test_denser_addresses_need_less_distance(tmp_path):

@@ -373,13 +373,13 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
     """
     count, counts = len(data.records), addresses.counts
     # A map with few addresses hides a person among a quarter of them.
-    wanted = min(HIDING_ADDRESSES, counts.sum() / 4)
+    address_count = min(HIDING_ADDRESSES, counts.sum() / 4)
     radii = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
         order = np.argsort(rows, axis=1)
-        reached = np.cumsum(counts[order], axis=1) >= wanted
+        reached = np.cumsum(counts[order], axis=1) >= address_count
         radii.append(np.take_along_axis(rows, np.take_along_axis(order, reached.argmax(axis=1)[:, None], 1), 1)[:, 0])
     distances = np.concatenate(radii)
     radius = float(np.quantile(distances[np.isfinite(distances)], HIDDEN_SHARE, method="higher"))
@@ -389,7 +389,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
         "as the map has them" if addresses.is_counted else "estimated from the length of streets, for the map has few"
     )
     return radius, (
-        f"within that distance {100 * HIDDEN_SHARE:.0f} % of the places have {wanted:,.0f} addresses or more "
+        f"within that distance {100 * HIDDEN_SHARE:.0f} % of the places have {address_count:,.0f} addresses or more "
         f"({source}); --within sets another distance"
     )
 
