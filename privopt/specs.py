@@ -221,7 +221,7 @@ class CommandSpec:
         summary: A complete sentence for ``privopt --help``.
         group: The heading for the command in ``privopt --help``: one of :data:`COMMAND_GROUPS` or a plugin's own.
         example: A complete example call, for ``privopt NAME --help``.
-        page: The documentation page of the command, such as ``docs/guide/tables.md``; a URL for plugins.
+        page: The documentation page of the command, such as ``docs/how-to/tables.md``; a URL for plugins.
     """
 
     category: ClassVar[str] = "command"

@@ -45,14 +45,14 @@ SHOTS: dict[str, tuple[str, str, int | None, int]] = {
 """File: the example, the colour scheme, the first section shown (None: from the top), how many sections."""
 
 REPORTS_OF_PAGES: dict[str, tuple[str, str, int | None, int]] = {
-    "report-sentences": ("guide/tables.md", "spoken/report.html", 2, 2),
-    "estimate-districts": ("used-for/every-night.md", "ends.html", 0, 1),
+    "report-sentences": ("how-to/tables.md", "spoken/report.html", 2, 2),
+    "estimate-districts": ("tutorials/every-night.md", "ends.html", 0, 1),
 }
 """File: the page of docs whose commands write the report, the report, and as above."""
 
 FIGURES_OF_PAGES = {
     "album-map": ("used-for/album.md", "pictures/map.png"),
-    "curve-loss": ("guide/tables.md", "curve-figures/loss.png"),
+    "curve-loss": ("how-to/tables.md", "curve-figures/loss.png"),
 }
 """File: the page of docs whose commands draw the figure, and the figure."""
 
@@ -83,9 +83,9 @@ def write_explorer(folder: Path) -> Path:
 
 
 def gallery(browser: Any, folder: Path) -> None:
-    """Run docs/gallery.md, and take the first picture of each release's report."""
-    ran("gallery.md", folder)
-    for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "gallery.md").read_text("utf-8")):
+    """Run docs/how-to/gallery.md, and take the first picture of each release's report."""
+    ran("how-to/gallery.md", folder)
+    for name in re.findall(r"img/gallery-(\w+)\.png", (OUT.parent / "how-to/gallery.md").read_text("utf-8")):
         page = browser.new_page(viewport={"width": 720, "height": 900}, color_scheme="light")
         page.goto(write_report(folder / name).as_uri())
         if page.locator("#map").count():

@@ -6,16 +6,16 @@ from helpers.page_checks import clipped_elements, keyboard_faults
 
 PAGES = [
     "index",
-    "gallery",
-    "guide/tutorial",
-    "guide/tables",
-    "guide/guarantees",
+    "how-to/gallery",
+    "tutorials/ten-minutes",
+    "how-to/tables",
+    "explanation/guarantees",
     "how-to/install",
     "how-to/report-again",
     "used-for/choose-epsilon",
     "explanation/data-protection-officers",
     "reference/measured",
-    "reports",
+    "how-to/reports",
     "reference/command-line",
     "reference/files",
     "reference/python",
@@ -53,7 +53,7 @@ MEASURE = """() => {
 VIEWS = tuple((width, scheme) for width in (390, 768, 1280) for scheme in ("light", "dark"))
 AXE = {(390, "light"), (768, "dark"), (1280, "light")}
 """Each width and each scheme once: axe takes longer than all else that a page is asked."""
-OFTEN = ("index", "guide/tutorial", "reference/command-line")
+OFTEN = ("index", "tutorials/ten-minutes", "reference/command-line")
 """A page of cards, one of prose, code and pictures, one of wide tables: the suite's; the others' are in make slow."""
 
 

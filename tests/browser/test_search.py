@@ -10,7 +10,7 @@ import pytest
 
 def test_search_works_from_a_folder(site, watch_page):
     observer = watch_page()
-    page = observer.open(site / "guide" / "tutorial.html")
+    page = observer.open(site / "tutorials" / "ten-minutes.html")
     page.fill("#search-query", "deletion_bud")  # a word that is not typed to its end
     page.wait_for_function("document.querySelector('#search-results').textContent.includes('deletion_budget')")
     page.press("#search-query", "Escape")
@@ -48,7 +48,7 @@ def test_searches_find_their_page_first(site, watch_page, words, title):
 @pytest.mark.parametrize(("width", "height"), [(1280, 900), (390, 800)])
 def test_search_stays_in_sight(site, watch_page, width, height):
     """The header stays while the page scrolls, on every kind of page."""
-    for path in ("index.html", "guide/tutorial.html", "reference/python.html", "reliability.html"):
+    for path in ("index.html", "tutorials/ten-minutes.html", "reference/python.html", "reliability.html"):
         page = watch_page().open(site / path)
         page.set_viewport_size({"width": width, "height": height})
         for position in ("0", "document.body.scrollHeight / 2", "document.body.scrollHeight"):

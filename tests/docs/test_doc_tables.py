@@ -19,7 +19,7 @@ from privopt.testing.under_trial import missing_traits
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
-PAGE = (ROOT / "docs" / "guide" / "write-a-plugin.md").read_text("utf-8")
+PAGE = (ROOT / "docs" / "tutorials" / "write-a-plugin.md").read_text("utf-8")
 CODE = re.compile(r"``(.+?) ?``|`([^`]+)`")
 
 

@@ -68,16 +68,16 @@ def test_nothing_is_loaded_from_outside(site):
 
 def test_search_page_needs_no_server(site):
     """Browsers refuse fetching and workers to pages of a folder; scripts they load."""
-    assert "../search/offline.js" in Links((site / "guide" / "tutorial.html").read_text("utf-8")).loaded
+    assert "../search/offline.js" in Links((site / "tutorials" / "ten-minutes.html").read_text("utf-8")).loaded
     script = (site / "search" / "offline.js").read_text("utf-8")
     assert not re.search(r"Worker\(|XMLHttpRequest|fetch\(|\$\(", script)
     assert sorted(path.name for path in (site / "search").iterdir()) == ["lunr.js", "offline.js", "search_index.js"]
     index = (site / "search" / "search_index.js").read_text("utf-8")
     documents = json.loads(index.removeprefix("var searchIndex = ").rstrip(";\n"))["docs"]
-    assert {doc["location"].partition("#")[0] for doc in documents} >= {"index.html", "guide/guarantees.html"}
+    assert {doc["location"].partition("#")[0] for doc in documents} >= {"index.html", "explanation/guarantees.html"}
 
 
 def test_pages_outside_the_menu_say_for_whom_they_are(site):
-    outside, inside = ((site / name).read_text("utf-8") for name in ("guide/repeated.html", "guide/tutorial.html"))
+    outside, inside = ((site / name).read_text("utf-8") for name in ("guide/repeated.html", "tutorials/ten-minutes.html"))
     assert 'class="where"><a href="../developers.html"' in outside
     assert 'class="where"' not in inside

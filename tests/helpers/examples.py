@@ -1,4 +1,4 @@
-"""Small example problems of every mechanism: what the report's tests open and what docs/reports.md shows."""
+"""Small example problems of every mechanism: what the report's tests open and what docs/how-to/reports.md shows."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import pytest
 from helpers.environments import ROOT, Environment, build_wheels, find_uv, run
 
 FAMILY = ROOT / "docs" / "examples" / "third-party-family"
-PAGE = ROOT / "docs" / "guide" / "language.md"
+PAGE = ROOT / "docs" / "tutorials" / "language.md"
 
 pytestmark = pytest.mark.slow
 

@@ -26,7 +26,7 @@ from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_tables.options import describe_limits
 
 ROOT = Path(__file__).parents[3]
-PAGE = ROOT / "docs" / "guide" / "in-memory.md"
+PAGE = ROOT / "docs" / "how-to" / "in-memory.md"
 NODES = {"node": ["a", "b", "c"], "north": [41.9, 41.9, 41.91], "east": [12.4, 12.41, 12.4]}
 TRIPS = {"trip": [1, 2, 3], "la": [41.9, 41.9, 41.91], "lo": [12.4, 12.41, 12.4]}
 KINDS = {

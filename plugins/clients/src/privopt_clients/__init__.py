@@ -17,6 +17,6 @@ def privopt_commands() -> Sequence[CommandSpec]:
             summary="Write a browser module that draws reports.",
             group="Use a release",
             example="privopt export city --target js --out client",
-            page="docs/approximate-location.md",
+            page="docs/how-to/approximate-location.md",
         )
     ]

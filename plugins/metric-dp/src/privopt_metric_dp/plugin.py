@@ -136,7 +136,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
             summary="Compute the least epsilon that a matrix satisfies.",
             group="Check a release",
             example="privopt certify matrix.npy problem.toml",
-            page="docs/guide/questions.md",
+            page="docs/explanation/questions.md",
         ),
     ]
 

@@ -20,7 +20,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
             use,
             "Protect a table: draw a report for each row.",
             "privopt apply city trips.csv --lat start_lat --lon start_lon --out safe.csv",
-            "docs/guide/tables.md",
+            "docs/how-to/tables.md",
         ),
         (
             "init",
@@ -28,7 +28,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
             make,
             "Write a problem file from a table.",
             "privopt init optimal-lp --points trips.csv --out mine.toml --within 1",
-            "docs/guide/tables.md",
+            "docs/how-to/tables.md",
         ),
         (
             "curve",
