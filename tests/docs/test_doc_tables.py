@@ -1,4 +1,4 @@
-"""The tables of the page for authors of plugins say what is so: attributes, members, names, checks and reasons."""
+"""The tables of the pages for authors of plugins say what is so: attributes, members, names, checks and reasons."""
 
 import re
 import sys
@@ -19,7 +19,8 @@ from privopt.testing.under_trial import missing_traits
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.declared import MetricProblem
 
-PAGE = (ROOT / "docs" / "tutorials" / "write-a-plugin.md").read_text("utf-8")
+PAGES = ("tutorials/write-a-plugin.md", "reference/mechanism.md", "reference/kit.md")
+PAGE = "\n".join((ROOT / "docs" / name).read_text("utf-8") for name in PAGES)
 CODE = re.compile(r"``(.+?) ?``|`([^`]+)`")
 
 
