@@ -188,23 +188,23 @@ class Relation:
 
 
 PROMISES: Final = {
-    "sizes": "Inputs are alike that differ in one individual who moves one existing {name} {step} (sizes of N or more "
-    "are one class). A person who moves from one {name} to another costs {two}. {missing}",
-    "individuals": "Inputs are alike that differ in one individual who joins or leaves: an existing group grows or "
-    "shrinks by {by}, or a group of size {new} appears or vanishes (sizes of N or more are one class). So who lives "
-    "alone and leaves is covered. A person who moves from one group to another costs {two}; a whole group of k "
-    "individuals that appears or vanishes {whole}.",
-    "groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, that appears or "
-    "vanishes. A group that changes its size, as where one individual joins or leaves it, costs {two}; a person who "
-    "moves from one group to another {four}.",
-    "exact groups": "Inputs are alike that differ in one {any} of any size, with all its individuals, which is "
-    "replaced by another of any size in the same region of level_{level}; so one individual who joins or leaves a "
-    "group, and a group that moves inside that region, are covered. Two groups of different regions of level_{level} "
-    "that exchange places cost {two}, as does a person who moves from one group to another. Not covered: a "
-    "group that appears, vanishes or moves between these regions.",
-    "replaced": "Inputs are alike that differ in one household of at most {m} persons, which is replaced by another "
-    "one of at most {m} in its region. A person who joins or leaves a household is covered by that. {larger} Not "
-    "covered: a household that appears, vanishes or moves to another region.",
+    "sizes": "The guarantee compares inputs that differ in one individual who moves one existing {name} {step} "
+    "(sizes of N or more are one class). A person who moves from one {name} to another costs {two}. {missing}",
+    "individuals": "The guarantee compares inputs that differ in one individual who joins or leaves: an existing "
+    "group grows or shrinks by {by}, or a group of size {new} appears or vanishes (sizes of N or more are one "
+    "class). So who lives alone and leaves is covered. A person who moves from one group to another costs {two}; a "
+    "whole group of k individuals that appears or vanishes {whole}.",
+    "groups": "The guarantee compares inputs that differ in one {any} of any size, with all its individuals, that "
+    "appears or vanishes. A group that changes its size, as where one individual joins or leaves it, costs {two}; a "
+    "person who moves from one group to another {four}.",
+    "exact groups": "The guarantee compares inputs that differ in one {any} of any size, with all its individuals, "
+    "which is replaced by another of any size in the same region of level_{level}; so one individual who joins or "
+    "leaves a group, and a group that moves inside that region, are covered. Two groups of different regions of "
+    "level_{level} that exchange places cost {two}, as does a person who moves from one group to another. Not "
+    "covered: a group that appears, vanishes or moves between these regions.",
+    "replaced": "The guarantee compares inputs that differ in one household of at most {m} persons, which is "
+    "replaced by another one of at most {m} in its region. A person who joins or leaves a household is covered by "
+    "that. {larger} Not covered: a household that appears, vanishes or moves to another region.",
 }
 """Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation."""
 MISSING: Final = {
@@ -340,7 +340,8 @@ class TableRelation:
             scope=f"one individual changes any values and stays in its region of level_{count}",
             unit=f"per individual of the public numbers of level_{count}",
             exact=count,
-            promise="Inputs are alike that differ in the values of one individual, who stays in its region of "
+            promise="The guarantee compares inputs that differ in the values of one individual, who stays in its "
+            "region of "
             f"level_{count} and may change its leaf region inside that. Two individuals of different regions of "
             f"level_{count} who exchange places cost {{two}}.",
             public=f"{numbers}; one who joins, leaves or moves between regions of level_{count} is not covered.",
@@ -373,8 +374,9 @@ class TableRelation:
 
 
 EXACT_HOUSEHOLDS: Final = (
-    "Inputs are alike that differ in one household of at most {most} persons, which is replaced by another one of as "
-    "many persons in its leaf region; so persons who change values are covered, but not one who joins or leaves."
+    "The guarantee compares inputs that differ in one household of at most {most} persons, which is replaced by "
+    "another one of as many persons in its leaf region; so persons who change values are covered, but not one who "
+    "joins or leaves."
 )
 """The promise about replaced households if numbers of individuals are exact."""
 TABLE_RELATIONS: Final = {
@@ -383,8 +385,8 @@ TABLE_RELATIONS: Final = {
         unit="per individual who joins or leaves",
         sensitivity=1,
         exact=0,
-        promise="Inputs are alike that differ in one individual who joins or leaves. One who changes values, or moves "
-        "to another region, costs {two}.",
+        promise="The guarantee compares inputs that differ in one individual who joins or leaves. One who changes "
+        "values, or moves to another region, costs {two}.",
         public="No number of individuals is published exactly.",
     ),
     "moves": TableRelation(
@@ -392,7 +394,7 @@ TABLE_RELATIONS: Final = {
         unit="per individual of a public number",
         sensitivity=2,
         exact=1,
-        promise="Inputs are alike that differ in the values of one individual, its region among them.",
+        promise="The guarantee compares inputs that differ in the values of one individual, its region among them.",
         public="The number of individuals of the whole hierarchy is published exactly; one who joins or leaves is not "
         "covered.",
     ),
@@ -401,7 +403,8 @@ TABLE_RELATIONS: Final = {
         unit="per individual of a region's public number",
         sensitivity=2,
         exact=None,
-        promise="Inputs are alike that differ in the values of one individual, who stays in its leaf region.",
+        promise="The guarantee compares inputs that differ in the values of one individual, who stays in its leaf "
+        "region.",
         public="Every region's number of individuals is published exactly; one who joins, leaves or moves to another "
         "region is not covered.",
     ),
@@ -410,9 +413,9 @@ TABLE_RELATIONS: Final = {
         unit="",
         sensitivity=0,
         exact=0,
-        promise="Inputs are alike that differ in one household of at most {most} persons, which is replaced by another "
-        "one of at most {most} in its leaf region; so a person who joins or leaves a household, or changes values, is "
-        "covered.",
+        promise="The guarantee compares inputs that differ in one household of at most {most} persons, which is "
+        "replaced by another one of at most {most} in its leaf region; so a person who joins or leaves a household, "
+        "or changes values, is covered.",
         public="No number of individuals is published exactly.",
         is_of_households=True,
     ),

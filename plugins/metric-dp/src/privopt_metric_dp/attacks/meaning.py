@@ -115,7 +115,7 @@ def interpret_guarantee(
         )
     guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
-    sentences.append(f"The{guess_sentence[3:]}; without any report in {_format_percent(prior_rate)}.")
+    sentences.append(describe_guess(guess_rate, prior_rate, noun))
     # If the prior alone is nearly certain, a good guess is no fault of the release: reports must at least halve the
     # error.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
