@@ -1,6 +1,6 @@
 """Pictures of the experiment of bench_location.py: ``python tests/bench/draw_location.py`` draws both again.
 
-The first is of the table in docs/how-to/approximate-location.md, so that table and picture agree; the second of one person's
+The first is of the table in docs/benchmarks/location.md, so that table and picture agree; the second of one person's
 first two weeks, with the parameters of that table.
 """
 
@@ -29,7 +29,7 @@ from bench_location import (
 from matplotlib import pyplot as plt
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-PAGE, PICTURES = DOCS / "how-to/approximate-location.md", DOCS / "img"
+PAGE, PICTURES = DOCS / "benchmarks/location.md", DOCS / "img"
 ATTACKS = (
     ("home", "homes found\nwithin 1.5 km, %"),
     ("crossing", "crossings seen\nwithin the hour, %"),

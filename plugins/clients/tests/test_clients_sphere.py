@@ -178,7 +178,7 @@ def test_stored_vectors_hold(ask):
 
 
 def test_draw_takes_at_most_a_few_milliseconds(ask):
-    """One millisecond is asked of a free machine, and measured in docs/how-to/approximate-location.md."""
+    """One millisecond is asked of a free machine, and measured in docs/benchmarks/location.md."""
     case = {"position": [40.7128, -74.006], "epsilon": "1.4/km", "kind": "digits", "argument": 3}
     assert float(ask([case], 500)) < 10
 
