@@ -54,7 +54,7 @@ DEFAULT_MEMORY_BYTES = 8e9
 """Memory limit in bytes if the caller gives none. A method that needs more is not started."""
 
 AT_ONCE = 0.1
-"""Largest share of the time for the quick bound, which usually needs much less."""
+"""Largest share of the remaining time for the quick bound, which usually needs much less."""
 
 Room = Callable[[], float]
 """Returns the bytes that may still be allocated."""
@@ -159,15 +159,16 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
+    # Under a time limit a bound that takes little time comes before the methods, which may not finish.
     needs_quick_bound = clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
         # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
         # proved.
         if offers.has_reached_gap and offers.confirm():
             return
-        # The closed form comes first if its work is affordable, because it brings a better bound of its own.
-        is_held = isinstance(solver, StarSolver) and solver.is_affordable(part)
-        if needs_quick_bound and not is_held:
+        # An affordable star comes before the quick bound, because it brings a better bound of its own.
+        is_affordable_star = isinstance(solver, StarSolver) and solver.is_affordable(part)
+        if needs_quick_bound and not is_affordable_star:
             needs_quick_bound = False
             _offer_quick_bound(part, offers)
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
@@ -177,20 +178,20 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         try:
             is_complete = _run_solver(solver, part, offers)
         except StoppedError:
-            # The closed form ended without a bound.
+            # The star was stopped, perhaps before it offered a bound.
             if needs_quick_bound:
                 _offer_quick_bound(part, offers)
             raise
         needs_quick_bound = needs_quick_bound and not is_complete
         if is_complete and only_first:
             return
-    if needs_quick_bound:  # no solver after the closed form, or none at all
+    if needs_quick_bound:  # the star failed and was the last solver, or no solver was started
         _offer_quick_bound(part, offers)
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
     """Offer bounds that take little time, within a small share of what is left."""
-    # A scope swallows its own end: if this share is used up, only the quick bound ends.
+    # When this share is used up, only the quick bound ends: the scope raises nothing.
     with clock().limit_to_share(AT_ONCE):
         quick_bound(part, offers)
 

@@ -59,7 +59,8 @@ def choose_outputs(data: MetricData, *, search_time: Clock | None = None, progre
     count, records, output_count = data.choose, len(data.records), len(data.outputs)
     if count == output_count:
         return np.arange(output_count)
-    # `tried` candidates compete for the `count` places.
+    # `tried` candidates compete for the `count` places. If `count` is so large that hardly any candidate would be
+    # dropped, only `count` candidates are taken, and no program is solved.
     times, min_tried, max_tried = CANDIDATES
     tried = (
         min(output_count, max(count, min(max_tried, max(min_tried, times * count))))

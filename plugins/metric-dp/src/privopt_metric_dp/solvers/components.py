@@ -62,9 +62,11 @@ class MergedInstance:
 
     def lift(self, multipliers: Multipliers) -> Multipliers:
         """Return multipliers of the original instance that prove the same bound, given those of the merged one."""
+        # The inverse of `pair`: the original pair of each merged one. Pairs inside groups and longer ones have none.
         stored_pairs = np.flatnonzero(self.pair >= 0)
         original_pair = np.empty(len(stored_pairs), dtype=np.int64)
         original_pair[self.pair[stored_pairs]] = stored_pairs
+        # The sign of a multiplier tells which of the pair's two rows it belongs to.
         sign = np.where(self.flipped[original_pair], -1, 1)
         between_groups = multipliers.map_rows(lambda pairs, values: (original_pair[pairs], values * sign[pairs]))
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)

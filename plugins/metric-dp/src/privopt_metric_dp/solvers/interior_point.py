@@ -209,6 +209,7 @@ def _find_direction(
     (wp, wd), (tp, td) = WEIGHTS[best], steps.max(axis=1)
     dy = dy + wd * change
     for _ in range(CORRECTOR_STEPS):
+        # Steps that are nearly whole gain too little from another corrector.
         if min(tp, td) > 0.95:
             break
         # Gondzio's corrector is evaluated at steps that are longer than the present ones allow.
@@ -219,6 +220,7 @@ def _find_direction(
         if tp2 < tp + 0.01 and td2 < td + 0.01:
             wp = wd = 0.0
             break
+        # Each side takes the corrector only if it lengthens this side's step.
         wp, wd = wp if tp2 > tp else 0.0, wd if td2 > td else 0.0
         dy = dy + wd * change
         tp, td = max(tp, tp2), max(td, td2)
@@ -233,6 +235,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
         coupling: The coupling of the last step.
         within: Largest error of a row sum that is not corrected.
     """
+    # The coupling is solved approximately, so one correction may leave an error that the next one removes.
     for _ in range(3):
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
@@ -273,6 +276,7 @@ def _lift_multipliers(
         outputs = (values for proof in columns for values in proof())
         return ((k, all_pairs, values * shrink) for k, values in enumerate(outputs))
 
+    # Every row of every pair and output has a positive multiplier.
     many = 2 * len(all_pairs) * len(symmetry.representatives)
     return symmetry.lift_multipliers(instance, Multipliers(rows=rows, many=many))
 
@@ -318,6 +322,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         if not (np.isfinite(status.loss + status.mu) and _save_best(state, status)):
             raise SolverError("its numbers broke down before the gap")
         if coupling is not None and _must_restore(state, status, gap):
+            # As accurately as doubles allow: this iterate may become the answer.
             _restore_sums(state, coupling, 1e-14)
             status = _measure_iterate(state)
             _save_best(state, status, last=True)
@@ -341,6 +346,7 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         state.y = state.y + step[1] * dy
         if not coupling.loose:
             _restore_sums(state, coupling, ROW_SUM_TOLERANCE)
+        # So short steps would not reach the gap in the steps that are left.
         if max(step) < 1e-4:
             raise SolverError("its steps came to nothing before the gap")
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")

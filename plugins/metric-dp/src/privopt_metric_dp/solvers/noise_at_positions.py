@@ -70,6 +70,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         people, shares = _choose_people(people, shares, count), np.full(count, 1.0 / count)
     # The same reports at each call. They only serve an estimate, and nobody's position is among them.
     chance = np.random.default_rng(0)
+    # In units of 1 / epsilon, the distance of planar Laplace noise has the gamma distribution of shape 2.
     radii, bearings = chance.gamma(2.0, size=report_count), chance.uniform(0.0, 2.0 * np.pi, report_count)
     noise = radii[:, None] * np.stack([np.cos(bearings), np.sin(bearings)], axis=1)
     reports = _choose_people(people, shares, report_count)[chance.permutation(report_count)] + noise
@@ -78,7 +79,9 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
         if not near:
             continue
         places = people[near]
+        # The posterior of the people near the report, up to scale: prior times the density of the noise.
         weights = shares[near] * np.exp(-np.hypot(*(places - report).T))
+        # Weiszfeld's algorithm for the point of the smallest mean distance to the people, the best guess.
         best = weights @ places / weights.sum()
         for _ in range(WEISZFELD_STEPS):
             pull = weights / np.maximum(np.hypot(*(places - best).T), 1e-6)

@@ -25,7 +25,8 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["planar_laplace", "project", "voronoi_cells"]
 
 
-_ZERO_EXPONENT = 745.0  # exp(-745) is the last above 0
+_ZERO_EXPONENT = 745.0
+"""The largest whole number x for which exp(-x) is above 0 in doubles."""
 
 
 def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
@@ -61,12 +62,13 @@ def planar_laplace(records: Space, outputs: Space, epsilon: float) -> Floats:
     if records.kind == "geographic":
         projected = project(np.concatenate([x, y]))
         x, y = projected[: len(x)], projected[len(x) :]
+    # Outputs at the same place have one cell: `member` is the cell of each output, `sharers` their number in each cell.
     sites, member, sharers = np.unique(y, axis=0, return_inverse=True, return_counts=True)
     member = member.reshape(-1)
     spread = np.concatenate([x, sites])
     extent = float(np.hypot(*(spread.max(axis=0) - spread.min(axis=0))))
-    # A record is at most `extent` from a site, so what is cut off is at least 805 / epsilon from every record: the
-    # noise there underflows to 0.
+    # A record is at most `extent` from a site. So the parts of a cell beyond its square are at least (745 + 60) /
+    # epsilon from every record, and the noise there underflows to 0; the 60 is a margin.
     corners, start = voronoi_cells(sites, far=extent + (_ZERO_EXPONENT + 60.0) / epsilon)
     mass: Floats = np.maximum(_cell_masses(x, sites, corners, start, epsilon, _gauss_rules()), 0.0)
     # The cells part the plane, so this only removes the errors of the quadrature.
@@ -137,7 +139,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Cut one Voronoi cell out of a square around its site, by the bisectors with other sites, the nearest first.
 
-    A corner is solved from the two lines that meet there, never interpolated along a long side, so that it does not
+    A corner is solved from the two new_line that meet there, never interpolated along a long side, so that it does not
     inherit the rounding errors of a distant end.
 
     Args:
@@ -151,9 +153,9 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
     """
     capacity = len(ranked) + 4  # a cut adds one corner at most
     corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))  # side m leads from corner m along a x + b y = c
-    fresh, lines = np.empty((capacity, 2)), np.empty((capacity, 3))
+    new_corner, new_line = np.empty((capacity, 2)), np.empty((capacity, 3))
     excess = np.empty(capacity)
-    # The square's corners and the lines of its sides, counter-clockwise from the lower right one.
+    # The square's corners and the new_line of its sides, counter-clockwise from the lower right one.
     for m in range(4):
         corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
         line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
@@ -198,17 +200,17 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
             index = (enter + 1 + m) % count if m < inside_count else (leave if m == inside_count else enter)
             p, q, r = line[index, 0], line[index, 1], line[index, 2]
             if m < inside_count:
-                fresh[m, 0], fresh[m, 1] = corner[index, 0], corner[index, 1]
+                new_corner[m, 0], new_corner[m, 1] = corner[index, 0], corner[index, 1]
             else:
-                # Cramer's rule for the two lines p x + q y = r and a x + b y = c.
+                # Cramer's rule for the two new_line p x + q y = r and a x + b y = c.
                 turn = p * b - q * a
-                fresh[m, 0], fresh[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
+                new_corner[m, 0], new_corner[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
             # The side between the two new corners lies on the bisector.
             if m == inside_count:
                 p, q, r = a, b, c
-            lines[m, 0], lines[m, 1], lines[m, 2] = p, q, r
+            new_line[m, 0], new_line[m, 1], new_line[m, 2] = p, q, r
         count = inside_count + 2
-        corner, fresh, line, lines = fresh, corner, lines, line
+        corner, new_corner, line, new_line = new_corner, corner, new_line, line
     return corner[:count].copy(), False
 
 
@@ -236,7 +238,7 @@ def _tail_mass(
     nearest = math.sqrt(h * h + gap * gap)
     if epsilon * nearest >= 745.0:
         return 0.0
-    # Short or far off: the integral along the line itself is smooth enough for 8 or 12 points.
+    # A side that is short or far away: the integral over positions along the line is smooth enough for 8 or 12 points.
     if length <= 0.7 * nearest and epsilon * length <= 8.0:
         order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1
         half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
@@ -247,7 +249,7 @@ def _tail_mass(
             total += rules[order, 2, t] * (1.0 + r) * math.exp(-r) / square
         return total * half * h / (2.0 * math.pi)
     scale = epsilon * h
-    # Farther along the line the noise underflows to 0.
+    # Farther along the line the noise underflows to 0. Beyond s = 40 the integrand is below 1 / cosh s = 1e-17.
     reach = min(math.acosh(max(745.0 / scale, 1.0)), 40.0)
     lower, upper = max(math.asinh(lower / h), -reach), min(math.asinh(upper / h), reach)
     if upper <= lower:

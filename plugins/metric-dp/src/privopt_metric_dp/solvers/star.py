@@ -53,7 +53,8 @@ tried in order, until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
 """Operations a second of dense products and factorisations that any machine in use reaches when it is idle."""
 HELD_SHARE = 0.5
-"""Largest share of the granted time that the star may take on an idle machine, to be run to its end on a busy one."""
+"""If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
+machine makes it exceed the time limit."""
 MAX_LOG_RATIO = 230.0
 """Cap r on log-ratios. Lengths min(D, r) still satisfy all ratios, and no product overflows."""
 
@@ -145,7 +146,7 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
     """Return a function that solves ``kernel x = right``, iteratively if that converges fast, else by factorisation."""
     from scipy.linalg import lu_factor, lu_solve
 
-    # Where conjugate gradients converge, a few products with the kernel take less than its factorisation.
+    # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.
     if gradients(kernel, np.ones(len(kernel))) is not None:
 
         def solve_iteratively(right: Floats) -> Floats:
@@ -155,7 +156,7 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
 
         return solve_iteratively
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # singularity shows in the residual
+        warnings.simplefilter("ignore")  # the caller checks the residual, which shows whether the kernel is singular
         mixed = lu_factor(kernel, check_finite=False)
     return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
 
@@ -287,8 +288,8 @@ def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pi
 def anchored_bound(symmetry: Symmetry, y: Floats, priced: PricingResult) -> float:
     """Return the Lagrangian bound of prices: since rows sum to one, it is the sum of valid prices.
 
-    Prices become valid if each is reduced by its largest deficit over the outputs. A relative 1e-12 is subtracted for
-    rounding errors.
+    Prices are valid if no ray of the privacy cone has a negative value at them. They become so if each is reduced by
+    its largest deficit over the outputs. A relative 1e-12 is subtracted for rounding errors.
 
     Args:
         symmetry: The symmetries; all prices of an orbit are reduced by the same amount.
@@ -334,7 +335,7 @@ class StarSolver:
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
     def is_affordable(self, part: Part) -> bool:
-        """Return whether the star's work is a small part of the time that was granted, on an idle machine.
+        """Return whether the star would take at most `HELD_SHARE` of the granted time on an idle machine.
 
         This counts operations, so that the load of the machine does not decide whether the closed form is found.
         """
@@ -352,9 +353,10 @@ class StarSolver:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
         has_limit = clock().left < math.inf
+        # `hold` lets an affordable star run past the deadline if the machine is busy.
         with clock().hold() if has_limit and self.is_affordable(part) else nullcontext():
             star, y, trees = self._offer_star(part, offers, has_limit=has_limit)
-            # Enough for the gap that was asked for: the rounds of pricing below would only prove more.
+            # The requested gap is reached. The rounds of pricing below would only improve the bound.
             if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
                 return
         symmetry, instance = part.symmetry, part.instance

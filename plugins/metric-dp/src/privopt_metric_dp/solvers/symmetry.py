@@ -92,7 +92,7 @@ class Symmetry:
         """Return the orbit (K,) of each output, and a symmetry (K,) that maps the orbit's representative to it."""
         orbit_number = np.zeros(self.outputs.shape[1], dtype=np.int64)
         member = np.full(self.outputs.shape[1], -1, dtype=np.int64)
-        # Downwards, so that of several such symmetries the lowest number remains.
+        # In falling order, so that of several such symmetries the lowest number remains.
         for g in range(self.order - 1, -1, -1):
             image = self.outputs[g][self.representatives]
             orbit_number[image], member[image] = np.arange(len(image)), g

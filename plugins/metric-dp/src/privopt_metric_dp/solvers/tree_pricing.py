@@ -41,8 +41,8 @@ __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 SIGN_TOLERANCE = 1e-12
 """Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
 MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
-"""Largest number of roots that are tried for each output's tree, and of records that are tried when a deficit is
-distributed."""
+"""Largest number of roots that are tried for each output's tree, and of records to which a root's deficit is
+distributed before the root takes the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -84,7 +84,9 @@ class PricingResult:
 
 @jit()
 def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """List the nodes of the subtree of ``root`` in ``order``, parents before children, and return their number.
+    """List the nodes of the subtree of ``root`` in ``order`` by breadth-first search, and return their number.
+
+    Parents come before their children.
 
     Args:
         root: Root of the subtree.
@@ -297,6 +299,7 @@ def _reroot_subtree(
         path: (N,) workspace.
         g: (N,) accumulated reduced costs.
     """
+    # path[0] to path[m] lead from the new root up to the old one.
     path[0] = new
     m = 0
     while path[m] != subtree_root:
@@ -308,6 +311,7 @@ def _reroot_subtree(
     for q in range(m, 0, -1):
         child = path[q - 1]
         g[path[q]] -= np.exp(sides[child] * length[entry[child]]) * g[child]
+    # Again from the old root on, because each node needs its final g before it is added to that of its new parent.
     for q in range(m, 0, -1):
         node, new_parent = path[q], path[q - 1]
         entry[node], sides[node] = entry[new_parent], -sides[new_parent]
@@ -408,7 +412,7 @@ def _optimize_tree(
     n = len(a)
     order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
     root, first_child, following, previous = _build_lists(parent)
-    pivots, fresh = 0, True
+    pivots, is_recomputed = 0, True
     _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
     while True:
         worst, leaving = 0.0, -1
@@ -422,9 +426,9 @@ def _optimize_tree(
                     worst, leaving = gain, node
         # Updates from pivot to pivot accumulate rounding. The tree only counts as optimal once all numbers are
         # recomputed.
-        if leaving < 0 and not fresh:
+        if leaving < 0 and not is_recomputed:
             _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
-            fresh = True
+            is_recomputed = True
             continue
         if leaving < 0 or pivots >= max_pivots:
             return pivots
@@ -432,45 +436,47 @@ def _optimize_tree(
             leaving, start, target, length, parent, entry, sides, first_child, following, previous, order, mark, u, g
         )
         pivots += 1
-        fresh = False
+        is_recomputed = False
 
 
 @jit()
 def _absorb_deficit(parent: Any, sides: Any, u: Any, g: Any, deficit: Any) -> None:
-    """Distribute the deficit at a tree's root to high records, as far as the flows towards the root can shrink.
+    """Distribute a negative ``g`` of a tree's root, its deficit, to prices of records, which must fall by these parts.
 
-    A price that falls by ``x`` at a record of height ``u`` has the effect ``x exp(u)`` at the root. Each record, from
-    the highest down, absorbs as much of a negative ``g_root`` as the flows on its path to the root allow.
+    A price that falls by ``x`` at a record of height ``u`` raises ``g_root`` by ``x exp(u)``. So the highest records
+    come first: each takes as much as the flows on its path to the root allow. The root itself takes the rest.
 
     Args:
         parent, sides: (N,) parent of each node, -1 at the root, and 1 above or -1 below the parent.
         u: (N,) log-heights.
-        g: (N,) flows towards the root, reduced in place.
+        g: (N,) accumulated reduced costs, which flow towards the root; updated in place.
         deficit: (N,) amounts by which prices must fall, to which each record's part is added.
     """
     root, tries = parent.argmin(), 0
-    borne = np.zeros(len(g), dtype=np.bool_)
+    is_tried = np.zeros(len(g), dtype=np.bool_)
     while g[root] < 0:
         # The highest record that was not tried. After many tries the root itself takes what is left, which ends the
         # loop.
         bearer = root
         for node in range(len(g) if tries < MAX_BEARER_TRIES else 0):
-            if not borne[node] and u[node] > u[bearer]:
+            if not is_tried[node] and u[node] > u[bearer]:
                 bearer = node
         tries += 1
-        # A flow on the path may shrink to 0 but not change its sign. Only rows of records above their parents shrink.
+        # Each g on the path rises by its part of `amount`, and must not change its sign. Only records above their
+        # parents have a negative g, so only they limit the amount.
         amount, node = -g[root], bearer
         while node != root:
             if sides[node] > 0:
                 amount = min(amount, max(-g[node], 0.0) * np.exp(u[node] - u[root]))
             node = parent[node]
-        borne[bearer] = True
+        is_tried[bearer] = True
         deficit[bearer] += amount * np.exp(u[root] - u[bearer])
         node = bearer
         while node != root:
             g[node] += amount * np.exp(u[root] - u[node])
             node = parent[node]
         g[root] += amount
+        # Rounding must not leave a negative rest, with which the loop would not end.
         if bearer == root:
             g[root] = 0.0
 
@@ -520,7 +526,7 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
             above or -1 below the parent.
     """
     node, next_node, e, s = new, parent[new], entry[new], sides[new]
-    parent[new], entry[new], sides[new] = -1, -1, -1
+    parent[new], entry[new], sides[new] = -1, -1, -1  # the side of a root is never read
     while next_node >= 0:
         next_above, next_entry, next_side = parent[next_node], entry[next_node], sides[next_node]
         # A reversed edge keeps its CSR entry, and what was above its parent is now below it.
@@ -566,8 +572,8 @@ def _price_outputs(
         a = cost[:, k] - y
         min_lack, deficit_k = np.inf, np.zeros(n)
         tree = (parent[k], entry[k], sides[k], ray[k])
-        # The deficit depends on which record is the root. The one with the highest entry is tried next, and the root of
-        # the smallest total deficit is used.
+        # The deficit depends on which record is the root. The record with the largest entry of the ray is tried next,
+        # and the root with the smallest total deficit is used.
         for attempt in range(MAX_ANCHORS):
             total += _optimize_tree(
                 a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
@@ -581,10 +587,11 @@ def _price_outputs(
                 if attempt > 0:
                     parent[k, :], entry[k, :], sides[k, :], ray[k, :] = tree
             highest = tree[3].argmax()
+            # The root has height 0. If no record is clearly higher, there is no better root.
             if tree[3][highest] <= 1e-6:
                 break
             tree = (tree[0].copy(), tree[1].copy(), tree[2].copy(), tree[3].copy())
-            _make_root(highest, tree[0], tree[1], tree[2])  # anchored at the largest entry values are best scaled
+            _make_root(highest, tree[0], tree[1], tree[2])
         deficit[:] = np.maximum(deficit, deficit_k)
     return total
 
