@@ -251,8 +251,8 @@ def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
 def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratios: Floats) -> tuple[float, int]:
     """Return nearly the smallest double v for which ratio <= exp(v d) is proved for all pairs, and a worst pair.
 
-    It is larger than necessary by at most a few units in the last place, or slightly more if many pairs are nearly the
-    worst.
+    v is the smallest epsilon that the weights satisfy. It is too large by at most a few units in the last place, or
+    slightly more if many pairs are nearly the worst.
 
     Args:
         weights: (N, K) weights.
@@ -264,7 +264,7 @@ def _max_verified_ratio(weights: Unsigned, pairs: Ints, distances: Floats, ratio
         v, and the index into ``pairs`` of the pair with the largest log ratio / distance.
     """
     estimates = np.log(ratios)
-    estimates += 2.0**-50  # at least log RATIO_MARGIN
+    estimates += 2.0**-50  # at least log RATIO_MARGIN, so that the estimates are too high rather than too low
     with np.errstate(over="ignore"):
         estimates /= distances
     top_pairs = np.arange(len(estimates))

@@ -402,6 +402,7 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
     uncounted_rate = 0.0
     # The worst triangle has an upper bound of at least the largest lower bound of any.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
+        # The tiny number leaves out outputs without a gradient if `lower` is 0.
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()
         # The budget of exact evaluations is used up: this triangle counts with its upper bound.
         if len(columns) > remaining_count:

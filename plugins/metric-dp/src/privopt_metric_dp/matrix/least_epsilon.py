@@ -255,14 +255,14 @@ def _result_for_pair(
         holds: Whether it is at most the target.
     """
     i, j = pair.tolist()
-    # A 0 against a positive entry is the worst of all; of several the largest entry is named.
-    odd = np.flatnonzero((values[i] > 0) != (values[j] > 0))
-    if odd.size:
-        k = int(odd[np.argmax(np.maximum(values[i, odd], values[j, odd]))])
-        up = bool(values[i, k] > 0)
+    # A 0 against a positive entry is the worst ratio. Of several such columns, the one of the largest entry is named.
+    one_sided = np.flatnonzero((values[i] > 0) != (values[j] > 0))
+    if one_sided.size:
+        k = int(one_sided[np.argmax(np.maximum(values[i, one_sided], values[j, one_sided]))])
+        is_i_larger = bool(values[i, k] > 0)
     else:
-        _, k, up = _max_ratio(values, sums, i, j)
-    return LeastEpsilon(epsilon=epsilon, holds=holds, pair=(i, j) if up else (j, i), output=k)
+        _, k, is_i_larger = _max_ratio(values, sums, i, j)
+    return LeastEpsilon(epsilon=epsilon, holds=holds, pair=(i, j) if is_i_larger else (j, i), output=k)
 
 
 def _find_worst(
@@ -296,7 +296,7 @@ def _find_worst(
         )
     # The worst pair has an upper bound of at least the largest lower bound of any.
     candidates = np.flatnonzero(upper_rates >= lower_rates.max())
-    # The most suspicious pairs first, as only so many are evaluated exactly.
+    # The pairs with the largest upper bounds come first, since only `_MAX_EXACT_PAIRS` are evaluated exactly.
     candidates = candidates[np.argsort(-upper_rates[candidates], kind="stable")]
     value, worst_row = 0.0, -1
     for p, ball in zip(candidates[:_MAX_EXACT_PAIRS].tolist(), exact.balls(candidates[:_MAX_EXACT_PAIRS]), strict=True):

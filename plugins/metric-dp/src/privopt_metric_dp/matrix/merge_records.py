@@ -51,6 +51,7 @@ def merge_records(
         class_labels, is_stretched = _connect_near_records(
             pairs[is_near], exponents[is_near], records, 5 * merge_distance
         )
+        # A threshold of 1e-9 or below is not lowered further: its classes are settled, however long they are.
         is_open = is_active & is_stretched if threshold > 1e-9 else np.zeros(records, dtype=bool)
         is_settled = is_active & ~is_open
         label[is_settled] = class_labels[is_settled] + label.max() + 1
@@ -81,6 +82,7 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
     suspects = sizes[labels] > 10
     if suspects.any():
         first_members = np.full(len(sizes), -1, dtype=np.int64)
+        # In falling order of the records, so that the first member of each component is written last and remains.
         first_members[labels[::-1]] = np.arange(records)[::-1]
         for component in np.unique(labels[suspects]):
             path_lengths = dijkstra(adjacency, directed=False, indices=first_members[component])

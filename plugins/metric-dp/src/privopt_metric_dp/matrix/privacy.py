@@ -43,7 +43,8 @@ PRIVACY_ROWS: Final = "geo-ind"
 DISTANCE_TOLERANCE: Final = 1e-9
 """Relative difference allowed between a stored distance and the recomputed distance."""
 SPHERE: Final = "sphere_km"
-"""Key of a guarantee that covers all points of a sphere, by its radius; its release is a law and no matrix."""
+"""Key of a guarantee that covers all points of a sphere: its value is the radius in km. The release then states a
+continuous distribution of reports instead of a matrix."""
 DISTANCE_SLACK: Final = Fraction(1, 10**24)
 """Additional amount by which a stored distance may be too short: the rounding error of doubles at tiny distances."""
 
@@ -300,11 +301,13 @@ def _are_too_short(data: MetricData, pairs: Ints, stored: Floats, computed: Floa
         computed: (P,) doubles that are at most the exact distances.
     """
     edge = 1.0 - DISTANCE_TOLERANCE
-    # Doubles decide all but the pairs near the edge: their rounding errors are far below the factor 2**-50.
+    # Doubles decide all pairs but those near the threshold. Their rounding errors are far below the factor 2**-50, and
+    # twice the slack covers its own rounding.
     too_short = stored < computed * edge * (1.0 - 2.0**-50) - 2.0 * float(DISTANCE_SLACK)
     near_edge = ~too_short & (stored < data.metric.upper_distances(computed) * edge * (1.0 + 2.0**-50))
     rows = np.flatnonzero(near_edge)
     for row, ball in zip(rows.tolist(), data.metric.exactly(pairs[rows]), strict=True):
+        # The rule itself, in exact numbers: the distance exceeds (stored + slack) / (1 - 1e-9).
         too_short[row] = is_above(ball, (Fraction(float(stored[row])) + DISTANCE_SLACK) / (1 - Fraction(1, 10**9)))
     return too_short
 

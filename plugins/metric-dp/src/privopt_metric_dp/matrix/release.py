@@ -1,4 +1,4 @@
-"""The release of metric mechanisms: an obfuscation matrix of integer weights, or a law that draws for positions.
+"""The release of metric mechanisms: an obfuscation matrix of integer weights, or a way to draw reports for positions.
 
 The released probability is exactly weight / 2**63: the integers that are certified are the ones that are written, read
 back and sampled.
@@ -79,6 +79,7 @@ def matrix_bytes(records: int, outputs: int, pairs: int) -> float:
     the loading of numba. Without numba, the exponential mechanism held 8 arrays of the matrix's size, and 14 if
     calibrated (tests/run/test_memory.py).
     """
+    # A pair takes 24 bytes: two record numbers of 8 bytes, and its distance.
     return 8.0 * 27 * records * outputs + 5 * 24.0 * pairs
 
 

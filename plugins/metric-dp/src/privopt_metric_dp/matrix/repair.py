@@ -409,7 +409,9 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
         weights = units.astype(np.uint64)
         missing_units = (np.uint64(TOTAL) - weights.sum(axis=1, dtype=np.uint64)).view(np.int64)
         relative_errors = missing_units / float(TOTAL)
-        # The sums are near enough to 2**63 for the final correction; otherwise normalise and round again.
+        # The sums are near enough to 2**63 for the final correction: within nine rounding errors of a double for each
+        # entry, or such that normalising would use up an eighth of the slack at most. Otherwise normalise and round
+        # again.
         if np.abs(relative_errors).max() <= 1e-15 * z.shape[1] or _max_drift(1.0 - relative_errors, graph) <= tau / 8:
             break
         z = units / units.sum(axis=1, keepdims=True)
