@@ -145,6 +145,7 @@ def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
     """Return the same number for all values of all calls, so that a ranking has only ties."""
+    # Any number would do.
     return [5] * len(query.values)
 
 

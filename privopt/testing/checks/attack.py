@@ -2,7 +2,7 @@
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses which inputs to compare, and spends
 a limited number of draws. A first test on few draws never fails the check, but a suspicious result leads to a long
-test.
+test. A reason of the type ``Elsewhere`` says that the check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -228,6 +228,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if is_slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
         trial.be_idle()
         return
+    # No further problems (0 times) if draws are fast, since the attack then runs on every example's problem.
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
     pair_limit, pilot_factor = MAX_PAIRS, 1
     if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
@@ -243,6 +244,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     if not pairs:
         trial.be_idle()
         return
+    # At least 40 from each pair, as fewer draws would hardly rank the pairs.
     pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
     # Two heats: the three most promising pairs by few draws, then the best of them by four times as many.
     for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):

@@ -209,7 +209,8 @@ class History:
         number, note = min(self.powers, default=(0.0, ""))
         if math.isinf(number):
             return "the attack had no power on these problems"
-        # Rounded up, so that the note never claims more power than the check had.
+        # Rounded up, so that the note never claims more power than the check had. What is subtracted keeps rounding
+        # errors from raising a number of two decimals to the next one.
         return note.format(math.ceil(number * 100 - 1e-9) / 100)
 
 

@@ -1,7 +1,7 @@
 """Checks of forged folders, which verify must report and all commands that use a folder must refuse.
 
 Each forgery changes one file. Most forgeries also update the checksums, so that only a check of the contents can notice
-them.
+them. A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
         if name.endswith((".csv", ".npz")):
             yield from _replace_last_word(run, name, lambda text: FORGED if number_in(text) is None else None)
         *rows, last = contents.splitlines() or [b""]
-        # A table of numbers alone is left out: that fewer or repeated numbers are wrong need not show.
+        # A table of numbers alone is left out, since nothing need show that rows are missing or repeated.
         if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
             for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
                 what = f"the last row of {name} was {what}"

@@ -68,6 +68,7 @@ def fresh_samples(trial: Trial) -> None:
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
     single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in single_draws.items():
+        # The outputs share the error probability, and so do both intervals of an output.
         error = (1 - CONFIDENCE) / (2 * len(single_draws))
         if clopper_pearson(hits, SAMPLE_SIZE, error)[0] > clopper_pearson(many[output], 10 * SAMPLE_SIZE, error)[1]:
             trial.fail(

@@ -1,4 +1,7 @@
-"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses of equivalent problems."""
+"""Checks of the loss: its value and bound, its dependence on epsilon, and equal losses of equivalent problems.
+
+A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
+"""
 
 from __future__ import annotations
 

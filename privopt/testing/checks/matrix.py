@@ -1,4 +1,8 @@
-"""Check an obfuscation matrix with the kit's own exact computation."""
+"""Check an obfuscation matrix with the kit's own exact computation.
+
+Row i of the matrix has integer weights: the probability of each output for record i, times 2**63 (``TOTAL``). Each
+check takes a ``trial``, one example of the check, which draws a problem, solves it and reports a finding.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +148,7 @@ def sampler(trial: Trial) -> None:
             # Standard deviation of the mean of `hits` positions drawn without replacement from `count` ones.
             spread = math.sqrt((count - hits) * (count + 1) / (12 * hits))
             deviation = abs(float(places.mean()) - (count - 1) / 2) / spread
+            # Seven standard deviations occur by chance about once in 4e11 times.
             if deviation > 7 and count >= 100:
                 trial.fail(
                     f"output {output} stands at place {places.mean():.0f} of {count} samples of record {record} on "

@@ -43,7 +43,7 @@ MAX_NEIGHBOURS: Final = 60
 """Maximum number of neighbours of one problem, each of which costs a run of the mechanism."""
 
 NEIGHBOURS_IF_CONSTANT: Final = 6
-"""Number of neighbours that are tried if little is expected of them."""
+"""Number of neighbours that are tried if it is unlikely that they show a fault."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
 """Factor of the requested scale that leaves almost no noise."""
@@ -181,7 +181,7 @@ def _check_shifted_budget(
             )
         except TooManyCallsError:
             raise
-        except Exception:  # so much noise is rare, of 64 scales once in exp(64) times; a mechanism need not handle it
+        except Exception:  # so much noise is rare (64 scales: once in exp(64) times), and a mechanism may fail at it
             continue
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, shifted_calls)]
         # If the number and scales of the calls are as usual, the shift probably changed nothing, and few neighbours do.
@@ -270,7 +270,7 @@ def _privacy_loss(
                 line += f": {query.law} noise does not keep {subject.kind}"
             total += spent or 0
             lines.append((line, spent is None or (query.sensitivity is not None and cost > query.sensitivity)))
-        # A scale that depends on the secret gives it away, whatever it is.
+        # A scale that depends on the secret reveals something about it, whatever the values are.
         if (query.law, query.scale) != (other.law, other.scale):
             lines.append((f"{query.name}: the scale itself changes, {query.scale} to {other.scale}", True))
     return total, lines
@@ -285,8 +285,8 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
     """Return the share of the budget, above 0 and at most 1, that a run used.
 
     The share is 1 if the certificate states more than half. Otherwise it is the certified share, or a greater share
-    that some neighbour shows. It is needed because a mechanism that spends less than its budget may still be private at
-    half the noise scale.
+    that some neighbour shows. The check own-scale needs the share because a mechanism that spends less than its budget
+    may still be private at half the noise scale.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -435,6 +435,7 @@ def excess(
     if delta:
         # exp overflows above 709. The hockey-stick divergence is the least delta at which the claim would hold.
         factor = math.exp(min(allowed, 700.0))
+        # Both directions, or only the first input against the second.
         directions = ((first, second), (second, first))[: 1 + symmetric]
         needed_delta = max(float(np.maximum(p - factor * q, 0.0).sum()) for p, q in directions)
         return (

@@ -92,6 +92,7 @@ def _most_telling_problem(trial: Trial, problems: Sequence[GeneratedProblem]) ->
         stated_epsilon = problem.get("privacy.epsilon")
         epsilons = () if stated_epsilon is None else EPSILONS
         variants = [problem, *(problem.with_key("privacy.epsilon", epsilon) for epsilon in epsilons)]
+        # A problem without epsilon may have a rho, which `at_epsilon_one` sets.
         for variant in variants if stated_epsilon is not None else [problem, at_epsilon_one(problem)]:
             distribution = _distribution_at(trial.subject, variant, 1.0)
             if distribution is None:

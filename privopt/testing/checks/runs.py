@@ -347,9 +347,11 @@ def evidence(trial: Trial) -> None:
 
 @check("vacuous-guarantee", private=True)
 def vacuous_guarantee(trial: Trial) -> None:
-    """Check that a certificate holds only if some condition makes inputs hard to distinguish, or no pair is required.
+    """Check that no certificate holds without a checked condition that makes two different inputs hard to distinguish.
 
-    The profile's ``nothing_near`` returns a problem in which no pair of inputs is required. Its certificate must fail.
+    Exempt are problems in which no two inputs differ: all are at distance 0, or there are no neighbours. The profile's
+    ``nothing_near`` returns a problem whose inputs differ, but in which no pair is required, for example because all
+    are too far apart. Such a problem must be refused, or have a certificate that does not hold.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -382,10 +384,10 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
     if certificate.holds is not True:
         return
     # Metric problems have ``apart``, which is false if all records are at distance 0 from each other, and ``alike``.
-    has_distances = getattr(run.problem, "apart", None)
-    if has_distances is not None:
+    are_apart = getattr(run.problem, "apart", None)
+    if are_apart is not None:
         _, distances = run.problem.alike()  # the problem's pairs, because a release may keep pairs of each user
-        is_vacuous = has_distances and (certificate.checked == 0 or not (distances > 0).any())
+        is_vacuous = are_apart and (certificate.checked == 0 or not (distances > 0).any())
     else:
         make = trial.subject.profile.neighbours
         is_vacuous = certificate.checked == 0 and (make is None or any(True for _ in make(problem)))

@@ -1,7 +1,7 @@
 """Checks that nothing outside ``private/`` reveals a secret: neither its bytes, nor its order, nor any function of it.
 
 The last of these is non-interference (Goguen and Meseguer 1982): if the noisy values are the same for two inputs,
-everything public must be the same.
+everything public must be the same. A reason of the type ``Elsewhere`` says that a check does not apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ def _encode_secret(secret: bytes) -> Iterator[bytes]:
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
+    # Larger integers may not fit into 64 bits.
     if text.lstrip("-").isdigit() and abs(int(text)) < 2**62:
         yield struct.pack("<q", int(text))
         yield struct.pack("<d", float(text))
@@ -118,7 +119,7 @@ def no_secret_leak(trial: Trial) -> None:
         where = _find_in_public_files(secret, run.folder)
         if where is None:
             continue
-        # One hit may be noise; a secret that stands there in every run does not come from it.
+        # In one run the secret may be there by chance, as a noisy value. In every run it is not noise.
         if all(
             _find_in_public_files(secret, trial.run(problem, fresh=number).folder) is not None
             for number in range(1, LEAK_RUNS)
@@ -139,6 +140,7 @@ def public_report(trial: Trial) -> None:
     """
     problem, run = trial.draw_run()
     public_folder = trial.subject.new_folder() / run.folder.name
+    # Of folders called private, only the one at the top level is left out.
     shutil.copytree(
         run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
     )
@@ -175,6 +177,7 @@ def unread_columns(trial: Trial) -> None:
     """
     problem = trial.problem()
     is_tried = False
+    # Each table is tried in one example only, since every change of a table costs a solve.
     for name in problem.files:
         table = csv_table(problem, name)
         if table is None or not trial.once_only(f"columns of {name}"):
@@ -381,6 +384,7 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
     make = trial.subject.profile.neighbours
     assert make is not None  # has_neighbours
     chance = trial.chance(problem)
+    # The position in the profile's list: one of the first eight, because the list may be long or endless.
     step_number = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
         neighbours = list(islice(make(problem), step_number + 1))
@@ -411,8 +415,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
                 return look is None
             observations.append(look)
         first_observation, second_observation = (observations[0] for observations in sides)
-        # The same answers, and yet another release: something else is drawn, so equal answers do
-        # not make releases equal.
+        # The releases of one input differ although the answers are the same. So something else is drawn, and equal
+        # answers do not make releases equal.
         if any(observations[0].released != observations[-1].released for observations in sides):
             return False
         if (
@@ -421,6 +425,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
         ):
             return False  # the releases differ but the values under noise do not: the secret enters elsewhere
         differing = _constant_differences(*([look.public for look in observations] for observations in sides))
+        # Not after the first run: only a second one shows whether anything else is drawn.
         if number and not differing:
             return True
     description = (

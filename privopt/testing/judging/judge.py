@@ -262,6 +262,7 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
     while True:
         pairs = max(2, FIRST_PAIRS // (len(rounds) + 1))
+        # With at most as many tested pairs as searched ones, a round takes at most about a quarter of all draws.
         pairs = min(pairs, max(1, draws // (16 * size)))
         next_round = _SearchRound(pairs, size, size, min(pairs, TESTS_PER_ROUND))
         # Both inputs of each pair are drawn for the search, and both of each tested pair once more.
@@ -271,6 +272,7 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
         rounds.append(next_round)
         remaining_draws -= calls
         size *= GROWTH_PER_ROUND
+    # These numbers are for one input of the pair: both together take a fifth and four fifths.
     return [*rounds, _SearchRound(1, remaining_draws // 10, 2 * remaining_draws // 5, 1)]
 
 
@@ -324,7 +326,7 @@ class _Trial:
             if not candidates and not fresh:
                 raise UsageError("inputs must have at least one pair of neighbours, got none")
             self.pairs += len(fresh)
-            # If the source of pairs has run dry, more of the earlier ones stay.
+            # If there are too few new pairs, more of the earlier ones stay.
             searched = [*candidates[: search_round.pairs - len(fresh)], *fresh]
             candidates = sorted(
                 (self._search_pair(candidate, search_round.search) for candidate in searched),

@@ -100,6 +100,7 @@ def _read_numbers(output: Any) -> Floats | None:
         return np.frombuffer(end_bytes, dtype=np.uint8).astype(np.float64)
     try:
         if isinstance(output, str):
+            # Python refuses to convert texts of more than 4,300 digits to integers.
             output = int(output) if re.fullmatch(r"[+-]?\d{1,4000}", output) else float(output)
         raw = np.asarray(output)
         if raw.dtype.kind == "c":
@@ -205,6 +206,7 @@ class Table:
         width = max(set(sizes), key=sizes.count) if width is None else width
         table, oddity = np.zeros((len(parts), width)), np.zeros(len(parts), dtype=np.int64)
         for row_number, (row, _, _) in enumerate(parts):
+            # 1 plus an index of ODD_OUTPUTS: another number of numbers (1), infinite (2), not a number (3).
             if row.size != width:
                 oddity[row_number] = 1
             elif not np.isfinite(row).all():
@@ -449,6 +451,7 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     # Newton's method with a ridge penalty of 0.1, which keeps the Hessian regular if the samples are separable.
     w = np.zeros(x.shape[1])
     for _ in range(8):
+        # The exponents are clipped, so that exp does not overflow.
         p = 1.0 / (1.0 + np.exp(-np.clip(x @ w, -30.0, 30.0)))
         gradient = x.T @ (label - p) - 0.1 * w
         hessian = (x * (p * (1.0 - p))[:, None]).T @ x + 0.1 * np.eye(len(w))

@@ -2,6 +2,9 @@
 
 For multipliers f >= 0 of rows w_ik <= g_ij w_jk, the loss of every mechanism is at least the sum over i of the minimum
 over k of c_ik + sum over j of (f_ijk - g_ji f_jik).
+
+Numbers are in 2**-256ths, rounded so that an error can only refuse a claim (:mod:`privopt.checker.exact`). ``need``
+refuses a release with code 1 if a claim is false, and with code 2 if it cannot be checked.
 """
 
 from __future__ import annotations
@@ -97,6 +100,7 @@ class _Growth:
             is_reached = 0 <= i != j in reached
             # Rounded up, at the largest distance that the pair may have: a larger factor gives a smaller bound.
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
+            # Beyond FLAT every ratio of weights is allowed, so a row proves nothing. The added share covers rounding.
             has_ratio = x <= FLAT + (ONE >> 40)
             need(has_ratio, f"{where}: neither required nor implied, or beyond any ratio")
             growth[i, j] = exp_up(x)

@@ -1,4 +1,7 @@
-"""The cost of reporting each output for each record."""
+"""The cost of reporting each output for each record.
+
+``need`` refuses a release with code 2 if it cannot be checked, for example because a key of its problem is not known.
+"""
 
 from __future__ import annotations
 

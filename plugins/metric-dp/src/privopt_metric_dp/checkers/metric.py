@@ -1,4 +1,8 @@
-"""Distances between records, and from records to outputs, computed from the problem's files."""
+"""Distances between records, and from records to outputs, computed from the problem's files.
+
+``low`` rounds a rational down to 2**-256ths, the unit of all distances, and ``ONE`` is 1. ``need`` refuses a release
+with code 2 if it cannot be checked, for example because a key of its problem is not known.
+"""
 
 from __future__ import annotations
 

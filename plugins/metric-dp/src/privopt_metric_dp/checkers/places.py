@@ -1,4 +1,8 @@
-"""The ids and coordinates of a problem's records and outputs."""
+"""The ids and coordinates of a problem's records and outputs.
+
+``low`` rounds a rational down to 2**-256ths, and ``ONE`` is 1. ``need`` refuses a release, with code 1 if it differs
+from its problem, and with code 2 if it cannot be checked.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A region of a plane or of the earth, all of whose points the guarantee covers (docs/guide/everywhere.md)."""
+"""A region of a plane or of the earth, all of whose points the guarantee covers (docs/guide/everywhere.md).
+
+Costs and barycentric coordinates are in 2**-256ths (``ONE`` is 1), positions in integer millimetres.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Shortest paths over roads, in exact arithmetic."""
+"""Shortest paths over roads, in exact arithmetic.
+
+Lengths are integers, in 2**-256ths of a km unless stated otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A region of streets, all of whose points the guarantee covers (docs/guide/everywhere.md)."""
+"""A region of streets, all of whose points the guarantee covers (docs/guide/everywhere.md).
+
+``low`` rounds a rational down to 2**-256ths, in which costs, shares and positions are stated (``ONE`` is 1).
+"""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ def merge_records(
 
     Classes are the connected components of the near pairs, those with eps d below a threshold. So every pair between
     two classes is at least as long as the threshold, and equal rows inside a class satisfy every pair there. A long
-    chain of near records would lose much if all its records got the same row. For such a chain the threshold is
-    lowered, by a factor of ten each time.
+    chain of near records would lose much if all its records got the same row. For a class that is longer than five
+    times the first threshold, the threshold is lowered by a factor of ten until it falls apart into shorter classes.
 
     Args:
         pairs: (P, 2) required pairs.

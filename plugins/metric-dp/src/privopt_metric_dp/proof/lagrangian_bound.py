@@ -165,6 +165,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             terms[j] += 1.0
             loose[j] += spread[p] * f
         for i in range(n):
+            # Relative error of the sum. The powers of 2 added to 1 below cover the rounding of the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
                 if endpoints[e, i] == k:  # shares are nearest doubles

@@ -50,7 +50,7 @@ def read_proof(folder: Path, shape: tuple[int, int]) -> Proof:
     forms = (Streets, Rows, Trees)  # the arrays of Streets include those of Rows, so `bound_outputs` decides
     names = [("version", "unit", *form.KINDS) for form in forms]
     expectation = " or ".join(", ".join(form) for form in names)
-    # The limit protects a verifier from a small file that unpacks to gigabytes.
+    # The limit protects a verifier from a small file that unpacks to gigabytes. The 64 KiB leave room for headers.
     parts = read_npz(path, expectation, largest=MAX_UNPACKING_FACTOR * (size + math.prod(shape)) + (1 << 16))
     # Only trees have the array `trees`, and only streets have `bound_outputs`.
     form_number = 2 if "trees" in parts else 0 if "bound_outputs" in parts else 1
@@ -111,7 +111,8 @@ def prove(
             )
             stated = form.state_bound(data, weighted, value)
         except MemoryError:
-            # Giving up more of the bound omits more multipliers, until the rest fits.
+            # Giving up more of the bound omits more multipliers, until the rest fits. The second term replaces a
+            # `spare` of 0.
             spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
         missed = value - stated[1] - gap * abs(value)

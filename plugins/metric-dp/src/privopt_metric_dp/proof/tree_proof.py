@@ -281,7 +281,9 @@ class Trees(Proof):
         """
         n, parents = self.trees.shape[1], self.parents
         records = np.arange(n)
+        # A pair as one number. Roots get n * n, which exceeds the number of every pair and so is the last of the keys.
         number = np.where(parents == records, n * n, np.minimum(records, parents) * n + np.maximum(records, parents))
+        # It is appended once more, so that it is among the keys even if there were no root.
         keys, positions = np.unique(np.append(number.ravel(), n * n), return_inverse=True)
         pairs = np.column_stack(np.divmod(keys[:-1], n)).astype(np.int64)
         return pairs, positions[:-1].reshape(number.shape)

@@ -67,7 +67,7 @@ class ColumnGeneration:
         self.most_left = most_left
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes: the star's kernel and trees, and several rays per record."""
+        """Estimate the peak memory in bytes: the star's kernel and trees, and six rays (N,) of doubles per record."""
         return StarSolver().peak_bytes(part) + 8.0 * 6 * part.instance.records**2
 
     def solve(self, part: Part, offers: PartOffers) -> None:

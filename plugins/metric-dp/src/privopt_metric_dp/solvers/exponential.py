@@ -49,7 +49,8 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
     """
     d = np.asarray(distances, dtype=np.float64)
     nearest = d.min(axis=1, keepdims=True)
-    if not (nearest >= 0).all():  # NaN is the least of its row
+    # An error names at most 20 entries or rows. NaN is the least of its row.
+    if not (nearest >= 0).all():
         invalid = np.argwhere(~(d >= 0))[:20].tolist()
         raise InputError(
             [Fault("distance", f"row {r}, column {c}", repr(float(d[r, c])), "at least 0") for r, c in invalid]

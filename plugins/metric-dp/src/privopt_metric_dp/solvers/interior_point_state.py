@@ -86,14 +86,22 @@ class State:
         return list(self.pool.map(run_quietly, parts))
 
     def at(self, records: Ints, outputs: Ints) -> Floats:
-        """Return the probabilities of pairs of records and outputs, given as two arrays of equal length."""
+        """Return the probabilities of pairs of records and outputs, given as two arrays of equal length.
+
+        Outputs are numbered over all groups, which is as in the instance if there are no symmetries.
+        """
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
             probabilities[rows] = group.at(records[rows], columns)
         return probabilities
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs of pairs of records and outputs, given as two arrays of equal length."""
+        """Change the costs of pairs of records and outputs.
+
+        Args:
+            records, outputs: (M,) numbers of the pairs' records and outputs, the latter as for :meth:`at`.
+            costs: (M,) new costs, in the unit of the instance's costs.
+        """
         for group, rows, columns in self._by_group(outputs):
             group.recost(records[rows], columns, costs[rows] / self.scale)
 

@@ -65,6 +65,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
 
     unmapped = 2.0 / epsilon
     people = people * epsilon  # in units of 1 / epsilon from here on
+    # About as many people as points at a distance of SPACING in the box around them, within limits.
     count = int(min(MOST_PEOPLE, max(REPORTS, np.prod(np.ptp(people, axis=0) / SPACING + 1.0))))
     if len(people) > count:
         people, shares = _choose_people(people, shares, count), np.full(count, 1.0 / count)

@@ -330,7 +330,7 @@ class StarSolver:
     name = "star"
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory in bytes of the star and its proof."""
+        """Estimate the peak memory in bytes of the star and its proof: five arrays (N, N) and five (N, K)."""
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
