@@ -119,7 +119,13 @@ def _find_wrong_method(trial: Trial, name: object) -> str | None:
 
 
 def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: Any) -> str | None:
-    """Return a complaint unless ``at_epsilon`` gives a problem whose guarantee has the epsilon that was asked for."""
+    """Return a complaint unless ``at_epsilon`` gives a problem with the requested epsilon, half of the problem's own.
+
+    Args:
+        trial: One example of the check.
+        mechanism: The mechanism.
+        problem: A loaded problem that the mechanism solved.
+    """
     method = trial.subject.method.name
 
     def epsilon_of(posed: Any) -> Fraction:

@@ -21,7 +21,8 @@ from privopt.testing.under_trial import Run, Subject
 def states_channel(subject: Subject) -> str | None:
     """Return why releases of the method under trial do not state a channel; None if they do.
 
-    A channel gives the probability of each report for each secret.
+    A channel gives the probability of each report for each secret. The type ``Elsewhere`` of the reason says that the
+    check does not apply to the method at all.
     """
     # Estimates prefer the channel of the mechanism, which knows the problem, to that of the release.
     is_stated = isinstance(subject.mechanism, HasChannel)

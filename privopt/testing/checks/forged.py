@@ -174,7 +174,7 @@ def _artefact_files(run: Run) -> list[str]:
 
 
 def _make_forgeries(run: Run) -> Iterator[Forgery]:
-    """Yield forgeries of the artefact, which is the release's files, and of the claims in result.json.
+    """Yield forgeries of a run's artefact, which is the release's files, and of the claims in its result.json.
 
     In the artefact, a byte is added without updated checksums, a text is replaced, or the last row of a table is
     removed or repeated. In result.json, the guarantee's statement and each numeric detail that verify recomputes are

@@ -105,9 +105,16 @@ def _max_share(samples: Sequence[str]) -> float:
 
 
 def _sample_in_child(release: Any, name: str) -> list[str]:
-    """Return samples drawn in a forked process; an empty list if processes cannot be forked or the child hangs.
+    """Return samples of one input, drawn in a forked process.
 
     A generator that is seeded once per process would give two children the same samples.
+
+    Args:
+        release: The release to draw from.
+        name: The id of the input.
+
+    Returns:
+        The samples; an empty list if processes cannot be forked or the child hangs.
     """
     if not hasattr(os, "fork"):
         return []

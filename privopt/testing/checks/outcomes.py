@@ -33,7 +33,10 @@ MAX_OUTCOME_PROBABILITY: Final = 0.9
 
 
 def _can_draw(subject: Subject) -> str | None:
-    """Return why outcomes cannot be drawn and compared with a stated distribution; None if they can."""
+    """Return why outcomes of the method under trial cannot be drawn and compared with a stated distribution.
+
+    The result is None if they can. It has the type ``Elsewhere`` if the check does not apply to the method at all.
+    """
     if subject.profile.probabilities is None:
         return Elsewhere("the profile has no `probabilities`")
     if subject.profile.draws is None and subject.profile.observed is None:

@@ -79,7 +79,8 @@ class _Growth:
     def of(self, rows: Iterable[Sequence[int]]) -> dict[Row, int]:
         """Return the factor exp(epsilon d_ij) of each row (i, j), in 2**-256ths and rounded up.
 
-        Rows must be sorted by their first record, so that the distances of each record are computed once.
+        Args:
+            rows: Pairs (i, j) of records, sorted by i, so that the distances of each record are computed once.
 
         Raises:
             RefusedError: A row is neither required nor implied by required ones, or its factor exceeds every ratio.

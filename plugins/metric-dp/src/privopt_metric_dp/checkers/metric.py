@@ -179,6 +179,9 @@ class Metric:
     def _measure_along(self, streets: list[Road]) -> None:
         """Define distances as lengths of shortest paths over two-way roads.
 
+        Args:
+            streets: The roads: ids of both ends, and the length in km.
+
         Raises:
             RefusedError: A record or output lies on no road.
         """
@@ -233,6 +236,7 @@ class Metric:
             pairs = zip((row[i] for row in distance_rows), distance_rows[i], strict=True)
             return [low(Fraction(min(forward, back))) for forward, back in pairs]
 
+        # Without other outputs the records are the outputs, and both distances are the same.
         self.own = self.ends = row_of
         if chosen_ids is not None:
             index_by_id = {name: i for i, name in enumerate(self.points)}

@@ -144,6 +144,7 @@ class Places:
         columns_by_name, parts = problem.columns(table["points"]), named.pop("id")
         columns = [columns_by_name[_column_name(part)] for part in ([parts] if isinstance(parts, str) else parts)]
         self.ids = ["/".join(cells) for cells in zip(*columns, strict=True)]
+        # Columns that are not there are empty. A table has positions in degrees or in km, or none, but not both.
         cells = [columns_by_name.get(_column_name(named[key]), []) for key in ("lat", "lon", "x", "y")]
         lat, lon, x, y = ([*map(rational, column)] for column in cells)
         is_in_range = all(abs(a) <= limit for limit, axis in ((90, lat), (360, lon)) for a in axis)

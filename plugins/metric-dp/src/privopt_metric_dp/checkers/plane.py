@@ -173,6 +173,10 @@ class Plane:
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:
         """Check |grad z| <= epsilon min z on each triangle and at each output, by squares of integers.
 
+        Args:
+            rows: The weights z of each vertex, by output.
+            epsilon: Epsilon per km.
+
         Returns:
             The number of checked triangles, and the largest |grad z| / min z, per km.
 

@@ -140,6 +140,10 @@ def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
 def read_roads(problem: Problem, file: object) -> list[Road]:
     """Read roads from a table with columns from, to and km.
 
+    Args:
+        problem: The published problem.
+        file: Name of the table.
+
     Raises:
         RefusedError: A length is negative.
     """

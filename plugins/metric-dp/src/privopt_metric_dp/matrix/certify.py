@@ -329,8 +329,12 @@ def certify(
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
     """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality, or None.
 
-    Rows at distance 0 that are equal as doubles are compared exactly. The arguments are those of :func:`certify`, but
-    are not checked here.
+    Rows at distance 0 that are equal as doubles are compared exactly.
+
+    Args:
+        weights: (N, K) uint64; probability = weight / 2**63. The arguments are not checked here.
+        pairs, distances: (P, 2) records, and their distances (P,).
+        epsilon: Exact epsilon per unit of distance.
     """
     ratios = max_ratios(weights, pairs)
     bounds = exp_bounds(distances, epsilon)
@@ -354,7 +358,9 @@ def _judge(
     """Decide all pairs, given their largest ratios and floating-point bounds of exp(epsilon d).
 
     Args:
-        weights, pairs, distances, epsilon: As for :func:`certify`.
+        weights: (N, K) uint64 weights.
+        pairs, distances: (P, 2) records, and their distances (P,).
+        epsilon: Exact epsilon per unit of distance.
         ratios: (P,) largest ratio of each pair, with a relative error below 2**-50.
         bounds: (P,) doubles below and (P,) doubles above exp(epsilon d).
     """
@@ -408,7 +414,9 @@ def _worst_pair(
     """Return the largest log ratio / distance, rounded up, and its pair; None if no pair is required.
 
     Args:
-        weights, pairs, distances, epsilon: As for :func:`certify`.
+        weights: (N, K) uint64 weights.
+        pairs, distances: (P, 2) records, and their distances (P,).
+        epsilon: Exact epsilon per unit of distance.
         ratios: (P,) largest ratio of each pair.
         failed: Indices into ``pairs`` of the pairs that failed.
     """

@@ -174,7 +174,9 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
         z: (N, K) closed matrix, which is lowered in place.
         excess: (N,) amount to subtract from each row; rows with a value of at most 0 are left unchanged.
         cost: (N, K) costs, which determine the order.
-        indptr, indices, factors: As for `_sweep_until_closed`.
+        indptr, indices: Neighbours in CSR form, as in :class:`Graph`.
+        factors: (2 P,) ``exp(-eps' d)`` of each neighbour: a row must be at least this factor times the neighbour's
+            row.
     """
     n, width = z.shape
     lower_bounds = np.empty(width)
@@ -184,6 +186,7 @@ def _lower_rows(z, excess, cost, indptr, indices, factors):  # type: ignore[no-u
             continue
         span = slice(indptr[j], indptr[j + 1])
         _gather_maxima(lower_bounds, z, indices[span], factors[span], indptr[j + 1] - indptr[j])
+        # The most expensive entries first, each down to its bound, until the excess is used up.
         for k in np.argsort(-cost[j]):
             slack = z[j, k] - lower_bounds[k]
             if slack >= remaining_excess:
@@ -205,7 +208,7 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
         excess: (N,) amount by which the sum of each row should fall.
         cost: (N, K) cost of each entry.
         graph: The required pairs.
-        shrink: The slack tau, as for `close_matrix`.
+        shrink: The slack tau, 0 <= tau < 1.
     """
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -325,6 +325,9 @@ class MatrixRelease(Release):
         """Return the rows as a channel.
 
         If there is a row for each record of the problem, the channel also has the prior, distances and places.
+
+        Args:
+            data: The problem's data.
         """
         channel = self.channel()
         # The prior and the distances are of the problem's records, so they only fit the same records in the same order.
@@ -342,6 +345,9 @@ class MatrixRelease(Release):
 
     def rows_of_outputs(self, whole: MetricData) -> Ints:
         """Return the records (K,) that are the outputs of the release, for a problem whose outputs are chosen.
+
+        Args:
+            whole: The problem's data before the choice, in which every record may be an output.
 
         Raises:
             DoesNotHoldError: The outputs are not the declared number of records, in the order of the records.

@@ -236,7 +236,14 @@ def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no
 
 
 def _select_multipliers(candidates: Ints, f: Floats, source: Ints, spare: Floats) -> tuple[NDArray[np.uint32], Floats]:
-    """Return the kept rows and multipliers of one output in new arrays; see `_select_rows`."""
+    """Return those rows and multipliers of one output that are worth storing, in new arrays.
+
+    Args:
+        candidates: (C,) numbers of the output's rows, sorted by their first record.
+        f: (C,) multiplier of each row, above 0.
+        source: First record of each row.
+        spare: (N,) for each first record, the sum of its smallest multipliers that may be omitted.
+    """
     rows, values = np.empty(len(candidates), dtype=np.uint32), np.empty(len(candidates))
     count = _select_rows(candidates, f, source, spare, rows, values)
     return rows[:count].copy(), values[:count].copy()
@@ -352,7 +359,9 @@ class SparseMultipliers:
         """Return proved lower and upper bounds (N,) of min_k g_ik, and omitted outputs (K,) as in :meth:`min_bounds`.
 
         Args:
-            cost, max_cost, error, interior: As in :meth:`enclose_bound`.
+            cost, max_cost: (N, K) numbers, prior included, between which the exact costs lie, up to ``error``.
+            error: Relative error of ``cost`` and ``max_cost``.
+            interior: Positions of records between outputs at the ends of streets; None without streets.
             spread: (P,) amount by which ``growth`` may exceed exp(eps d).
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)

@@ -119,7 +119,15 @@ class Rows(Proof):
 
     @classmethod
     def numbers(cls, parts: Mapping[str, NDArray[Any]], shape: tuple[int, int]) -> Iterator[tuple[str, bool, str]]:
-        """Yield the conditions on the arrays on which the bound and its evaluation rely; see :meth:`Proof.numbers`."""
+        """Yield the conditions on the arrays on which the bound and its evaluation rely.
+
+        Args:
+            parts: The arrays by name.
+            shape: The problem's numbers of records and outputs (N, K).
+
+        Yields:
+            The name of an array, whether a condition on it holds, and the condition in words.
+        """
         pairs, starts, rows, values = (parts[name] for name in Rows.KINDS)
         count, many, records = len(pairs), len(rows), shape[0]
         right = bool(starts[0] == 0 and starts[-1] == many and (np.diff(starts) >= 0).all())

@@ -209,6 +209,7 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
         longest = float((offsets.astype(np.float64) ** 2).sum(axis=1).max())
         if longest <= most_mm**2:
             return plane, added
+        # Refused before any vertex is made.
         if _refined_size(plane, longest**0.5 / most_mm) > MOST_VERTICES:
             actual = f"{most_mm / MM_PER_KM:g} km, which makes more than {MOST_VERTICES:,} vertices"
             raise InputError([Fault(file, "privacy.split_km", actual, "a greater length")])
@@ -271,7 +272,12 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
 
 
 def _halve_sides(plane: Plane, file: str) -> Plane:
-    """Return the plane with a new vertex in the middle of each side, and each triangle divided into four."""
+    """Return the plane with a new vertex in the middle of each side, and each triangle divided into four.
+
+    Raises:
+        InputError: A triangle would have no area, because its sides are only a few millimetres long. The error names
+            ``file``, the problem file.
+    """
     # Rounded to whole millimetres once for each side, so both of its triangles get the same midpoint, and the mesh
     # stays conforming.
     middles = (plane.vertices[plane.edges].sum(axis=1)) >> 1

@@ -145,6 +145,7 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
         b, c = (a + 1) % 3, (a + 2) % 3
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
         for p, q in _polygon_corners(exact[c], exact[b], exact[a], min, max):
+            # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
             if p * p * square[b] + q * q * square[c] - 2 * p * q * dot > limit:
                 return False
     return True

@@ -294,7 +294,7 @@ def solve(
 
     Args:
         instance: The problem.
-        method: As in :func:`search`.
+        method: One of `METHODS`, a solver, or a ladder (a generator of the solvers to try on a part, in order).
         gap: Relative gap between loss and lower bound at which to stop.
         search_time: Time scope in which the methods run, inside the caller's scope. None to use the caller's scope.
         progress: Called with each offer.

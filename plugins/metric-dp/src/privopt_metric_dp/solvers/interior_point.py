@@ -422,6 +422,10 @@ class InteriorPoint:
         """Solve a part, and offer a mechanism and a bound after each step.
 
         Symmetries are only used for parts of at most `FORMED` records.
+
+        Args:
+            part: A connected instance.
+            offers: Receives mechanisms (N, K), bounds and multipliers, and has the gap at which to stop.
         """
         import scipy.linalg  # noqa: F401  (so that the limit below reaches its BLAS too, whatever was loaded before)
         from threadpoolctl import threadpool_limits

@@ -99,7 +99,7 @@ class State:
         """Change the costs of pairs of records and outputs.
 
         Args:
-            records, outputs: (M,) numbers of the pairs' records and outputs, the latter as for :meth:`at`.
+            records, outputs: (M,) numbers of the pairs' records and outputs; outputs are numbered over all groups.
             costs: (M,) new costs, in the unit of the instance's costs.
         """
         for group, rows, columns in self._by_group(outputs):

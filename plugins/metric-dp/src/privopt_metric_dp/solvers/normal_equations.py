@@ -67,7 +67,12 @@ class _Directions:
         return np.asarray(way - (self.products[active] @ way) @ self.ways[active])
 
     def store(self, way: Floats, product: Floats, square: float) -> bool:
-        """Store a direction ``w`` (O,) with its product ``T w`` and the number ``w' T w``.
+        """Store a direction with its product.
+
+        Args:
+            way: (O,) the direction ``w``.
+            product: (O,) ``T w``.
+            square: The number ``w' T w``, above 0.
 
         Returns:
             Whether the direction was stored. False if the store is full.

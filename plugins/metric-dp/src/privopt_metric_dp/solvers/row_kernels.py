@@ -2,6 +2,10 @@
 
 They treat eight outputs at once. Functions take all batches of a group (:class:`Arrays`), release the interpreter lock,
 and return sums and smallest ratios over the outputs that ``mask`` counts.
+
+Each pair p of records i and j has two privacy rows: with ``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and
+row ``2p + 1`` is ``a z_i - z_j / a``. Their values are the slacks ``s``. ``load``, ``store`` and ``spread`` read, write
+and fill vectors of eight doubles.
 """
 
 from __future__ import annotations

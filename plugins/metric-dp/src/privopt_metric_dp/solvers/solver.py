@@ -112,7 +112,17 @@ def shortest_paths(graph: Graph, sources: NDArray[Any], *, trees: bool = False) 
 
 
 def _direct_paths(graph: Graph, sources: NDArray[Any], trees: bool) -> tuple[Floats, Indices, Indices]:
-    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which the path to a record is its pair."""
+    """Return the result of :func:`shortest_paths` for a ``direct`` graph, in which the path to a record is its pair.
+
+    Args:
+        graph: The graph, in which any two records are a pair.
+        sources: (S,) the records from which paths start.
+        trees: Whether to return parents and entries too; otherwise these two arrays are empty.
+
+    Returns:
+        (S, N) log-ratios along the paths, (S, N) the parent of each record, and (S, N) the CSR entry from the parent to
+        the record; parent and entry are -1 at the source.
+    """
     n, shape = graph.records, (len(sources), graph.records)
     is_other = np.arange(n)[None] != np.asarray(sources)[:, None]
     lengths = np.zeros(shape)

@@ -101,7 +101,11 @@ class FewPairs:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve spanners from coarse to fine until the gap is reached, or until a finer one would not finish in time.
 
-        If the gap is missed, the method returns without an error, and the ladder goes on to the program of all pairs.
+        If the gap is missed, the method returns without an error, and the next solver takes the program of all pairs.
+
+        Args:
+            part: A connected instance with all pairs.
+            offers: Receives mechanisms (N, K) and bounds, and has the gap at which to stop.
         """
         instance = part.instance
         # The stretch that suits the requested gap, and a finer one if that misses the gap. Without a time limit coarser

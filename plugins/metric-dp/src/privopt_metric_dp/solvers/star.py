@@ -306,6 +306,10 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
 
     No system is solved, and the first bound takes little time, so there is a bound even if no method finishes in time.
 
+    Args:
+        part: A connected instance.
+        offers: Receives the bounds and the multipliers that prove them.
+
     Raises:
         OutOfTime: The time limit expired; earlier offers remain valid.
     """
@@ -349,6 +353,10 @@ class StarSolver:
 
         If the star is not a mechanism, a bound is offered only under a time limit.
 
+        Args:
+            part: A connected instance.
+            offers: Receives the mechanism (N, K), bounds and multipliers, and has the gap at which to stop.
+
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
@@ -373,7 +381,17 @@ class StarSolver:
                 return
 
     def _offer_star(self, part: Part, offers: PartOffers, *, has_limit: bool) -> tuple[Star, Floats, Trees]:
-        """Offer the star if it is a mechanism, and under a limit a first bound; return the star, prices and trees."""
+        """Offer the star if it is a mechanism, and under a time limit a first bound.
+
+        Args:
+            part: A connected instance, whose ``starred`` is set.
+            offers: Receives the mechanism, and the bound with its multipliers.
+            has_limit: Whether there is a time limit.
+
+        Returns:
+            The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative
+            output.
+        """
         instance, symmetry = part.instance, part.symmetry
         star = make_star(instance, symmetry, part.graph)
         part.starred = star.feasible

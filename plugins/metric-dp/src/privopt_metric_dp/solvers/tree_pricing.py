@@ -555,7 +555,8 @@ def _price_outputs(
     Args:
         cost: (N, B) costs of the block's outputs, prior included.
         y: (N,) prices.
-        tolerance, max_pivots: As for `_optimize_tree`.
+        tolerance: Largest absolute value of a ``g`` of the wrong sign that is still accepted.
+        max_pivots: Largest number of pivots for one tree.
         start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
             log-ratios.
         parent, entry, sides: (B, N) the trees, which are updated.
