@@ -153,6 +153,7 @@ class GeneratedProblem:
 
 def _iter_texts(value: object) -> Iterator[str]:
     """Yield every single-line text in nested tables and lists."""
+    # Longer texts are no file names.
     if isinstance(value, str) and 0 < len(value) < 200 and value.isprintable():
         yield value
     elif isinstance(value, Mapping | list):

@@ -198,6 +198,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
             pass
         except ValueError as error:
             return f"what it wrote for {name} is no TOML: {error}"
+        # With force, the draft must replace a file of another author; without it, the file must stay.
         for force, expected in ((True, True), (False, False)):
             out.write_text("# somebody else's\n", "utf-8")
             with contextlib.suppress(PrivoptError):
@@ -307,6 +308,7 @@ def _find_wrong_entry(entry: Entry[Any], trial: Trial, run: Run) -> str | None:
         Exception: Importing or using the entry failed.
     """
     spec = entry.spec
+    # Each kind of entry is loaded and used as the code that reads it does.
     if isinstance(entry, Registered):
         entry.load()
     elif isinstance(entry, Kind):

@@ -131,7 +131,8 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
     symmetric = subject.notion.symmetric
-    # A notion without a curve is attacked at its epsilon alone, with a delta of 0.
+    # The curve of a claim is a list of pairs (epsilon, delta) that it implies. A notion without a curve is attacked at
+    # its epsilon alone, with a delta of 0.
     curve = subject.notion.curve(subject.claim_of(run.problem)) or ((float(subject.epsilon(run.problem)), 0.0),)
     tested_pairs = _most_telling_pairs(pairs, distances, curve[0][0], symmetric=symmetric)
     if not tested_pairs:
@@ -255,6 +256,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     loaded = [trial.subject.load(candidate) for candidate in pair]
     if not is_slow:
         _check_fresh(trial, loaded[0], pair[0])
+    # The pairs (epsilon, delta) that the claim implies.
     curve = subject.notion.curve(subject.claim_of(loaded[0]))
     if not curve:
         trial.pass_over(f"a guarantee of kind {subject.kind} with no epsilon implies none")

@@ -75,6 +75,7 @@ def _check_stated_odds(
         must_be_alike: The pairs of inputs that the guarantee makes hard to distinguish, with their distances.
     """
     subject = trial.subject
+    # The pairs (epsilon, delta) that the claim implies, for inputs at distance 1.
     curve = subject.notion.curve(subject.claim_of(run.problem)) if subject.traits & {"odds", "tails"} else ()
     row = {str(name): index for index, name in enumerate(stated_channel.inputs)}
     # If any position can be reported, a mechanism's own channel has rows of the problem's public places alone.

@@ -226,7 +226,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
     if name.endswith(".npz"):
         arrays = load_arrays(run.folder / name)
         for member, array in arrays.items():
-            last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""
+            last = str(array.flat[-1]) if array.dtype.kind == "U" and array.size else ""  # "U" is text
             replacement = change(last) if last else None
             if replacement is not None:
                 # NumPy would cut the replacement to the array's width; a character takes 4 bytes.
@@ -237,6 +237,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
         return
     with suppress(UnicodeDecodeError):
         text = (run.folder / name).read_bytes().decode("utf-8")
+        # The header of a table stays, since another one would be refused for its form alone.
         body = text.find("\n") + 1 if name.endswith(".csv") else 0
         for match in reversed([*WORD.finditer(text, body)]):
             replacement = change(match[0])

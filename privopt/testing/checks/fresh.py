@@ -65,6 +65,7 @@ def fresh_samples(trial: Trial) -> None:
                 f"{', '.join(child_samples[:6])}, ...; expected randomness of the operating system at each draw",
                 problem,
             )
+    # Draws one at a time must have the frequencies of draws at once, up to the width of both confidence intervals.
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
     single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in single_draws.items():

@@ -127,6 +127,7 @@ def make_faulty_problems(
         problem_class: The problem's class.
         secret: Names of the problem's secret files.
     """
+    # A line that is no TOML, lists nested too deeply, and integers too long for Python, in decimal and hexadecimal.
     for extra_line in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
         broken_problem = attrs.evolve(problem, toml=f"{problem.toml}\n{extra_line}")
         yield FaultyProblem(problem=broken_problem, what=f"{extra_line[:9]} was added to the TOML", names=("TOML",))

@@ -266,6 +266,8 @@ def solve_again(
         assert spec.loader is not None
         imported = sys.modules[module] = module_from_spec(spec)
         spec.loader.exec_module(imported)
+    # Only names and the gap matter here: the class is at hand, so the target is never imported, and no problem is drawn
+    # from the profile.
     method_spec = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
     mechanism_spec = MechanismSpec(
         name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[method_spec]

@@ -149,8 +149,8 @@ def _do_meet(corners: list[Any], start: Place, end: Place) -> bool:
     for a, b in sides:
         # The normal of the side; both shapes are projected onto it.
         x, y = a[1] - b[1], b[0] - a[0]
-        these = [x * point[0] + y * point[1] for point in corners]
-        those = [x * point[0] + y * point[1] for point in (start, end)]
-        if max(these) <= min(those) or max(those) <= min(these):
+        of_triangle = [x * point[0] + y * point[1] for point in corners]
+        of_segment = [x * point[0] + y * point[1] for point in (start, end)]
+        if max(of_triangle) <= min(of_segment) or max(of_segment) <= min(of_triangle):
             return False
     return True

@@ -165,6 +165,7 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
         else:
             # One search for each target gives a column; transposed, the rows of the starts.
             rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))
+        # Targets of weight 0 cost nothing.
         return [[q * x for q, x in zip(targets.values(), row, strict=True) if q] for row in rows]
 
     record_travel = weigh_travel(metric.own, metric.points)

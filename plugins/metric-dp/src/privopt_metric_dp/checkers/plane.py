@@ -284,10 +284,10 @@ def _radon_points() -> list[tuple[int, list[int]]]:
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):
-        # (6 +- sqrt 15) / 21 and (155 +- sqrt 15) / 1200, in 2**-256ths.
-        coordinate, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
-        middle, small = ONE - 2 * coordinate, coordinate
-        three = [[middle, small, small], [small, middle, small], [small, small, middle]]
+        # Two equal coordinates of (6 +- sqrt 15) / 21, in 2**-256ths, and a weight of (155 +- sqrt 15) / 1200.
+        equal, weight = (6 * ONE + sign * root) // 21, 155 * ONE + sign * root
+        third = ONE - 2 * equal
+        three = [[third, equal, equal], [equal, third, equal], [equal, equal, third]]
         seven += [(weight, shares) for shares in three]
     return seven
 

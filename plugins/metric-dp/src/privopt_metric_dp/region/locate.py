@@ -227,35 +227,42 @@ class Sides:
         def squared_distance(number: int) -> Fraction:
             """Return the exact squared distance of a side from the position, in mm^2."""
             (x, y), (ax, ay), (bx, by) = position, self.tails[number].tolist(), self.heads[number].tolist()
-            length = (bx - ax) ** 2 + (by - ay) ** 2
-            # `length` is the squared length of the side. The scalar product with its direction, clipped to the side,
-            # gives the nearest point's position along it.
-            gone = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), length)
-            part = Fraction(gone, max(length, 1))
-            square: Fraction = (ax + part * (bx - ax) - x) ** 2 + (ay + part * (by - ay) - y) ** 2
+            squared_length = (bx - ax) ** 2 + (by - ay) ** 2
+            # The scalar product with the side's direction, clipped to the side, gives the nearest point's share of the
+            # way along it.
+            along = min(max((x - ax) * (bx - ax) + (y - ay) * (by - ay), 0), squared_length)
+            share = Fraction(along, max(squared_length, 1))
+            square: Fraction = (ax + share * (bx - ax) - x) ** 2 + (ay + share * (by - ay) - y) ** 2
             return square
 
         return min(sides, key=squared_distance)
 
     def _divide_sides(self, positions: Ints, numbers: Ints) -> tuple[Ints, Any, Floats]:
-        """Return the result of `nearest`, given the nearest side of each position.
+        """Return the nearest point on the given side for each position, as weights of both ends, and its distance.
 
         Args:
             positions: (B, 2) mm.
             numbers: (B,) the nearest side of each position.
+
+        Returns:
+            ``numbers``; (B, 2) integer weights of tail and head, whose weighted mean is the nearest point; and (B,)
+            distances in mm, doubles.
         """
-        way = self.heads[numbers] - self.tails[numbers]
+        directions = self.heads[numbers] - self.tails[numbers]
         offsets = positions - self.tails[numbers]
         # Scalar products of longer vectors would not fit into 64 bits, so they are computed with Python's integers.
-        large = max(np.abs(way).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
-        exact_way, exact_there = (way.astype(object), offsets.astype(object)) if large else (way, offsets)
-        length = (exact_way * exact_way).sum(axis=1)
-        gone = np.clip((exact_there * exact_way).sum(axis=1), 0, length)
-        # A side that is a point gets the share 1 at its tail.
-        length = length + (length == 0)
-        part = gone.astype(np.float64) / length.astype(np.float64)
-        distances = np.hypot(*(offsets - part[:, None] * way).T)
-        return numbers, np.stack([length - gone, gone], axis=1), distances
+        is_large = max(np.abs(directions).max(initial=0), np.abs(offsets).max(initial=0)) >= _SMALL // 2
+        exact_directions, exact_offsets = (
+            (directions.astype(object), offsets.astype(object)) if is_large else (directions, offsets)
+        )
+        # The nearest point divides the side as `along` divides the squared length.
+        squared_length = (exact_directions * exact_directions).sum(axis=1)
+        along = np.clip((exact_offsets * exact_directions).sum(axis=1), 0, squared_length)
+        # A side that is a point gets the weight 1 at its tail.
+        squared_length = squared_length + (squared_length == 0)
+        share = along.astype(np.float64) / squared_length.astype(np.float64)
+        distances = np.hypot(*(offsets - share[:, None] * directions).T)
+        return numbers, np.stack([squared_length - along, along], axis=1), distances
 
 
 @jit()
@@ -271,9 +278,10 @@ def _project_to_side(tails: Any, heads: Any, item: int, x: int, y: int) -> Any: 
     """
     ax, ay = float(tails[item, 0] - x), float(tails[item, 1] - y)
     wx, wy = float(heads[item, 0] - tails[item, 0]), float(heads[item, 1] - tails[item, 1])
-    length = wx * wx + wy * wy
-    gone = 0.0 if length == 0.0 else min(max(-(ax * wx + ay * wy) / length, 0.0), 1.0)
-    return np.hypot(ax + gone * wx, ay + gone * wy), gone
+    squared_length = wx * wx + wy * wy
+    # (ax, ay) leads from the position to the tail, hence the minus.
+    share = 0.0 if squared_length == 0.0 else min(max(-(ax * wx + ay * wy) / squared_length, 0.0), 1.0)
+    return np.hypot(ax + share * wx, ay + share * wy), share
 
 
 @jit()
@@ -330,7 +338,7 @@ def _find_nearest_sides(
                         continue
                     for index in range(start[c + r * shape[0]], start[c + r * shape[0] + 1]):
                         item = items[index]
-                        distance, gone = _project_to_side(tails, heads, item, x, y)
+                        distance, share = _project_to_side(tails, heads, item, x, y)
                         # Distances closer than this cannot be told apart in doubles. A clearly nearer side removes all
                         # candidates.
                         slack = (distance + reach) * 2.0**-44
@@ -342,9 +350,9 @@ def _find_nearest_sides(
                         # Sides that share an end have the same nearest point there. It is listed once, for the side of
                         # the lowest number, so that it needs no exact comparison.
                         end_x, end_y = np.nan, np.nan
-                        if gone == 0.0:
+                        if share == 0.0:
                             end_x, end_y = float(tails[item, 0]), float(tails[item, 1])
-                        elif gone == 1.0:
+                        elif share == 1.0:
                             end_x, end_y = float(heads[item, 0]), float(heads[item, 1])
                         is_listed = False
                         for s in range(min(count, slots.shape[1])):

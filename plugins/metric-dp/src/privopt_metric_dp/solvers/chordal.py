@@ -7,7 +7,8 @@ the same pattern (Grone, Johnson, Sa and Wolkowicz 1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
-where ``S`` are the rows of the entries of column ``v`` below the diagonal. If all ``H_r`` are proportional, ``M``
+where ``S`` are the rows of the entries of column ``v`` below the diagonal. A pattern lists the entries by columns:
+``start`` is the first entry of each column, and ``row`` the row of each entry. If all ``H_r`` are proportional, ``M``
 equals ``T``. Every ``H_r`` must be regular. This holds because records at distance 0 are merged and every record has a
 pair.
 """

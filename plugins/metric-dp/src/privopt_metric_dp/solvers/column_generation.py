@@ -40,6 +40,7 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
         symmetry: Its symmetries.
         kernel: (N, N) rows ``exp(-eps D(s, .))``, the star's rays.
     """
+    # One row for each orbit of records: that of the smallest record.
     orbit_kernel = kernel[np.unique(symmetry.records.min(axis=0))]
     serves = (orbit_kernel @ instance.cost).argmin(axis=1)
     _, member = symmetry.origin()

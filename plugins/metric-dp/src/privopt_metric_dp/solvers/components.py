@@ -96,6 +96,7 @@ class MergedInstance:
             # is nearly 1.
             for child, parent, p in tree:  # leaves first
                 upward, downward = np.maximum(-reduced[child], 0), np.maximum(reduced[child], 0) / growth[p]
+                # A positive number belongs to the row z_i <= E z_j, so the sign depends on which end the child is.
                 net[p] = upward - downward if i[p] == child else downward - upward
                 reduced[parent] += downward - growth[p] * upward
             for column, values in enumerate(net.T, start=k0):
@@ -191,6 +192,7 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
     """
     members = np.flatnonzero(label == c)
     rows = np.flatnonzero(label[instance.pairs[:, 0]] == c)
+    # The number of each record within the component.
     position = np.zeros(instance.records, dtype=np.int64)
     position[members] = np.arange(len(members))
     small = evolve(
@@ -226,6 +228,7 @@ class ReducedInstance:
         self._small, self._rows = drop_implied_pairs(self._merged_instance)
         self._label = components(self._small.records, self._small.pairs)
         count = int(self._label.max()) + 1
+        # A single component is the whole instance, whose records and pairs keep their numbers.
         single_part = [(self._small, np.arange(len(self._small.pairs)))]
         cut = [_extract_component(self._small, self._label, c) for c in range(count)] if count > 1 else single_part
         self.parts = tuple(Part(small) for small, _ in cut)

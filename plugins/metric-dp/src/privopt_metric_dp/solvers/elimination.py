@@ -88,7 +88,12 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
 
 
 def eliminate(instance: Instance) -> Elimination:
-    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share."""
+    """Order the records of a connected instance, and compute the pattern of the factors that all outputs share.
+
+    Returns:
+        The order, the entries of the factors below the diagonal by columns (``start``, ``row``, ``column``) and by rows
+        (``across``, ``entry``), the entry of each required pair, and the position of each record in the order.
+    """
     n = instance.records
     order, column, row = _fill_pattern(instance)
     position, bounds = np.argsort(order), np.arange(n + 1)

@@ -1,7 +1,11 @@
 """Compiled factorisations and solves of the interior point, for eight outputs at once that share one fill pattern.
 
-The arrays are those of `privopt_metric_dp.solvers.row_kernels`; the patterns are those of
-`privopt_metric_dp.solvers.elimination`. A batch is eight outputs whose numbers are interleaved: entry ``e`` of output
+The arrays are those of `privopt_metric_dp.solvers.row_kernels`; their ``mask`` is 1 for outputs and 0 for unused lanes,
+which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`) lists the entries of L below the
+diagonal by columns: ``start`` is the first entry of each column, ``row`` and ``column`` are those of each entry. It
+lists them by rows too: ``across`` is the start of each row in ``entry``. ``pair`` is the entry of each required pair.
+
+A batch is eight outputs whose numbers are interleaved: entry ``e`` of output
 ``r`` of the batch is at ``8 e + r``. ``load``, ``store`` and ``spread`` of `privopt_metric_dp.matrix.simd` read, write
 and fill such vectors of eight.
 """

@@ -121,6 +121,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
     """
     from scipy.spatial import cKDTree
 
+    # The nearest 40 sites determine most cells. For the others all sites are tried below.
     neighbour_count = min(len(sites), 40)
     ranked = cKDTree(sites).query(sites, k=neighbour_count)[1].reshape(len(sites), neighbour_count)
     cells = []

@@ -109,6 +109,7 @@ def kernel_of(graph: Graph, symmetry: Symmetry) -> Floats:
         graph: The graph of required pairs.
         symmetry: The symmetries of the instance.
     """
+    # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
 
     def rays(start: int, stop: int) -> Floats:
@@ -157,8 +158,8 @@ def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
         return solve_iteratively
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the caller checks the residual, which shows whether the kernel is singular
-        mixed = lu_factor(kernel, check_finite=False)
-    return lambda right: np.asarray(lu_solve(mixed, right, check_finite=False))
+        factors = lu_factor(kernel, check_finite=False)
+    return lambda right: np.asarray(lu_solve(factors, right, check_finite=False))
 
 
 def make_star(instance: Instance, symmetry: Symmetry, graph: Graph) -> Star:
@@ -211,6 +212,7 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
         (N,) smallest cost of each column over the outputs, (N,) the output that attains it, and (R,) the anchors: for
         each representative output the record whose column has the smallest reduced cost.
     """
+    # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
     number = np.arange(instance.outputs)
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)

@@ -309,6 +309,7 @@ def find_symmetry(instance: Instance) -> Symmetry:
         return Symmetry.trivial(instance)
     records = np.stack([m[0] for m in members])
     outputs = np.stack([m[1] for m in members])
+    # The smallest image under all members is the same for all records of an orbit, and so identifies the orbit.
     orbit = np.unique(records.min(axis=0), return_inverse=True)[1]
     return Symmetry(records=records, outputs=outputs, orbit=orbit, representatives=np.unique(outputs.min(axis=0)))
 
