@@ -78,7 +78,8 @@ def _connect_near_records(pairs: Ints, exponents: Floats, records: int, reach: f
     adjacency = edge_matrix(records, pairs, exponents)
     is_far = np.zeros(records, dtype=bool)
     sizes = np.bincount(labels)
-    # Ten records are at most nine near pairs apart, hardly more than the reach of five, so they are not measured.
+    # Ten records are at most nine near pairs apart, each shorter than the threshold. That is hardly more than the reach
+    # of five thresholds, so only larger components are measured.
     suspects = sizes[labels] > 10
     if suspects.any():
         first_members = np.full(len(sizes), -1, dtype=np.int64)

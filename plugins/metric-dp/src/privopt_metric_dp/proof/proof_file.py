@@ -233,7 +233,9 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     is_sure = data.surely_required(pairs, distances)
     pairs, distances = pairs[is_sure], distances[is_sure]
     n = len(data.records)
-    numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]  # required pairs are in order
+    # Pairs as single numbers. Required pairs are in order, so a binary search finds a row among them. The cap keeps the
+    # position in range for a row that is not there.
+    numbers, row_numbers = pairs @ [n, 1], np.sort(rows, axis=1) @ [n, 1]
     positions = np.minimum(np.searchsorted(numbers, row_numbers), max(0, len(numbers) - 1))
     required = numbers[positions] == row_numbers if len(numbers) else np.zeros(len(rows), dtype=np.bool_)
     missing = np.flatnonzero(~required)

@@ -89,7 +89,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     # At most a quarter of the outputs, rounded up.
     few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
     if inner.peak_bytes(part) > memory_limit():
-        # The interior point is not started for lack of memory, but the path then says how much it would need.
+        # The interior point is not started for lack of memory, but a note in the answer then says how much it needs.
         yield from (inner, few_outputs, ColumnGeneration())
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
         yield from (FewPairs(inner), inner)

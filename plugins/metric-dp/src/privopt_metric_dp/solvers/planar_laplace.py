@@ -243,6 +243,7 @@ def _tail_mass(
     if length <= 0.7 * nearest and epsilon * length <= 8.0:
         order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1
         half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
+        # u = h tan t is the position along the line, so dt = h du / (h^2 + u^2).
         for t in range(int(rules[order, 0, 0])):
             u = middle + half * rules[order, 1, t]
             square = h * h + u * u
