@@ -52,7 +52,7 @@ def oracle(trial: Trial) -> None:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem, run = trial.draw_run()
-    make = trial.subject.profile.oracle
-    assert make is not None  # needs
-    for complaint in make(run.problem, run.release, run.stated):
+    find_complaints = trial.subject.profile.oracle
+    assert find_complaints is not None  # needs
+    for complaint in find_complaints(run.problem, run.release, run.stated):
         trial.fail(complaint, problem)

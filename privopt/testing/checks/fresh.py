@@ -119,19 +119,19 @@ def _sample_in_child(release: Any, name: str) -> list[str]:
     """
     if not hasattr(os, "fork"):
         return []
-    ours, theirs = os.pipe()
+    read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         # Python warns of a fork while threads run. The child only draws, and needs none of them.
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if child == 0:
         try:
-            os.write(theirs, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
+            os.write(write_end, "\n".join(release.sample(name, SAMPLE_SIZE)).encode())
         # Not sys.exit, which would run the parent's cleanup and pytest's hooks in the child.
         finally:
             os._exit(0)
-    os.close(theirs)
-    with open(ours, encoding="utf-8") as stream:
+    os.close(write_end)
+    with open(read_end, encoding="utf-8") as stream:
         ended = bool(select.select([stream], [], [], FORK_TIMEOUT_SECONDS)[0])
         if not ended:
             os.kill(child, signal.SIGKILL)

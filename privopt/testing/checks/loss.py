@@ -68,11 +68,11 @@ def lower_bound(trial: Trial) -> None:
         trial.be_idle(Elsewhere("its releases state no bound"))
         return
     # The profile finds a release by other means, such as brute force, and returns its loss.
-    make = trial.subject.profile.best_known
-    known_value = None if make is None else make(run.problem, run.stated)
+    find_best_known = trial.subject.profile.best_known
+    known_value = None if find_best_known is None else find_best_known(run.problem, run.stated)
     if known_value is None:
         known_nowhere = Elsewhere("the profile's `best_known` knows no release of the problems drawn")
-        trial.be_idle("the profile has no `best_known`" if make is None else known_nowhere)
+        trial.be_idle("the profile has no `best_known`" if find_best_known is None else known_nowhere)
         return
     maximise = trial.subject.mechanism.utility(run.problem, trial.subject.method.name).maximise
     excess = known_value - bound if maximise else bound - known_value
@@ -108,9 +108,9 @@ def loss_monotone(trial: Trial) -> None:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem = trial.problem()
-    make = trial.subject.profile.stricter
-    assert make is not None  # needs
-    stricter = make(problem)
+    make_stricter = trial.subject.profile.stricter
+    assert make_stricter is not None  # needs
+    stricter = make_stricter(problem)
     if stricter is None:
         trial.be_idle("the profile's `stricter` has no stricter problem")
         return

@@ -61,10 +61,10 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
         problem: The problem.
         limit: The largest number of neighbours to return.
     """
-    make = trial.subject.profile.neighbours
-    assert make is not None  # has_neighbours
+    list_neighbours = trial.subject.profile.neighbours
+    assert list_neighbours is not None  # has_neighbours
     # Some relations have endlessly many neighbours, so the list is cut before the choice.
-    neighbours = list(islice(make(problem), limit * 8))
+    neighbours = list(islice(list_neighbours(problem), limit * 8))
     return neighbours if len(neighbours) <= limit else trial.chance(problem).sample(neighbours, limit)
 
 
@@ -369,10 +369,10 @@ def exact_epsilon(trial: Trial) -> None:
     loaded = trial.subject.load(problem)
     epsilon = float(trial.subject.epsilon(loaded))
     probabilities = stated_distribution(trial.subject, loaded)
-    make = trial.subject.profile.neighbours
-    assert make is not None  # needs
+    list_neighbours = trial.subject.profile.neighbours
+    assert list_neighbours is not None  # needs
     has_neighbour = False
-    for neighbour in make(problem):
+    for neighbour in list_neighbours(problem):
         has_neighbour = True
         other_probabilities = stated_distribution(trial.subject, trial.subject.load(neighbour))
         if len(probabilities) != len(other_probabilities):

@@ -360,8 +360,8 @@ def vacuous_guarantee(trial: Trial) -> None:
     """
     problem, run = trial.draw_run()
     _check_not_vacuous(trial, problem, run)
-    make = trial.subject.profile.nothing_near
-    nothing_near = None if make is None else make(problem)
+    make_nothing_near = trial.subject.profile.nothing_near
+    nothing_near = None if make_nothing_near is None else make_nothing_near(problem)
     if nothing_near is not None:
         run = trial.attempt(nothing_near)  # a problem class without that key refuses it
         if run.error is None:
@@ -391,8 +391,10 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
         _, distances = run.problem.alike()  # the problem's pairs, because a release may keep pairs of each user
         is_vacuous = are_apart and (certificate.checked == 0 or not (distances > 0).any())
     else:
-        make = trial.subject.profile.neighbours
-        is_vacuous = certificate.checked == 0 and (make is None or any(True for _ in make(problem)))
+        list_neighbours = trial.subject.profile.neighbours
+        is_vacuous = certificate.checked == 0 and (
+            list_neighbours is None or any(True for _ in list_neighbours(problem))
+        )
     if is_vacuous:
         trial.fail(
             f"the certificate holds by {certificate.checked} conditions, none of which keeps inputs alike that are "

@@ -116,8 +116,8 @@ def no_secret_leak(trial: Trial) -> None:
     problem = at_tiny_epsilon(problem)
     run = trial.run(problem)
     for secret in problem.secrets:
-        where = _find_in_public_files(secret, run.folder)
-        if where is None:
+        file_name = _find_in_public_files(secret, run.folder)
+        if file_name is None:
             continue
         # In one run the secret may be there by chance, as a noisy value. In every run it is not noise.
         if all(
@@ -125,7 +125,7 @@ def no_secret_leak(trial: Trial) -> None:
             for number in range(1, LEAK_RUNS)
         ):
             trial.fail(
-                f"the secret {secret.decode('utf-8', 'replace')!r} stands in {where}, which is outside {PRIVATE}/ "
+                f"the secret {secret.decode('utf-8', 'replace')!r} stands in {file_name}, which is outside {PRIVATE}/ "
                 f"(in {LEAK_RUNS} of {LEAK_RUNS} runs)",
                 problem,
             )
@@ -192,9 +192,9 @@ def unread_columns(trial: Trial) -> None:
             continue  # the table may not have further columns
         is_tried = True
         for word in (UNREAD_COLUMN, UNREAD_VALUE):
-            where = _find_in_public_files(word.encode(), run.folder)
-            if where is not None:
-                trial.fail(f"the column {UNREAD_COLUMN!r}, which nothing reads, stands in {where}", planted)
+            file_name = _find_in_public_files(word.encode(), run.folder)
+            if file_name is not None:
+                trial.fail(f"the column {UNREAD_COLUMN!r}, which nothing reads, stands in {file_name}", planted)
     if not is_tried:
         trial.be_idle(Elsewhere("no table of the problems drawn takes a further column"))
 
@@ -272,10 +272,10 @@ def _constant_but_different_parts(
     differing: dict[str, tuple[bytes, bytes]] = {}
     for number in range(CONSTANT_RUNS):
         for observations, problem in zip(sides, (first, second), strict=True):
-            look = _observe(trial, problem, number, answer)
-            if look is None or (answer is not None and not look.noise_inputs):
+            observation = _observe(trial, problem, number, answer)
+            if observation is None or (answer is not None and not observation.noise_inputs):
                 return {}
-            observations.append(look.public)
+            observations.append(observation.public)
         # Most pairs stop differing after a few runs, so the loop seldom goes to its end.
         differing = _constant_differences(*sides)
         if not differing:
@@ -381,13 +381,13 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
         trial: One example of the check, whose profile knows the neighbours.
         problem: The problem at which the steps begin.
     """
-    make = trial.subject.profile.neighbours
-    assert make is not None  # has_neighbours
+    list_neighbours = trial.subject.profile.neighbours
+    assert list_neighbours is not None  # has_neighbours
     chance = trial.chance(problem)
     # The position in the profile's list: one of the first eight, because the list may be long or endless.
     step_number = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
-        neighbours = list(islice(make(problem), step_number + 1))
+        neighbours = list(islice(list_neighbours(problem), step_number + 1))
         problem = neighbours[-1] if neighbours else problem
     return problem
 
@@ -409,11 +409,11 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
     sides: tuple[list[_Observation], list[_Observation]] = ([], [])
     for number in range(CONSTANT_RUNS):
         for observations, input_problem in zip(sides, (problem, neighbour), strict=True):
-            look = _observe(trial, input_problem, number, answer_by_size)
+            observation = _observe(trial, input_problem, number, answer_by_size)
             # A failed run publishes nothing to compare. A run without calls of the noise may draw it elsewhere.
-            if look is None or not look.noise_inputs:
-                return look is None
-            observations.append(look)
+            if observation is None or not observation.noise_inputs:
+                return observation is None
+            observations.append(observation)
         first_observation, second_observation = (observations[0] for observations in sides)
         # The releases of one input differ although the answers are the same. So something else is drawn, and equal
         # answers do not make releases equal.
@@ -424,7 +424,9 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
             and first_observation.noise_inputs == second_observation.noise_inputs
         ):
             return False  # the releases differ but the values under noise do not: the secret enters elsewhere
-        differing = _constant_differences(*([look.public for look in observations] for observations in sides))
+        differing = _constant_differences(
+            *([observation.public for observation in observations] for observations in sides)
+        )
         # Not after the first run: only a second one shows whether anything else is drawn.
         if number and not differing:
             return True

@@ -53,9 +53,9 @@ class Test:
     @property
     def words(self) -> str:
         """A description of the event."""
-        said = self.view.said(np.flatnonzero(self.event).tolist())
-        more = f" and {len(said) - MAX_SHOWN_CELLS} more" if len(said) > MAX_SHOWN_CELLS else ""
-        return f"{self.view.words}: {', '.join(said[:MAX_SHOWN_CELLS])}{more}"
+        cell_texts = self.view.said(np.flatnonzero(self.event).tolist())
+        rest_text = f" and {len(cell_texts) - MAX_SHOWN_CELLS} more" if len(cell_texts) > MAX_SHOWN_CELLS else ""
+        return f"{self.view.words}: {', '.join(cell_texts[:MAX_SHOWN_CELLS])}{rest_text}"
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:

@@ -147,9 +147,9 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
     """
     tails, heads, growth, spread, starts, rows, values = multipliers
     n = cost.shape[0]
-    value, size, terms, loose = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    value, size, terms, shortfall = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     for k in range(cost.shape[1]):
-        value[:], size[:], terms[:], loose[:] = 0.0, 0.0, 0.0, 0.0
+        value[:], size[:], terms[:], shortfall[:] = 0.0, 0.0, 0.0, 0.0
         # Per record: the sum of the terms, the sum of their absolute values, their number, and by how much the sum may
         # be too low because `growth` is too high.
         for m in range(starts[k], starts[k + 1]):
@@ -163,33 +163,33 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             value[j] -= grown
             size[j] += grown
             terms[j] += 1.0
-            loose[j] += spread[p] * f
+            shortfall[j] += spread[p] * f
         for i in range(n):
             # Relative error of the sum. The powers of 2 added to 1 below cover the rounding of the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
                 if endpoints[e, i] == k:  # shares are nearest doubles
                     error = size[i] * part + 1e-300
-                    min_value, max_value = value[i] - error, value[i] + (error + loose[i] * (1.0 + 2.0**-30))
+                    min_value, max_value = value[i] - error, value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
                     chord_lower[i] += shares[e, i] * min_value - (abs(shares[e, i] * min_value) * 2.0**-49 + 1e-300)
                     chord_upper[i] += shares[e, i] * max_value + (abs(shares[e, i] * max_value) * 2.0**-49 + 1e-300)
             error = relative_error * max(abs(cost[i, k]), abs(max_cost[i, k]))
             value[i] += cost[i, k]
-            loose[i] += max_cost[i, k] - cost[i, k]
+            shortfall[i] += max_cost[i, k] - cost[i, k]
             if terms[i] > 0.0:
                 error += (size[i] + abs(cost[i, k])) * part + 1e-300
                 if not np.isfinite(value[i]):
                     wild[k] = True
-            # From here on `loose` is the upper bound of g_ik, and `value` the lower one.
-            loose[i] = value[i] + (error + loose[i] * (1.0 + 2.0**-30))
+            # From here on `shortfall` is the upper bound of g_ik, and `value` the lower one.
+            shortfall[i] = value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
             if error > 0.0:
                 value[i] = np.nextafter(value[i] - error, -np.inf)
-            if loose[i] > value[i]:
-                loose[i] = np.nextafter(loose[i], np.inf)
+            if shortfall[i] > value[i]:
+                shortfall[i] = np.nextafter(shortfall[i], np.inf)
         if not wild[k]:
             for i in range(n):
                 lower[i] = min(lower[i], value[i])
-                upper[i] = min(upper[i], loose[i])
+                upper[i] = min(upper[i], shortfall[i])
 
 
 @jit(few=lambda candidates, *_: bool(candidates.size <= 200))

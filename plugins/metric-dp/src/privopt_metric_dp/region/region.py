@@ -273,12 +273,12 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []
     if stored is None or expected is None:
         return [*lines, "mechanism.npz: region: one without the other"]
-    mine, others = stored.arrays(), expected.arrays()
+    stored_arrays, expected_arrays = stored.arrays(), expected.arrays()
     # The arrays of either region, in a fixed order; the first difference is enough.
-    for name in (*mine, *(name for name in others if name not in mine)):
-        if name not in mine or name not in others:
-            actual = "missing" if name in others else "stored, though the problem has none"
+    for name in (*stored_arrays, *(name for name in expected_arrays if name not in stored_arrays)):
+        if name not in stored_arrays or name not in expected_arrays:
+            actual = "missing" if name in expected_arrays else "stored, though the problem has none"
             return [*lines, f"mechanism.npz: {name}: {actual}"]
-        if not np.array_equal(mine[name], others[name]):
+        if not np.array_equal(stored_arrays[name], expected_arrays[name]):
             return [*lines, f"mechanism.npz: {name}: not those of the problem"]
     return lines

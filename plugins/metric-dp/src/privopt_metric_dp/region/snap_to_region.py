@@ -50,12 +50,12 @@ def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
         return 1 - far_share(1 - part, reach, steps)
     if not steps or not reach:
         return part
-    # The position in pieces: `gone` whole pieces, and a part of the next, on which the share is linear.
+    # The position in pieces: some whole ones, and a part of the next, on which the share is linear.
     piece = 2 * steps * part
-    gone = piece.numerator // piece.denominator
+    whole_pieces = piece.numerator // piece.denominator
     step = reach / (2 * steps)
     # Epsilon times the street's length is `reach`, so it stands for epsilon on a street of 1 km.
-    return ((1 + step) ** gone * (1 + (piece - gone) * step) - 1) / street_growth(reach, 1.0, steps)
+    return ((1 + step) ** whole_pieces * (1 + (piece - whole_pieces) * step) - 1) / street_growth(reach, 1.0, steps)
 
 
 def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
@@ -70,10 +70,10 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
         return part
     mirrored = np.minimum(part, 1.0 - part)
     step = np.minimum(reach, STEEPEST) / (2 * steps)
-    gone = np.minimum(np.floor(2 * steps * mirrored), steps)
+    whole_pieces = np.minimum(np.floor(2 * steps * mirrored), steps)
     # ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)) by logarithms, since the powers may overflow. Numerator and
     # denominator are divided by (1 + t)^n.
-    risen = gone * np.log1p(step) + np.log1p((2 * steps * mirrored - gone) * step)
+    risen = whole_pieces * np.log1p(step) + np.log1p((2 * steps * mirrored - whole_pieces) * step)
     total = steps * np.log1p(step)
     normaliser = -2.0 * np.expm1(-total)
     near_share = np.divide(

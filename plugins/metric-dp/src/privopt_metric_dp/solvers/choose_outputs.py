@@ -128,14 +128,16 @@ def sample_program(
     part = seed_number[np.where(nearest < 0, len(prior), nearest)]
     part_pairs = np.sort(part[pairs], axis=1)
     # The length of the path from one seed to another that crosses the pair.
-    ways = nearest_distances[pairs[:, 0]] + lengths + nearest_distances[pairs[:, 1]]
+    crossing_lengths = nearest_distances[pairs[:, 0]] + lengths + nearest_distances[pairs[:, 1]]
     # Either both records of a pair are joined to a seed, or neither is.
-    part_pairs, ways = part_pairs[part_pairs[:, 0] >= 0], ways[part_pairs[:, 0] >= 0]
-    shortest = shortest_rows(part_pairs, ways)
+    part_pairs, crossing_lengths = part_pairs[part_pairs[:, 0] >= 0], crossing_lengths[part_pairs[:, 0] >= 0]
+    shortest = shortest_rows(part_pairs, crossing_lengths)
     cost, part_prior = np.zeros((len(seeds), weighted.shape[1])), np.zeros(len(seeds))
     np.add.at(cost, part[part >= 0], weighted[part >= 0])
     np.add.at(part_prior, part[part >= 0], prior[part >= 0])
-    return Instance(cost=cost, pairs=part_pairs[shortest], distances=ways[shortest], epsilon=epsilon), part_prior
+    return Instance(
+        cost=cost, pairs=part_pairs[shortest], distances=crossing_lengths[shortest], epsilon=epsilon
+    ), part_prior
 
 
 def _select_farthest(records: int, pairs: Ints, lengths: Floats, count: int) -> Ints:

@@ -46,7 +46,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
     # The diagonal is enlarged by about 50 rounding errors, so that a singular matrix still has a factor.
     zero, ridge = spread(0.0), spread(1.0 + 1e-14)
     diagonal = np.empty(n * 8)
-    where = np.zeros(n, np.int32)
+    entry_of_row = np.zeros(n, np.int32)
     sg, fg, lower, inv = a.s[g], a.f[g], a.factor[g], a.inverse[g]
     for e in range(len(row)):
         store(lower, e, zero)
@@ -69,9 +69,9 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
             # Scales the matrix to a unit diagonal, for `couple`.
             unit[8 * k + lane] = 1.0 / np.sqrt(diagonal[8 * k + lane])
         for e in range(start[k], start[k + 1]):
-            where[row[e]] = e
+            entry_of_row[row[e]] = e
         # Rows below k of an earlier column with an entry in row k are rows of column k too (the fill of elimination).
-        # So every entry of `where` that is read below was set for this k, and none needs to be cleared.
+        # So every entry of `entry_of_row` that is read below was set for this k, and none needs to be cleared.
         for q in range(across[k], across[k + 1]):
             e = entry[q]
             j = column[e]
@@ -79,7 +79,7 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
             scaled = value * load(diagonal, j)
             pivot = pivot - scaled * value
             for b in range(e + 1, start[j + 1]):
-                to = where[row[b]]
+                to = entry_of_row[row[b]]
                 store(lower, to, load(lower, to) - scaled * load(lower, b))
         if not lowest(pivot) > 0.0:
             return False

@@ -130,22 +130,22 @@ class SchurComplement:
         start_square = float(right @ self.rough(right))
         y, residual = self.directions.solve_in_span(right)
         preconditioned = self.rough(residual)
-        size, way = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
+        size, direction = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
         for _ in range(max_steps):
             if not size > tolerance**2 * start_square:
                 break
-            product = self._product(way)
-            square = float(way @ product)
-            length = float(way @ residual) / square
-            y += length * way
+            product = self._product(direction)
+            square = float(direction @ product)
+            length = float(direction @ residual) / square
+            y += length * direction
             residual -= length * product
             preconditioned = self.rough(residual)
             previous_size, size = size, float(residual @ preconditioned)
             # The next direction must be T-orthogonal to this one. `conjugate` ensures this for all stored directions;
             # the classical update is only needed if this one was not stored.
-            is_stored = self.directions.store(way, product, square)
-            way = self.directions.conjugate(
-                preconditioned if is_stored else preconditioned + (size / previous_size) * way
+            is_stored = self.directions.store(direction, product, square)
+            direction = self.directions.conjugate(
+                preconditioned if is_stored else preconditioned + (size / previous_size) * direction
             )
         else:
             if not self.loose:

@@ -178,9 +178,9 @@ class Mixture:
         if basis is not None:
             # Status 1 is basic. Without a basic column the next solve would have no basis to start from.
             reduced[basis.columns == 1] = -np.inf
-        gone = np.argsort(reduced)[limit:]
-        session.delete_columns(gone)
+        dropped = np.argsort(reduced)[limit:]
+        session.delete_columns(dropped)
         is_kept = np.ones(len(self.rays), dtype=bool)
-        is_kept[gone] = False
+        is_kept[dropped] = False
         self.rays, self.serves, self.costs = self.rays[is_kept], self.serves[is_kept], self.costs[is_kept]
         self._known = {np.round(ray, 9).tobytes() for ray in self.rays}

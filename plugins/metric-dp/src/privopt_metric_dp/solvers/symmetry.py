@@ -160,12 +160,14 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
         # `back` maps coordinates to those in the basis of the two points. Their images must be as far from the mean and
         # from one another as they are.
         back, between = np.linalg.inv(points[[anchor, second]]), np.linalg.norm(points[anchor] - points[second])
-        ones, others = (np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second))
+        first_images, second_images = (
+            np.flatnonzero(np.abs(radius - radius[p]) <= tolerance) for p in (anchor, second)
+        )
         maps = [
             back @ points[[image_first, image_second]]
-            for image_first in ones
-            for image_second in others[
-                np.abs(np.linalg.norm(points[others] - points[image_first], axis=1) - between) <= tolerance
+            for image_first in first_images
+            for image_second in second_images[
+                np.abs(np.linalg.norm(points[second_images] - points[image_first], axis=1) - between) <= tolerance
             ]
         ]
     for turn in maps[: MAX_GROUP_ORDER + 1]:
@@ -211,12 +213,14 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     if between == 0.0:
         return
     back = np.linalg.inv(_frame(points[anchor], points[second], 1.0))
-    ones = np.flatnonzero(is_like[anchor])
-    others = np.flatnonzero(np.abs(invariants - invariants[second]).max(axis=1) <= IMAGE_TOLERANCE)
+    first_images = np.flatnonzero(is_like[anchor])
+    second_images = np.flatnonzero(np.abs(invariants - invariants[second]).max(axis=1) <= IMAGE_TOLERANCE)
     maps = (
-        back @ _frame(points[one], points[other], handedness)
-        for one in ones
-        for other in others[np.abs(np.linalg.norm(points[others] - points[one], axis=1) - between) <= IMAGE_TOLERANCE]
+        back @ _frame(points[image_first], points[image_second], handedness)
+        for image_first in first_images
+        for image_second in second_images[
+            np.abs(np.linalg.norm(points[second_images] - points[image_first], axis=1) - between) <= IMAGE_TOLERANCE
+        ]
         for handedness in (1.0, -1.0)
     )
     tree = KDTree(points)
