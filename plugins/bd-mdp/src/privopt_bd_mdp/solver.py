@@ -88,7 +88,7 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """Chooses the sequence of solvers that run on each connected part of an instance.
+    """The choice of the sequence of solvers that run on each connected part of an instance.
 
     Attributes:
         records: The number of records of the whole instance.
@@ -118,11 +118,12 @@ class Parts:
         division = partition_of(part.instance, options, subsets)
         figures = _count_figures(part.instance, division)
         self.figures.append(figures)
-        ours = context.method == OWN
+        is_benders = context.method == OWN
         # Other decomposers start by themselves; Benders profits from a good first point and multipliers.
-        if ours and options.start != "cold":
+        if is_benders and options.start != "cold":
             yield StarSolver()
-        if ours and options.start == "auto":
+        if is_benders and options.start == "auto":
+            # `starred` is known now, as the star solver has run: whether its closed form is a mechanism for this part.
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()

@@ -33,6 +33,7 @@ def odds_below(epsilon: Fraction) -> Fraction:
     True
     """
     lower_bound, _ = exp_fixed(epsilon, _BITS)
+    # At least 1: exp(epsilon) is, and a lower bound of it may be a little less.
     return Fraction(max(lower_bound, 1 << _BITS), 1 << _BITS)
 
 
@@ -70,6 +71,7 @@ def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
         if not draw_exp_event(Fraction(1), source):
             return False
         exponent -= 1
+    # For exponent <= 1: the number of the first trial that fails is odd with probability 1 - x + x^2/2! - x^3/3! + ...
     trial = 1
     while draw_event(exponent / trial, source):
         trial += 1

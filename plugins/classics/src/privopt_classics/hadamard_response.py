@@ -55,7 +55,8 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     """
     order = compute_order(size, blocks)
     likely = order // 2
-    neighbours = min(order - 1, size) - 1
+    neighbours = min(order - 1, size) - 1  # other answers in the block of the rare one
+    # The mean squared sign is this sum, averaged over the other answers, times s / Z.
     weights = neighbours * (odds + 1) + (size - 1 - neighbours) * 2
     return weights / (size - 1) * (likely * (odds - 1) + blocks * order) / (likely * (odds - 1) ** 2)
 

@@ -51,6 +51,7 @@ def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
         for smaller in range(number):
+            # The difference divided by the change of one person, rounded up.
             yield str(smaller), str(number), float(-(-(number - smaller) // change))
 
 

@@ -43,6 +43,7 @@ class StaircaseLaw(CountLaw):
         """Return the expected absolute noise before clamping, for each of the given widths s."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
+        # |z| = k D + position: the sums over all steps k of the parts k D and of the positions on the steps.
         upper_sum, all_sum = s * (s - 1) / 2, period * (period - 1) / 2
         whole_periods = period * b / fall**2 * (s + b * (period - s))
         within_period = (upper_sum + b * (all_sum - upper_sum)) / fall

@@ -63,7 +63,7 @@ class Places:
 
 
 class _Reader:
-    """Reads the parts of an artefact in sequence."""
+    """A reader of the parts of an artefact, in sequence."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -93,9 +93,10 @@ class _Reader:
     def places(self, kind: int, count: int) -> Places:
         """Read ``count`` places of a kind: ids, coordinates and cosines of latitudes."""
         ids = tuple(self.text() for _ in range(count))
-        flat = self.numbers("i", 2 * count if kind else 0)
+        coordinates = self.numbers("i", 2 * count if kind else 0)
         cosines = self.numbers("I", count if kind == KIND_DEGREES else 0)
-        return Places(ids, kind, tuple(zip(flat[::2], flat[1::2], strict=True)), cosines)
+        # The two coordinates of a place follow each other.
+        return Places(ids, kind, tuple(zip(coordinates[::2], coordinates[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
         """Skip the parameters of the test of the mechanism "predictive": this client draws only fresh reports.
@@ -227,7 +228,7 @@ class _Columns:
 
 
 class Client:
-    """Draws reports from an artefact: given a secret id or position, it returns a random place.
+    """A client that draws reports from an artefact: given a secret id or position, it returns a random place.
 
     Attributes:
         promise: The guarantee in one sentence.
@@ -405,7 +406,8 @@ def _to_units(kind: int, first: float, second: float) -> tuple[int, int]:
     for number, (lower, upper) in zip((first, second), LIMITS[kind], strict=True):
         if not lower <= number <= upper:
             raise ValueError(f"a position must lie between {lower:g} and {upper:g}, got another number")
-    # Longitudes from 180 to 360 degrees are turned to those from -180 to 0, in which artefacts store them.
+    # Rounded half up, as in every client. Longitudes from 180 to 360 degrees are turned to those from -180 to 0, in
+    # which artefacts store them.
     unit = PER_UNIT[kind]
     a, b = math.floor(first * unit + 0.5), math.floor(second * unit + 0.5)
     return a, b - 2 * HALF_TURN if kind == KIND_DEGREES and b >= HALF_TURN else b

@@ -38,7 +38,7 @@ class OutsideRegionError(ValueError):
 
 
 class Reader(Protocol):
-    """Reads the numbers of an artefact in sequence (:mod:`privopt_clients.client` implements it)."""
+    """A reader of the numbers of an artefact, in sequence (:mod:`privopt_clients.client` implements it)."""
 
     def numbers(self, form: str, count: int) -> tuple[int, ...]:
         """Read ``count`` little-endian numbers of the type ``form``, a format character of :mod:`struct`."""
@@ -61,7 +61,7 @@ class Everywhere:
         """Read the region, which follows the rows in an artefact.
 
         Args:
-            reader: Reads the artefact from the end of the rows.
+            reader: A reader of the artefact that has read the rows already.
             rows: The row of each vertex: the weight of each output.
             degrees: Whether positions are in degrees instead of planar km.
             reach: Distance from the region in mm beyond which a position is refused.
@@ -74,8 +74,8 @@ class Everywhere:
         self.entropy = self.block
         self._origin = reader.numbers("i", 2) if degrees else (0, 0)
         self._scales = reader.numbers("Q", 2) if degrees else None
-        flat = reader.numbers("i", 2 * len(rows))
-        self._vertices = list(zip(flat[::2], flat[1::2], strict=True))
+        coordinates = reader.numbers("i", 2 * len(rows))  # x and y of each vertex, in mm
+        self._vertices = list(zip(coordinates[::2], coordinates[1::2], strict=True))
         (count,) = reader.numbers("I", 1)
         self._simplices = _split_into_groups(reader.numbers("I", corners * count), corners)
         (sides,) = reader.numbers("I", 1)

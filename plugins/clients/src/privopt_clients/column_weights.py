@@ -211,7 +211,8 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
-    # The chance that one block is rejected, in the row with the least sum; then missed^tries <= 2^-MISS_BITS.
+    # The chance that one block is rejected, in the row with the least sum; then missed^tries <= 2^-MISS_BITS. The bound
+    # 1e-9 avoids the logarithm of 0.
     missed = 1.0 - min(sums) / (1 << 8 * block)
     tries = max(1, math.ceil(-MISS_BITS * math.log(2) / math.log(max(missed, 1e-9))))
     if tries > MOST_TRIES:

@@ -27,8 +27,11 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["ExpectedDistance", "best_remap", "loss_over_points"]
 
 _RINGS: Final = 64
+"""Number of rings of equal probability into which the law is divided by distance."""
 _TAIL_RINGS: Final = 34
+"""Number of rings into which the last of these rings is divided again, each half as probable as the one before."""
 _BEARINGS: Final = 48
+"""Number of equal parts into which each ring is divided by bearing."""
 _SLACK: Final = 1e-9
 """Allowance for rounding errors, in radians and relative to a loss. The errors are far smaller."""
 _MIN_GAIN: Final = 1e-6
@@ -115,6 +118,7 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
     count = len(points)
     distances = distances_of_points(points)
     reports = np.arange(count) if remap is None else remap
+    # The largest distance in km by which the remap moves a report.
     shift = float(distances[np.arange(count), reports].max())
     # The nearest point is no farther from the drawn position than the true point is.
     caps = 2 * float(RADIUS_KM) * boxes.ends + shift

@@ -24,8 +24,11 @@ from privopt_spherical_laplace.sampler.fast import propose_scaled_distance
 __all__ = ["channel_of_points", "distances_of_points", "nearest_probabilities", "unit_vectors"]
 
 _STEPS: Final = 256
+"""Number of equally probable distances along a ray at which the nearest point is found."""
 _TAIL_STEPS: Final = 30
+"""Number of farther distances. The probability beyond each of them is half of that beyond the one before."""
 _BEARINGS: Final = 360
+"""Number of rays."""
 
 
 def unit_vectors(problem: SphereInstance) -> Floats:
@@ -50,7 +53,11 @@ def basis(place: Floats) -> tuple[Floats, Floats]:
 
 
 def nearest_probabilities(problem: SphereInstance) -> Floats:
-    """Return the probability that point k is the nearest to a position drawn around point i, shape (N, N)."""
+    """Return the probability that point k is the nearest to a position drawn around point i, shape (N, N).
+
+    Args:
+        problem: A problem whose outputs are N points.
+    """
     points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
     count, tree = len(points), cKDTree(points)
     middles = (np.arange(_STEPS) + 0.5) / _STEPS
@@ -72,6 +79,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
             along_place[first] - along_place[second], along_ray[ray_numbers, second] - along_ray[ray_numbers, first]
         )
         borders = np.clip(change, angles[:-1], angles[1:])
+        # G at the borders. Each angle gets the probability between the borders on both sides of it.
         below = (1.0 - np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))) / total
         masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
         probabilities[row] = np.bincount(nearest.ravel(), weights=masses.ravel(), minlength=count)
@@ -84,6 +92,7 @@ def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channe
         return None
     probabilities = nearest_probabilities(problem)
     if release.remap is not None:
+        # The column of each nearest point is added to that of the point that replaces it.
         reported = np.zeros_like(probabilities)
         np.add.at(reported.T, release.remap, probabilities.T)
         probabilities = reported

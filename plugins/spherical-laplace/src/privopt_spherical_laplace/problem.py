@@ -32,6 +32,7 @@ def check_epsilon(value: Fraction) -> str | None:
 
 
 def _check_digits(value: int) -> str | None:
+    """Check the number of decimal digits of outputs; return None or the expectation."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 

@@ -152,7 +152,8 @@ def guess_records(release: MatrixRelease, observed: ObservedReports, count: int)
     np.add.at(counts, (np.nonzero(is_fresh)[0], outputs[is_fresh]), 1.0)
     # Independent reports: the log-likelihood of a record is the sum over outputs of count times log probability.
     scores = counts @ logs.T
-    # Whether a test accepted a report depends on the place, so the pattern of repetitions is evidence too.
+    # Whether a test accepted a report depends on the place, so the pattern of repetitions is evidence too. No test was
+    # made if no report, or every report after the first, is repeated: such reports are fresh or sticky.
     if release.walker is not None and kept.any() and (~kept[:, 1:]).any():
         scores += np.array([_log_probability_of_tests(release.walker, *row) for row in zip(outputs, kept, strict=True)])
     return np.asarray(scores.argmax(axis=1))
@@ -178,10 +179,11 @@ def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) 
         if kept_count or has_ended:
             renewal_rates = walker.renewals(int(outputs[start]), noise)
             with np.errstate(divide="ignore"):
-                segment_law = (
+                # Given the noise, the tests are independent: all accepted the report, and then one may have refused it.
+                segment_probabilities = (
                     weights * (1.0 - renewal_rates) ** kept_count * (renewal_rates if has_ended else 1.0)
                 ).sum(axis=1)
-                total += np.maximum(np.log(segment_law), _IMPOSSIBLE)
+                total += np.maximum(np.log(segment_probabilities), _IMPOSSIBLE)
     return total
 
 

@@ -172,13 +172,13 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         release = release.along_edges(data)
     else:
         # Log-ratios add up along a path as its lengths do, so pairs that imply all others reach the same maximum.
-        few = data.metric.implying()
-        blocks = pair_blocks(len(release.records), data.metric.between) if few is None else [few]
+        implying_pairs = data.metric.implying()
+        blocks = pair_blocks(len(release.records), data.metric.between) if implying_pairs is None else [implying_pairs]
         achieved = achieved_epsilon(z, blocks)
-    found = count_violations(z, [(release.pairs, release.distances)], float(data.epsilon))
+    violations = count_violations(z, [(release.pairs, release.distances)], float(data.epsilon))
     return {
         "epsilon": {"claimed": float(data.epsilon), "achieved": achieved, "unit": f"per {data.unit}"},
-        "gv": {"ratio": found.ratio, "error": found.error},
+        "gv": {"ratio": violations.ratio, "error": violations.error},
         "bayes_error": bayes_error(z, prior),
         "expected_loss": loss.evaluate(release),
         "entropy_bits": entropy_bits(z, prior),

@@ -226,6 +226,7 @@ def _format_factor(exponent: float) -> str:
     >>> [_format_factor(exponent) for exponent in (0.0, 0.004, 1.5, 9.5, 25.0, 1000.0)]
     ['1', '1.01', '4.49', '13,360', '7.21e+10', '10^435']
     """
+    # Beyond the range of doubles, the power of ten is enough.
     if exponent > 700.0:
         return f"10^{math.ceil(exponent / math.log(10)):,}"
     value, three_digits = Decimal(exponent).exp(), Context(prec=3, rounding=ROUND_CEILING)

@@ -79,6 +79,7 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
         UsageError: Problem files cannot name the kind.
     """
     declared = registry().kind(role, name).load().keys()
+    # A kind may name its own strategy as "package.module:STRATEGY".
     if declared.kit:
         module, _, member = declared.kit.partition(":")
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)

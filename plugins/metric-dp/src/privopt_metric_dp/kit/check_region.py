@@ -215,7 +215,8 @@ def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) 
         corner = int(region.simplices[street, end])
         street = int(chance.choice(np.flatnonzero((region.simplices == corner).any(axis=1)).tolist()))
         begin = int(chance.choice(np.flatnonzero(region.simplices[street] == corner).tolist()))
-        # The walk ends inside the last street; others are walked from end to end.
+        # The walk ends at a random position inside the last street, whose end `begin` (0 or 1) it enters; other streets
+        # are walked from end to end.
         position = abs(begin - _draw_part(chance)) if streets_left == 1 else Fraction(begin)
         way += abs(position - begin) * Fraction(float(region.km[street]))
     return first, _point_at(region, epsilon, street, position), way**2

@@ -175,7 +175,8 @@ def metric_problems(
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs of their own are drawn only for listed points in one part. Examples shrink to own outputs (all records).
+    # Outputs other than the records are drawn only in connected spaces of listed points. Hypothesis shrinks n to 1, so
+    # examples shrink to a space of `count` records, which are the outputs too.
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
@@ -193,13 +194,15 @@ def metric_problems(
     if not kinds:
         kinds = ["matrix"]
     utility = draw(st.sampled_from(kinds))
+    # The points after the records are the outputs; if there are none, the records are the outputs.
+    outputs = count - records or records
     case = MetricCase(
         space=space,
         records=records,
         epsilon=draw(st.sampled_from(budgets)),
         within=within,
         utility=utility,
-        cost=draw(costs(records, count - records or records)) if utility == "matrix" else None,
+        cost=draw(costs(records, outputs)) if utility == "matrix" else None,
         prior=draw(st.one_of(st.just(()), priors(records))),
         targets=draw(st.lists(st.integers(1, 3), min_size=records, max_size=records).map(tuple))
         if utility == "travel-cost" and draw(st.booleans())

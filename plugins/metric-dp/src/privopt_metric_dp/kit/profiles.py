@@ -36,8 +36,9 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     Entries at an infinite distance are 0, so in a disconnected space the matrix satisfies no epsilon.
     """
     case: MetricCase = problem.facts["case"]
-    reach = case.space.distances[: case.records]
-    z = np.exp(-(reach if case.own_outputs else reach[:, case.records :]))
+    distances = case.space.distances[: case.records]
+    # Outputs that are not the records follow them in the space.
+    z = np.exp(-(distances if case.own_outputs else distances[:, case.records :]))
     # A row without any reachable output becomes uniform, since its sum could not be scaled to 1.
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     extended = problem.with_key("given.matrix", "z.npy")

@@ -63,8 +63,8 @@ def _to_doubles(spot: tuple[int, int]) -> tuple[float, float]:
 @st.composite
 def _draw_path(draw: st.DrawFn, max_points: int) -> MetricSpace:
     """Draw points in a row, connected by roads of 1, 2 or 3 km; see :func:`metric_spaces`."""
-    count = draw(sizes(max_points)) - 1
-    lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=count, max_size=count))
+    roads = draw(sizes(max_points)) - 1  # one road less than points
+    lengths = draw(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=roads, max_size=roads))
     edges = [(n, n + 1, length) for n, length in enumerate(lengths)]
     return from_edges(len(lengths) + 1, edges, "path")
 
@@ -92,11 +92,11 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     if shape == "clique":
         table = np.full((count, count), float(draw(st.integers(1, 3))))
     elif shape == "clusters":
-        home = np.array(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
-        table = np.where(home[:, None] == home[None, :], 1.0, 8.0)
+        cluster = np.array(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)))
+        table = np.where(cluster[:, None] == cluster[None, :], 1.0, 8.0)
     else:
-        sides = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
-        table = np.array(sides, dtype=np.float64).reshape(count, count)
+        lengths = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
+        table = np.array(lengths, dtype=np.float64).reshape(count, count)
         # Symmetric; the triangle inequality follows by closing paths below.
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)

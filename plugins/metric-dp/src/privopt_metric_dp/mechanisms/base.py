@@ -290,7 +290,7 @@ class MetricMechanism(MatrixWords[D]):
         return constraint
 
     def notion(self, problem: MetricInstance[D], method: str) -> str | None:
-        """Return the notion that ``[privacy] kind`` names, for methods that support any notion."""
+        """Return the notion that ``[privacy] kind`` names if the method supports any notion; otherwise None."""
         return cast("MetricProblem", problem.declared).privacy.kind if method in self.any_notion else None
 
     def utility(self, problem: MetricInstance[D], method: str) -> UtilityLoss[MatrixRelease]:

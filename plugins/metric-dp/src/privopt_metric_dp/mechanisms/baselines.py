@@ -97,8 +97,8 @@ class Exponential(_ClosedForm):
         There are no first offers without a limit, or if the method uses half of epsilon itself.
         """
         # The first offer, one output for all, is not an exponential mechanism, so verify would refuse it.
-        early = context.method == "calibrated" and context.search_time.left < math.inf
-        return make_first_offers(problem.data, incumbent, bounds=False)[1:] if early else ()
+        may_stop_early = context.method == "calibrated" and context.search_time.left < math.inf
+        return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
         """Return the closed form at half of epsilon or, if "calibrated", at the largest share that certifies."""
@@ -110,6 +110,7 @@ class Exponential(_ClosedForm):
 
 
 _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors", "plain": "ids alone"}
+"""Words for the records in a message, by kind of records."""
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)

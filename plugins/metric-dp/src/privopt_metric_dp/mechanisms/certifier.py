@@ -64,7 +64,7 @@ MatrixIncumbent = Incumbent[Candidate, Dual, CertifiedRelease]
 
 @frozen(eq=False)
 class MatrixCertifier:
-    """Repairs candidates into certified integer weights, and proves lower bounds from multipliers.
+    """A certifier, which repairs candidates into integer weights that satisfy a notion, and proves lower bounds.
 
     Attributes:
         data: The problem's data.

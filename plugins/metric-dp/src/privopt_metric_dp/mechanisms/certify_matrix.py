@@ -98,9 +98,12 @@ class CertifiedMatrix:
         lines = [f"keeps {satisfied}{where}"]
         lines.append(f"{'holds' if self.holds else 'does not hold'}: asked for {target} {self.unit}")
         lines += [f"compared over {self.over}"] if self.over else []
-        bound = "" if self.lower_bound is None else f"; none that keeps {self.asked:.6g} has less than"
-        tail = "" if self.lower_bound is None else f" {self.lower_bound:.6g}, proved"
-        return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}{tail}"]
+        bound = (
+            ""
+            if self.lower_bound is None
+            else f"; none that keeps {self.asked:.6g} has less than {self.lower_bound:.6g}, proved"
+        )
+        return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
         """Return the least and the requested epsilon as texts, which differ if the requested epsilon is not satisfied.
@@ -200,7 +203,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
     context = SolveContext(
         method=MEASURED,
         solver=options.solver,
-        gap=1e-6 if options.gap is None else options.gap,
+        gap=1e-6 if options.gap is None else options.gap,  # measuring does not use the gap; only a bound does
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
@@ -277,7 +280,7 @@ def _search_bound(
 
 @frozen(eq=False)
 class _GivenLoss:
-    """Certifies the loss of a given matrix unchanged, for a search that only improves the bound."""
+    """A certifier that returns the loss of a given matrix unchanged, for a search that only improves the bound."""
 
     certifier: MatrixCertifier
 

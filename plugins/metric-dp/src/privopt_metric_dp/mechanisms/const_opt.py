@@ -44,6 +44,7 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
+"""Number of entries, pairs times outputs, whose privacy rows are made at a time."""
 STEEPEST = math.log(1e9)
 """Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
 replaced by 1e9, which tightens only rows whose weight is below 1e-9."""
@@ -97,10 +98,11 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         InputError: A record reaches no output.
     """
     d = np.asarray(distances, dtype=np.float64)
-    lost = np.flatnonzero(np.isinf(d).all(axis=1))
-    if lost.size:
-        faults = [Fault("distance", f"row {r}", "no output within reach", "at least one") for r in lost[:20].tolist()]
-        raise InputError(faults)
+    isolated = np.flatnonzero(np.isinf(d).all(axis=1))
+    if isolated.size:
+        raise InputError(
+            [Fault("distance", f"row {r}", "no output within reach", "at least one") for r in isolated[:20].tolist()]
+        )
     free = d <= radius
     exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
     # Scaled so that the largest tied entry of each form and output is 1. A weight is then of the size of a probability,
@@ -121,9 +123,9 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
                 # z_jk is tied, so z_ik <= exp(budget) z_jk and z_ik >= exp(-budget) z_jk bound the free entry by the
                 # weights. The smallest of the upper and the largest of the lower factors implies those of all tied
                 # neighbours.
-                reach = exponents[f, j[row], k]
-                np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + reach)
-                np.maximum.at(lower_exponents[f], (i[row], k), reach - budget[row])
+                tied = exponents[f, j[row], k]
+                np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + tied)
+                np.maximum.at(lower_exponents[f], (i[row], k), tied - budget[row])
     rows = np.concatenate(row_blocks) if row_blocks else np.zeros((0, 3))
     return TiedForm(
         free=free,

@@ -157,6 +157,6 @@ class TraceDP(MetricDP):
         return evolve(
             fresh,
             holds=fresh.holds and not failures,
-            checked=fresh.checked + 2 * tests,
+            checked=fresh.checked + 2 * tests,  # the noise of thresholds and that of tests
             failures=(*fresh.failures, *failures),
         )

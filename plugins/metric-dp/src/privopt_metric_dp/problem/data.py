@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """Collects the faults of independent steps, so that one error names all of them."""
+    """A collection of the faults of independent steps, so that one error names all of them."""
 
     def __init__(self, file: str) -> None:
         """Create an empty collection; ``file`` is the name of the problem file, for messages."""

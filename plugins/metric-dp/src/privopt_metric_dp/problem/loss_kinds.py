@@ -224,7 +224,8 @@ class TravelCost(LossKind):
         # A sum of T products rounds by less than a relative (T + 16) 2^-51 of it.
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
         if roads is not None and roads.integer_roads is not None:
-            # Paths are shorter than 2^50 units, and each declared length differs from its integer by 2^-100 of itself.
+            # Paths are shorter than 2^50 units, and each declared length differs from its integer by 2^-100 of itself:
+            # 2^-39 units are far more than these errors.
             return np.asarray(summed + 2.0**-39 * float(roads.integer_roads[1]))
         # Otherwise each path has its own error: the upper bound less the double, plus the rounding of the difference.
         tables, weights, _, _ = self._travel_tables(spaces)

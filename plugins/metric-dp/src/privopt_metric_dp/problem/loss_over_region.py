@@ -145,7 +145,7 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     area = (u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) / 2
     # Barycentric coordinates of Radon's points: the centre, then two rings of three rotations each.
     seven = [(1 / 3, 1 / 3, 1 / 3)] + [
-        tuple(np.roll([weight, weight, 1 - 2 * weight], turn)) for weight, _ in (_NEAR, _FAR) for turn in range(3)
+        tuple(np.roll([side, side, 1 - 2 * side], turn)) for side, _ in (_NEAR, _FAR) for turn in range(3)
     ]
     weights = np.array([9 / 40] + [_NEAR[1]] * 3 + [_FAR[1]] * 3)
     # Triangles are divided into four by the midpoints of their sides until there are enough points. `parts` (P, 3, 3)
@@ -154,12 +154,14 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     while len(region.simplices) * len(parts) * 7 < MIN_PLANE_POINTS:
         a, b, c = parts[:, 0], parts[:, 1], parts[:, 2]
         d, e, f = (b + c) / 2, (a + c) / 2, (a + b) / 2
-        parts = np.concatenate([np.stack(four, axis=1) for four in ((a, f, e), (f, b, d), (e, d, c), (d, e, f))])
+        quarters = ((a, f, e), (f, b, d), (e, d, c), (d, e, f))
+        parts = np.concatenate([np.stack(quarter, axis=1) for quarter in quarters])
     # Barycentric coordinates of all points with respect to the whole triangle, the same for every triangle.
     shares = np.einsum("qv,pvc->pqc", np.array(seven), parts).reshape(-1, 3)
-    within = np.tile(weights / len(parts), len(parts))
+    # The share of each point in the area of its triangle.
+    area_shares = np.tile(weights / len(parts), len(parts))
     points = np.einsum("qv,svx->sqx", shares, corners).reshape(-1, 2)
-    mass = np.outer(area, within).ravel()
+    mass = np.outer(area, area_shares).ravel()
     places = points
     if region.projection is not None:
         earth = region.projection.to_earth(points * MM_PER_KM)

@@ -205,8 +205,8 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         shapes = [feature["geometry"] or {} for feature in features]
         # Another geometry gets an empty position, which the reader of the table reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
-        flat = np.array(places, dtype=np.float64).reshape(-1, 2)
+        positions = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
     # GeoJSON has the longitude first.
-    return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), flat[:, ::-1]
+    return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), positions[:, ::-1]

@@ -97,7 +97,15 @@ def _project_to_plane(values: Floats, space: Space) -> tuple[Floats, tuple[str, 
 
 
 def _draw_map(space: Space, values: Floats, label: str, upper: float | None, streets: Ints | None) -> Figure:
-    """Draw a map of the places of a space, with colours from 0, and the streets if there are any."""
+    """Draw a map of the places of a space, coloured by a value.
+
+    Args:
+        space: N records or outputs.
+        values: (N,) value of each place.
+        label: Label of the colour scale, which starts at 0.
+        upper: End of the colour scale; None for the largest value.
+        streets: (E, 2) pairs of places that are joined by a line; None for no lines.
+    """
     where = layout(space)[0]
     return draw_maps({"": values}, where.places, where.axes, label, upper=upper, streets=streets)
 

@@ -92,6 +92,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
         rows.append(("exponential mechanism", exponential_value, "probabilities proportional to exp(-epsilon d / 2)"))
+    # Expected loss of the output that is cheapest when it is released for every record.
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "no information released at all"))
     return rows

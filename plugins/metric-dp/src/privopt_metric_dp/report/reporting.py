@@ -22,7 +22,7 @@ __all__ = ["MetricReporting"]
 
 
 class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
-    """Makes the report of a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
+    """The report of a metric release: a map to explore, losses, worst pairs, baselines and convergence."""
 
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
         """Return sentences that say what is reported, how large the error is, and how often an attacker is right."""

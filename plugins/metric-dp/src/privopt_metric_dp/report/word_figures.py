@@ -97,6 +97,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
     # Stable, so that equally probable words are listed in their order.
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
+    # A release may lack rows for some records.
     words_and_rows = [
         (data.records.ids[index], rank[data.records.ids[index]]) for index in listed if data.records.ids[index] in rank
     ]

@@ -158,7 +158,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
     # Long doubles (more than 8 bytes) are refused: rounding them could raise a distance.
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
-    lost = np.argwhere(no_doubles(array)).tolist()
+    inexact_entries = np.argwhere(no_doubles(array)).tolist()
     expectation = "whole numbers up to 2^53, or doubles"
-    Faults(Fault(source, f"entry {entry}", str(array[tuple(entry)]), expectation) for entry in lost).check()
+    Faults(Fault(source, f"entry {entry}", str(array[tuple(entry)]), expectation) for entry in inexact_entries).check()
     return np.array(array, dtype=np.float64)

@@ -193,8 +193,8 @@ class _PointMetric(Metric):
         self.records = records
         self.outputs = records if outputs is None else outputs
         record_error = self._distance_error(self.records, self.records.remaining_error)
-        # The rounding error of distances between records, and of distances from records to outputs.
         output_error = self._distance_error(self.outputs, self.outputs.remaining_error)
+        # The rounding error of distances between records [0], and of distances from records to outputs [1].
         self._off = (2.0 * record_error, record_error + output_error)
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         expectation = " or ".join(self._kinds)
@@ -383,9 +383,8 @@ class EuclideanMetric(_PointMetric):
         self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
         # The same small amount is subtracted from every distance, except between very near places (`_round_down`). So a
         # distance along a line stays at least the sum of its parts, whose rows then imply its row: with rounding alone
-        # it could come out below the sum. The amount is
-        # the distance error for a rounding error of half a unit in the last place of the map's extent, unless the
-        # coordinates' own rounding errors (off) are smaller.
+        # it could come out below the sum. The amount is the distance error for a rounding error of half a unit in the
+        # last place of the map's extent, unless the coordinates' own rounding errors (off) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
@@ -503,6 +502,7 @@ class HaversineMetric(_PointMetric):
                 2.0 * self._distance_error(self.records, position_error),
             )
         elif len(self._rests[0]):
+            # The product of two cosines has twice the relative error of one; 2.1 leaves a margin.
             self._relative_error = 2.1 * math.tan(math.radians(max_latitude)) * math.radians(position_error)
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:

@@ -207,7 +207,7 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
     implied_count = 0
     for source in np.linspace(0, n - 1, _SAMPLE_RECORDS).astype(np.int64).tolist():
         detours = np.full(n, np.inf)  # the shortest path with two edges from the source to each record
-        for start in range(0, n, 64):
+        for start in range(0, n, 64):  # in blocks of middle records, so that the sums stay in the processor's cache
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf

@@ -95,6 +95,8 @@ class RoadMetric(Metric):
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return upper bounds of path lengths over the declared roads, given this metric's doubles."""
+        # The metric's doubles are rounded sums, reduced by their possible error once more: 2 errors, and 4 with a
+        # margin. 2^-51 covers the rounding of this function's products.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 

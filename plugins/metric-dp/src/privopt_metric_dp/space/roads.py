@@ -246,19 +246,20 @@ class Roads:
         end_of = np.arange(len(self))
         end_of[places] = np.arange(len(self), size)
         starts = np.concatenate([graph.indptr, np.full(len(places), graph.indptr[-1])])
-        cut = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
+        redirected = csr_array((graph.data, end_of[graph.indices], starts), shape=(size, size))
         pairs, lengths = [direct[0]], [direct[1]]
-        for part, block in _search_in_blocks(cut, places[branching], limit):
+        for part, block in _search_in_blocks(redirected, places[branching], limit):
             # The columns after the nodes are the copies: those that were reached are the other ends of paths.
             row, j = np.nonzero(np.isfinite(block[:, len(self) :]))
             i = branching[part][row]
             later = j > i
             pairs.append(np.column_stack([i, j])[later])
             lengths.append(block[row, len(self) + j][later])
-        end_of, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
-        shortest = shortest_rows(end_of, path_lengths)
+        joined, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
+        # A pair may have both a direct road and paths over other nodes: the shortest counts.
+        shortest = shortest_rows(joined, path_lengths)
         shortest = shortest[path_lengths[shortest] <= limit]
-        return end_of[shortest], path_lengths[shortest]
+        return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
         """Return the roads that join two places directly, and the places with a road to another kind of node.
@@ -374,9 +375,9 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
     positive = graph.data[graph.data > 0]
     if positive.size and not positive.min() * _EDGE_TOLERANCE >= grid:
         return graph, False, 1.0
-    cut = np.floor(graph.data / grid) * grid
-    stretch = float((graph.data[cut > 0] / cut[cut > 0]).max(initial=1.0))
-    graph.data = cut
+    rounded = np.floor(graph.data / grid) * grid
+    stretch = float((graph.data[rounded > 0] / rounded[rounded > 0]).max(initial=1.0))
+    graph.data = rounded
     # The factor covers the rounding of the quotient; an unchanged network has a stretch of exactly 1.
     return graph, True, stretch if stretch == 1.0 else stretch * (1.0 + 2.0**-51)
 

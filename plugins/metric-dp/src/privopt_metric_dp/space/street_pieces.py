@@ -46,7 +46,7 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     """Select the records to price (J,), in ascending order, such that pieces of street between them hold all others.
 
     Args:
-        roads: Undirected roads.
+        roads: Undirected roads with lengths in km.
         size: Number of nodes.
         places: (N,) node of each record.
         longest: Length in km above which a piece is divided, at the first record that is farther than this from its
@@ -132,9 +132,11 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
                 rests[record] = float(Fraction(end[1] - steps, end[1]))
     free = np.ones(count, dtype=np.bool_)
     free[priced] = False
-    lost = np.flatnonzero(free & (tail < 0))
-    if lost.size:
-        raise CertificationError(f"bound_outputs: record {lost[0]} is neither one nor inside a street between two")
+    without_piece = np.flatnonzero(free & (tail < 0))
+    if without_piece.size:
+        raise CertificationError(
+            f"bound_outputs: record {without_piece[0]} is neither one nor inside a street between two"
+        )
     if to_priced is not None:
         free_records = np.flatnonzero(free)
         chord[free_records] = (

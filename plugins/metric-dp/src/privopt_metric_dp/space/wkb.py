@@ -48,20 +48,20 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     if values.dtype != pl.Binary:
         actual = f"values of type {type_name(values.dtype)}"
         raise InputError([Fault(file, f"column {values.name}", actual, "points in well-known binary (WKB)")])
-    flat, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
+    points, wrong = np.full((len(values), 2), np.nan), np.zeros(len(values))
     # NumPy decodes all values of the usual form, little-endian points, at once. Others are decoded one by one.
     has_usual_size = values.bin.size().fill_null(0).to_numpy() == _POINT.itemsize
     parts = np.frombuffer(b"".join(values.filter(pl.Series(has_usual_size)).to_list()), dtype=_POINT)
     usual = (parts["order"] == 1) & (parts["type"] == 1)
     rows = np.flatnonzero(has_usual_size)[usual]
-    flat[rows, 0], flat[rows, 1] = parts["y"][usual], parts["x"][usual]
+    points[rows, 0], points[rows, 1] = parts["y"][usual], parts["x"][usual]
     for row in np.setdiff1d(np.flatnonzero(values.is_not_null().to_numpy()), rows).tolist():
         point = _decode_point(values[row])
         if point is None:
             wrong[row] = 1.0
         else:
-            flat[row] = point
-    return flat, wrong
+            points[row] = point
+    return points, wrong
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
@@ -107,9 +107,9 @@ def points_in(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     native = native.to_crs(4326)
     is_present = native.notna().to_numpy()
     is_point = (native.geom_type == "Point").to_numpy() & is_present & ~native.is_empty.to_numpy()
-    flat = np.full((len(native), 2), np.nan)
-    flat[is_point, 0], flat[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
-    return flat, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
+    points = np.full((len(native), 2), np.nan)
+    points[is_point, 0], points[is_point, 1] = native[is_point].y.to_numpy(), native[is_point].x.to_numpy()
+    return points, (is_present & ~is_point & ~native.is_empty.to_numpy()) * 1.0
 
 
 def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
@@ -165,6 +165,9 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
     Args:
         document: The GeoJSON object.
         file: Name of the file in error messages.
+
+    Raises:
+        InputError: The member names another system, or has another form.
     """
     system = document.get("crs")
     if system is None:
@@ -173,8 +176,8 @@ def check_geojson_degrees(document: Mapping[str, Any], file: str) -> None:
     # GeoJSON writers name one system in many ways: as a URN with or without a version, or as a URL.
     code = str(name).upper().removeprefix("URN:OGC:DEF:CRS:").replace("::", ":")
     if code not in ("EPSG:4326", "OGC:CRS84", "OGC:1.3:CRS84", "CRS84", "HTTP://WWW.OPENGIS.NET/DEF/CRS/OGC/1.3/CRS84"):
-        wanted = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
-        raise InputError([Fault(file, "crs", f"points in {name}" if name else "an unknown system", wanted)])
+        expectation = "EPSG:4326 or OGC:CRS84 (longitude and latitude), or no member crs"
+        raise InputError([Fault(file, "crs", f"points in {name}" if name else "an unknown system", expectation)])
 
 
 def _name_system(system: object) -> str:

@@ -41,11 +41,11 @@ _NONE = -1
 
 @define
 class State:
-    """The state of all subjects' traces, from which a further batch of rows continues.
+    """The state of the traces of S subjects, from which a further batch of rows continues.
 
     Attributes:
         last: (S,) output that was reported last, -1 before the first report.
-        level: (S,) noisy threshold of the current segment in steps, -1 if there is none.
+        level: (S,) noisy threshold of the current segment, in steps of :attr:`Prediction.steps`, -1 if there is none.
         paid: (S,) whether the next fresh report, or the current segment, has been charged.
         spent: (S,) whether a charge was refused. No further report follows.
     """
@@ -56,7 +56,7 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def enlarge(self, subjects: int) -> None:
-        """Enlarge the arrays to ``subjects`` subjects."""
+        """Enlarge the arrays to ``subjects`` subjects; new subjects have no report, threshold or charge."""
         added = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(added, _NONE)])
         self.level = np.concatenate([self.level, np.full(added, _NONE)])
@@ -66,7 +66,7 @@ class State:
 
 @frozen(kw_only=True, eq=False)
 class TraceReports:
-    """The reports that were drawn for a batch of rows.
+    """The reports that were drawn for a batch of B rows.
 
     Attributes:
         outputs: (B,) number of each row's report, -1 for none.
@@ -80,9 +80,10 @@ class TraceReports:
 
 
 class Limit:
-    """Charges subjects in memory, up to a total for each subject; None for no limit."""
+    """A :data:`Charge` that counts epsilons in memory and refuses those beyond a total for each subject."""
 
     def __init__(self, total: Fraction | None) -> None:
+        """Start with nothing spent; ``total`` is the largest epsilon for each subject, or None for no limit."""
         self._total = total
         self.spent: dict[Hashable, Fraction] = {}
 
@@ -99,7 +100,7 @@ class Limit:
 
 @frozen(kw_only=True, eq=False)
 class Walker:
-    """Draws the reports of traces, with exactly the certified probabilities.
+    """A sampler of the reports of traces, with exactly the certified probabilities.
 
     Attributes:
         weights: (N, K) weights of fresh reports.
@@ -136,7 +137,8 @@ class Walker:
             steps: (B, K) distances from each row's own position to the outputs, which the tests use; None to use those
                 of its record.
         """
-        table, places = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
+        # `table_rows` has the row of `table` with the distances of each row to draw.
+        table, table_rows = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
         state.enlarge(count)
         # Stable, so that the rows of a subject stay in the order of time.
@@ -156,6 +158,7 @@ class Walker:
             self._charge_due(positions < stops, state, charge)
             if not ((positions < stops) & state.paid[:count]).any():
                 break
+            # A pass that used no word may have stopped in a row that needs more words than are left.
             if len(words) < _FEW or used_words == 0:
                 size = min(_WORDS, _FEW + 8 * int((stops - positions).sum()))
                 # Unused words are kept, and no word is used twice: a row that ran out of words is drawn again from its
@@ -169,7 +172,7 @@ class Walker:
                 stops,
                 (state.last, state.level, state.paid),
                 table,
-                places,
+                table_rows,
                 cumulated,
                 numbers.level,
                 rates,
@@ -210,7 +213,8 @@ class Walker:
         """
         rate = float(self.prediction.threshold)
         middles = (np.arange(count) + 0.5) / count
-        # Quantiles of the exponential distribution at the middles of equal shares.
+        # Quantiles of the exponential distribution at the middles of equal shares. Rounded down, an exponential
+        # variable has the geometric distribution of the noise.
         return np.full(count, 1.0 / count), np.floor(-np.log1p(-middles) / rate).astype(np.int64)
 
     def renewals(self, last: int, noise: Ints) -> Floats:
@@ -232,7 +236,10 @@ class Walker:
 
 @jit()
 def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
-    """Return an output drawn by cumulative weights (K,), and the position of the next word; -1 if no word was left."""
+    """Return an output drawn by cumulative weights (K,), and the position of the next word.
+
+    The position is -1 if no word was left; then nothing was drawn.
+    """
     if position >= words.size:
         return 0, -1
     # Weights sum to 2^63, so the highest 63 bits of a word select an output exactly.
@@ -282,7 +289,7 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
 
 @jit()
 def _walk_subjects(  # type: ignore[no-untyped-def]
-    words, rows, order, positions, stops, state, steps, places, cumulated, good_level, rates, outputs, kept_reports
+    words, rows, order, positions, stops, state, steps, step_rows, cumulated, good_level, rates, outputs, kept_reports
 ):
     """Draw the rows of every subject up to its next charge or its last row; return the number of words used.
 
@@ -295,7 +302,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
         positions, stops: (S,) position in ``order`` of each subject's next row, which advances, and the end of its
             rows.
         state: (S,) last outputs, levels and whether the next report has been charged, which are updated.
-        steps, places: Distances to the outputs in steps, and (B,) the row of ``steps`` for each row.
+        steps, step_rows: Distances to the outputs in steps, and (B,) the row of ``steps`` for each row to draw.
         cumulated, good_level, rates: As for `_draw_row`.
         outputs, kept_reports: (B,) results.
     """
@@ -309,7 +316,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
                     words,
                     word,
                     rows[row],
-                    places[row],
+                    step_rows[row],
                     last[subject],
                     level[subject],
                     steps,

@@ -37,7 +37,7 @@ MOST_OFF: Final = 0.25
 
 @frozen(kw_only=True, eq=False, slots=False)
 class Ways:
-    """Distances from points of a region to outputs.
+    """Distances from points of a region to K outputs.
 
     Attributes:
         region: The region. On a plane, distances are straight lines, which are at most as long as any path inside the
@@ -69,6 +69,7 @@ class Ways:
         distances = data.distance.to_outputs() * MM_PER_KM
         is_finite = np.isfinite(distances)
         max_distance = float(distances[is_finite].max(initial=0.0))
+        # A path has at most one addition per junction, each with a relative rounding error below 2^-52.
         if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
             steps = f"ways of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
             raise InputError(

@@ -30,7 +30,7 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Number of grid steps in the distance of the closest pair. The grid then costs less than a thousandth of the epsilons.
+"""Number of grid steps in the distance of the closest pair. Rounding then costs less than a thousandth of the epsilons.
 
 There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid.
 """
@@ -261,8 +261,8 @@ def _check_rates(rates: list[Fraction], level: int, data: MetricData, terms: Ter
     if min(rates) > 0 and max(rates) < 1 and level <= FARTHEST:
         return
     distances = data.standing[1]
-    min_rate = float(distances[distances > 0].min(initial=np.inf))
-    actual = f"records {min_rate:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
+    min_distance = float(distances[distances > 0].min(initial=np.inf))
+    actual = f"records {min_distance:.3g} {data.unit} apart beside a distance of {float(terms.good_within):.3g}"
     expectation = "distances and epsilons that leave noise within 64 bits"
     raise InputError([Fault(data.file, "predictive", actual, expectation)])
 
@@ -278,15 +278,22 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     """
     _, distances = data.standing
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
-    min_rate = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    # Fewer steps if a rate per step, epsilon times its length, would be too small for the sampler's fractions.
-    steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * min_rate)))
-    return float(2.0 ** np.floor(np.log2(min_rate / steps)))
+    # At most 1 / epsilon, so that no rate per step, which is epsilon times the step's length, exceeds 1.
+    length = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
+    # Fewer steps if a rate per step would be too small for the sampler's fractions.
+    steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * length)))
+    return float(2.0 ** np.floor(np.log2(length / steps)))
 
 
 def _max_step_difference(steps: Ints, pairs: Ints) -> Ints:
-    """Return (P,) the largest difference in steps between the two records of each pair, over the outputs."""
+    """Return the largest difference in steps between the two records of each pair, over the outputs, shape (P,).
+
+    Args:
+        steps: (N, K) distances to the outputs in steps.
+        pairs: (P, 2) pairs of records.
+    """
     max_difference = np.zeros(len(pairs), dtype=np.int64)
+    # Blocks of pairs limit the memory for the differences.
     size = max(1, _BLOCK // max(1, steps.shape[1]))
     for start in range(0, len(pairs), size):
         i, j = pairs[start : start + size].T

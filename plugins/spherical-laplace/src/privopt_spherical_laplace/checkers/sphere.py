@@ -35,6 +35,7 @@ TINY = Fraction(1, 10**100)
 """A generous bound on the relative errors below: pi is known up to 2**-240, and results have 120 digits."""
 
 PI_LOW, PI_HIGH = Fraction(PI - 2**16, ONE), Fraction(PI + 2**16, ONE)
+"""Bounds of pi: PI is a multiple of 2**-256 with an error of at most 2**-240."""
 
 
 def exp_of(x: Fraction) -> Fraction:
@@ -156,8 +157,11 @@ class Sphere:
         mean_high, bound_low = enclose_mean(scaled)[1], enclose_mean(self.epsilon * RADIUS_KM)[0]
         tail_low, root_high = enclose_tail(scaled)[0], enclose_tail(scaled / 2)[1]
         cell = PI_HIGH * self.side / 180
+        # Probability of the caps within half a cell of the poles, rounded up: cosine() has an error of up to 2**28.
         cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
+        # Bound of the mean square of the angle s by which rounding moves a report.
         square = cell**2 / 6 + cap * cell**2 / 4
+        # Two bounds of the loss that rounding adds: by its second derivative C, and by the triangle inequality.
         curved = (scaled + root_high) / (1 + tail_low) * square / 2
         straight = Fraction(math.isqrt(low(square * ONE)) + 1, ONE)
         self.value = up(RADIUS_KM * (mean_high + min(curved, straight)))

@@ -33,9 +33,9 @@ __all__ = ["RADIUS_KM", "Digits", "Disc", "GridCells", "NearestPoint", "Rounding
 #: The mean radius of the Earth (IUGG), which defines the metric.
 RADIUS_KM: Final = Fraction(63710088, 10000)
 _WORD_BYTES = 8
-_FIRST_BITS = 64
-_EXTRA_BITS = 96
-_MAX_STEPS = 256
+_FIRST_BITS = 64  # bits of U and of V that are read first
+_EXTRA_BITS = 96  # bits that computations have more than U and V, so that rounding errors are small beside the box
+_MAX_STEPS = 256  # largest number of steps of Newton's method
 
 
 @frozen
@@ -75,20 +75,26 @@ def _degrees(angle: int, bits: int) -> int:
 
 
 def _bounds_of_latitude(disc: Disc) -> tuple[int, int, int]:
-    """Return bounds on the latitude in degrees, and the centre's distance from the axis (its latitude's cosine)."""
+    """Return a lower and an upper bound on the latitudes of a disc, and the cosine of its centre's latitude.
+
+    All three are in fixed point, and latitudes are in degrees.
+    """
     w = disc.bits
+    # The cosine is the centre's distance from the axis through the poles.
     cosine = math.isqrt(disc.east * disc.east + disc.north * disc.north)
     latitude = _degrees(arctangent(disc.up, cosine, w), w)
+    # A radian has less than 60 degrees, and 512 w ulps cover the errors of the functions.
     margin = 60 * disc.radius + 512 * w
     quarter = 90 << w
     return max(latitude - margin, -quarter), min(latitude + margin, quarter), cosine
 
 
 def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
-    """Return bounds on the longitude in degrees, not reduced to one turn; None for a disc that may be near a pole.
+    """Return a lower and an upper bound on the longitudes of a disc; None for a disc that may be near a pole.
 
-    If sin(radius) <= cosine / 3, the half-width of the disc's longitudes is arcsin(sin(radius) / cosine), which is less
-    than 2 radius / cosine. ``cosine`` is the centre's distance from the axis.
+    The bounds are in degrees, in fixed point, and not reduced to one turn. If sin(radius) <= cosine / 3, the half-width
+    of the disc's longitudes is arcsin(sin(radius) / cosine), which is less than 2 radius / cosine. ``cosine`` is the
+    cosine of the centre's latitude.
     """
     w = disc.bits
     if 4 * disc.radius > cosine:
@@ -101,17 +107,20 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
 
 @frozen
 class Digits(Rounding):
-    """Rounds latitude and longitude to decimal digits of a degree. Outputs count units of the last digit.
+    """The rule that rounds latitude and longitude to ``digits`` decimals of a degree.
 
-    Longitudes lie in [-180, 180). A latitude that rounds to a pole has the longitude 0.
+    Outputs count units of the last decimal. Longitudes lie in [-180, 180). A latitude that rounds to a pole has the
+    longitude 0.
     """
 
     digits: int
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """See :meth:`Rounding.decide`."""
+        """Return the rounded latitude and longitude of all positions in the disc, or None if they may differ."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
+        # floor(bound * scale + 1/2), for a bound in fixed point. Rounding never falls, so if both bounds have one
+        # result, everything between them has it.
         row = (lower * scale * 2 + (1 << w)) >> (w + 1)
         if row != (upper * scale * 2 + (1 << w)) >> (w + 1):
             return None
@@ -126,7 +135,7 @@ class Digits(Rounding):
 
 @frozen
 class GridCells(Rounding):
-    """Maps positions to cells of a grid: the row from the south, and the column from longitude -180.
+    """The rule that maps positions to cells of a grid: the row from the south, and the column from longitude -180.
 
     ``side`` is the side of a cell in degrees, which divides 90.
     """
@@ -134,10 +143,11 @@ class GridCells(Rounding):
     side: Fraction
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """See :meth:`Rounding.decide`."""
+        """Return the row and column of the cell of all positions in the disc, or None if they may differ."""
         w, n, d = disc.bits, self.side.numerator, self.side.denominator
         lower, upper, cosine = _bounds_of_latitude(disc)
         rows = int(180 / self.side)
+        # floor((bound + 90) / side), for a bound in fixed point; the north pole belongs to the last row.
         row, last_row = (min(((bound + (90 << w)) * d // n) >> w, rows - 1) for bound in (lower, upper))
         if row != last_row:
             return None
@@ -150,7 +160,7 @@ class GridCells(Rounding):
 
 @frozen
 class NearestPoint(Rounding):
-    """Maps positions to the number of the nearest point.
+    """The rule that maps positions to the number of the nearest point.
 
     ``points`` are distinct pairs (latitude, longitude) in degrees.
     """
@@ -161,8 +171,9 @@ class NearestPoint(Rounding):
     _vectors: dict[int, list[tuple[int, int, int]]] = field(factory=dict, eq=False, repr=False)
 
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
-        """See :meth:`Rounding.decide`."""
+        """Return the number of the point that is the nearest to all positions in the disc, or None if it may differ."""
         w = disc.bits
+        # The centre is turned by the longitude of x into the axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
         x = (disc.north * cosine - disc.east * sine) >> w
         y = (disc.north * sine + disc.east * cosine) >> w
@@ -170,13 +181,14 @@ class NearestPoint(Rounding):
             self._vectors[w] = [_unit_vector(*point, w) for point in self.points]
         chords = [math.isqrt((a - x) ** 2 + (b - y) ** 2 + (c - disc.up) ** 2) for a, b, c in self._vectors[w]]
         nearest = min(range(len(chords)), key=chords.__getitem__)
-        # A chord changes by no more than the position does; 512 w ulps cover the errors of the vectors.
+        # A chord changes by no more than the position does, and two chords are compared. 512 w ulps cover the errors of
+        # the vectors.
         limit = chords[nearest] + 2 * disc.radius + 512 * w
         return (nearest,) if sum(chord <= limit for chord in chords) == 1 else None
 
 
 def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
-    """Return the sine and cosine of an angle between -180 and 180 degrees."""
+    """Return the sine and cosine of an angle between -180 and 180 degrees, in fixed point."""
     angle = abs(degrees.numerator) * pi(bits) // (180 * degrees.denominator)
     sine, cosine = sine_cosine(angle, bits)
     return (-sine if degrees < 0 else sine), cosine
@@ -189,7 +201,10 @@ def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
 
 
 def _unit_vector(latitude: Fraction, longitude: Fraction, bits: int) -> tuple[int, int, int]:
-    """Return a position in degrees as a unit vector; its third axis points to the north pole."""
+    """Return a position in degrees as a unit vector in fixed point.
+
+    The first axis points to latitude and longitude 0, the second to longitude 90, and the third to the north pole.
+    """
     sine, cosine = _sine_cosine_of_degrees(latitude, bits)
     lon_sine, lon_cosine = _sine_cosine_of_degrees(longitude, bits)
     return cosine * lon_cosine >> bits, cosine * lon_sine >> bits, sine
@@ -205,6 +220,11 @@ def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
     """Return 1 - S(t), and sin(t) exp(-lambda t), which times 1 + lambda^2 is the derivative of 1 - S.
 
     The error of 1 - S is at most 2^38 w ulps for lambda < 2^33.
+
+    Args:
+        angle: t in radians, from 0 to pi, in fixed point.
+        rate: lambda = epsilon R.
+        bits: Number w of fractional bits of the angle and of both results.
     """
     n, d = rate.numerator, rate.denominator
     sine, cosine = sine_cosine(angle, bits)
@@ -217,12 +237,19 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
 
     Newton's method finds t and needs no proof: afterwards the width is doubled until the signs of G - U at both ends of
     the interval prove that the interval is wide enough.
+
+    Args:
+        u: The first n bits of U, as an integer.
+        n: Number of these bits.
+        rate: lambda = epsilon R.
+        bits: Number of fractional bits of t and of the width, which are in radians.
     """
     total, half_turn = _total(rate, bits), pi(bits)
+    # The equation G(t) = U is solved as 1 - S(t) = U total, for U in the middle of its interval.
     target = (2 * u + 1) * total >> (n + 1)
     numerator, denominator = rate.numerator, rate.denominator
-    slope_numerator, slope_denominator = numerator**2 + denominator**2, denominator**2
-    accuracy = 1 << (bits - n - 2)
+    slope_numerator, slope_denominator = numerator**2 + denominator**2, denominator**2  # 1 + lambda^2 as a fraction
+    accuracy = 1 << (bits - n - 2)  # a quarter of the interval of U
     lower, upper = 0, half_turn
     angle = min((denominator << bits) // numerator, half_turn >> 1)  # near the mode of the density
     slope = 0
@@ -233,8 +260,10 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
         if abs(excess) <= accuracy:
             break
         lower, upper = (lower, angle) if excess > 0 else (angle, upper)
+        # A step out of the bracket [lower, upper] is replaced by a bisection.
         next_angle = angle - (excess << bits) // slope if slope > 0 else -1
         angle = next_angle if lower < next_angle < upper else (lower + upper) >> 1
+    # Twice the change of t over the whole interval of U, by the slope at t. `error` is four times that of `_evaluate`.
     width = (2 << (2 * bits - n)) // slope + 1 if slope > 0 else half_turn
     error = bits << 40
     first_target, last_target = u * total >> n, (u + 1) * total >> n
@@ -261,7 +290,7 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
     # The bearing at the middle of [v, v + 1] / 2^n, as quarters of a turn and an angle below a quarter.
     quarter, rest = divmod(2 * v + 1, 1 << (n - 1))
     bearing_sine, bearing_cosine = sine_cosine(rest * pi(w) >> n, w)
-    for _ in range(quarter):
+    for _ in range(quarter):  # each quarter of a turn: sin(b + 90 degrees) = cos b, cos(b + 90 degrees) = -sin b
         bearing_sine, bearing_cosine = bearing_cosine, -bearing_sine
     latitude_sine, latitude_cosine = _cached_sine_cosine(latitude, w)
     outward = sine * bearing_cosine >> w
@@ -270,7 +299,8 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
         east=sine * bearing_sine >> w,
         north=(cosine * latitude_cosine - outward * latitude_sine) >> w,
         up=(cosine * latitude_sine + outward * latitude_cosine) >> w,
-        # Along the circle of radius t the position moves by at most sin(t) <= t times the change of the bearing.
+        # Along the circle of radius t the position moves by at most sin(t) <= t times the change of the bearing. The
+        # last term covers the rounding errors of the centre.
         radius=width + (angle * pi(w) >> (w + n)) + (w << 8),
         latitude=latitude,
         longitude=longitude,

@@ -35,7 +35,9 @@ __all__ = ["draw_positions", "propose_scaled_distance"]
 N = TypeVar("N", Floats, float)
 
 CHUNK: Final = 1 << 14
+"""Number of rows whose first random words are read together. Another number would change seeded draws."""
 _TAIL: Final = 2.0**-20
+"""Only values of U from this to 1 minus this are decided in doubles."""
 _QUANTILE_MARGIN: Final = 2.0**-46
 """U must lie at least this far inside the interval of G. The error of the computed G is less than 2^-48."""
 _POSITION_MARGIN: Final = 2.0**-46
@@ -69,6 +71,7 @@ def _exp_minus(x: Floats) -> Floats:
 
 def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
     """Return the sine and cosine of angles in radians, of absolute value at most 16, with errors below 2^-50."""
+    # Reduced to |rest| <= pi / 4 by multiples of a quarter turn, which then select sine or cosine and the sign.
     quarters = np.rint(angle / (math.pi / 2))
     rest = ((angle - quarters * _QUARTER[0]) - quarters * _QUARTER[1]) - quarters * _QUARTER[2]
     square = rest * rest
@@ -80,7 +83,13 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
-    """Return approximate values of lambda G^-1(u) by Newton's method within a bracket; no proof relies on them."""
+    """Return approximate values of lambda G^-1(u) by Newton's method within a bracket; no proof relies on them.
+
+    Args:
+        u: (n,) numbers from 0 to 1.
+        rate: lambda = epsilon R.
+    """
+    # Solves 1 - S = u total for s = lambda t, up to 64: exp(-64) is nothing beside 1 in doubles.
     total = 1.0 + math.exp(-math.pi * rate)
     lower, upper = np.zeros_like(u), np.full_like(u, min(math.pi * rate, 64.0))
     s = np.full_like(u, min(1.0, math.pi * rate / 2))
@@ -105,11 +114,13 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
     The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20.
     """
     s = propose_scaled_distance(u, rate)
+    # The derivative of 1 - S by s, bounded below so that the width is finite.
     density = np.maximum(np.exp(-s) * np.sin(s / rate) * (rate + 1.0 / rate), 2.0**-60)
     width = 4.0 * _QUANTILE_MARGIN / density
     target = u * (1.0 + float(_exp_minus(np.array([min(math.pi * rate, 64.0)]))[0]))
     is_proved = (u >= _TAIL) & (u <= 1.0 - _TAIL) & (s > width) & (s + width < min(math.pi * rate, 48.0))
     s = np.where(is_proved, s, 0.0)
+    # By the slope, 1 - S should differ from the target by 4 margins at both ends; 2 margins are enough as a proof.
     for sign in (-1.0, 1.0):
         end = np.where(is_proved, s + sign * width, 0.0)
         sine, cosine = _sine_cosine(end / rate)
@@ -174,10 +185,11 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
     axis_distance = np.sqrt(discs.east * discs.east + discs.north * discs.north)
     latitude = np.degrees(np.arctan2(discs.up, axis_distance))
     turn = np.degrees(np.arctan2(discs.east, discs.north))
+    # Proposed cells, of which the comparisons below prove that they contain the whole disc.
     rows = np.floor(latitude / side - offset)
     columns = np.floor((discs.longitude + turn) / side - offset)
     is_south, is_north = (np.zeros(len(rows), dtype=np.bool_) if poles is None else rows == k * poles for k in (-1, 1))
-    in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin
+    in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin  # near a pole, no column is certain
     for step, sign, is_cap in ((0.0, 1.0, is_south), (1.0, -1.0, is_north)):
         # Each difference is the distance from the border's great circle, as a part of the radius: positive inside.
         sine, cosine = _sine_cosine((rows + (offset + step)) * side * (math.pi / 180))
@@ -216,7 +228,7 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
             rows, columns, is_proved = _decide_cells(discs, 1.0 / scale, -0.5, 90 * scale)
             return np.column_stack([rows, (columns + 180 * scale) % (360 * scale) - 180 * scale]), is_proved
         case GridCells(side):
-            half = int(90 / side)
+            half = int(90 / side)  # rows from the equator to a pole; rows are counted from the south in outputs
             rows, columns, is_proved = _decide_cells(discs, float(side), 0.0, None)
             return np.column_stack([rows + half, (columns + 2 * half) % (4 * half)]), is_proved
         case NearestPoint():

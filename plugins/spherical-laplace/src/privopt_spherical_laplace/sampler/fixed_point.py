@@ -16,7 +16,13 @@ _GUARD_BITS = 16
 
 
 def _inverse_series(n: int, bits: int, sign: int) -> int:
-    """Return arctan(1/n) for sign -1 or artanh(1/n) for sign 1, with an error of a few ulps."""
+    """Return arctan(1/n) for sign -1 or artanh(1/n) for sign 1, with an error of a few ulps.
+
+    Args:
+        n: An integer above 1.
+        bits: Number of fractional bits of the result.
+        sign: Sign of every second term of the power series, the sum of (1/n)^k / k over odd k.
+    """
     power = (1 << bits) // n
     total, k = power, 1
     while power:
@@ -42,6 +48,7 @@ def log_two(bits: int) -> int:
 
 def exp_minus(exponent: int, bits: int) -> int:
     """Return exp(-x) for x >= 0, with an error of at most 4 w ulps. ``exponent`` is x in fixed point."""
+    # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) has a short sum because rest < ln 2.
     ln2 = log_two(bits)
     halvings, rest = divmod(exponent, ln2)
     if halvings > bits:
@@ -76,6 +83,7 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 
 def arctangent(y: int, x: int, bits: int) -> int:
     """Return the angle of (x, y) like atan2, in (-pi, pi]; it adds at most 4 w ulps to the errors of x and y."""
+    # The angle is computed in the first octant, where its tangent is at most 1, and then reflected.
     smaller, larger = sorted((abs(y), abs(x)))
     if larger == 0:
         return 0
@@ -90,7 +98,7 @@ def arctangent(y: int, x: int, bits: int) -> int:
         power = power * square >> bits
         k += 2
         total += power // k if k % 4 == 1 else -(power // k)
-    angle = total << 3
+    angle = total << 3  # undoes the three halvings
     if abs(y) > abs(x):
         angle = (pi(bits) >> 1) - angle
     if x < 0:
