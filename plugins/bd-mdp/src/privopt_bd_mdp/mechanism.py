@@ -29,6 +29,11 @@ class BDmDP(Optimal[BDmDPProblem]):
 
         Methods of optimal-lp run as in that mechanism. ``benders`` and the names of registered decomposers run the
         solvers of :class:`privopt_bd_mdp.solver.Parts` on each connected component of the required pairs.
+
+        Args:
+            problem: The loaded problem.
+            incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
+            context: The method, solver, gap and limits of the run.
         """
         # Imported here, because solvers take long to import and many commands only read the registration.
         from privopt_bd_mdp.solver import Parts

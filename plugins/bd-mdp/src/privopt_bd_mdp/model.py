@@ -138,7 +138,12 @@ class PathRows:
     """A cut is added if the point violates it by more than this, about the feasibility tolerance of solvers."""
 
     def __init__(self, pmo: PMO, partition: Partition) -> None:
-        """Compute the shortest paths between all boundary records of ``partition``."""
+        """Compute the shortest paths between all boundary records.
+
+        Args:
+            pmo: The compiled program of an instance.
+            partition: The partition of its records, with the boundary.
+        """
         self.pmo = pmo
         instance, n = pmo.instance, pmo.instance.records
         self.boundary = np.flatnonzero(partition.boundary)

@@ -108,6 +108,10 @@ def _bipartite_cover(nodes: int, edges: Ints) -> NDArray[np.bool_] | None:
     """Return an (N,) mask of a smallest vertex cover if the graph is bipartite, and None otherwise.
 
     In a bipartite graph the smallest cover has as many nodes as a maximum matching has edges (König's theorem).
+
+    Args:
+        nodes: The number of nodes, N.
+        edges: (E, 2) The edges.
     """
     import networkx as nx
 

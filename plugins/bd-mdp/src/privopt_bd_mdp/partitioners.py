@@ -95,7 +95,7 @@ def _k_means(rows: Floats, count: int) -> Ints:
 
 
 def _cluster_spectrally(records: Records, count: int) -> Ints:
-    """Return (N,) labels of ``count`` clusters, found by spectral clustering (paper, Equations (43) to (46)).
+    """Return (N,) labels of ``count`` clusters of the records, by spectral clustering (paper, Equations (43) to (46)).
 
     The rows of the matrix of the first eigenvectors of the graph Laplacian L = D - W are clustered by k-means.
     """
@@ -110,7 +110,7 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 
 
 def _partition_by_metis(records: Records, count: int) -> Ints:
-    """Return (N,) labels of ``count`` parts of similar size with a small boundary ("communication volume"), by METIS.
+    """Return (N,) labels of ``count`` parts of the records' graph, of similar size with a small boundary, by METIS.
 
     The sizes of parts may differ by a fifth. With equal sizes METIS leaves nearly twice the boundary on a grid.
     """

@@ -197,6 +197,10 @@ class _Rounds:
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve a part by decomposition, and offer every point and its multipliers (see :class:`Solver`).
 
+        Args:
+            part: A connected part of the instance.
+            offers: Receives matrices, their losses, multipliers and bounds.
+
         Raises:
             RegistryError: A decomposer returned something other than ``Decomposed``.
         """
@@ -205,7 +209,12 @@ class _Rounds:
         blocks = [pmo.columns_of(members) for members in self.partition.members()]
 
         def offer(duals: Floats | None, x: Floats | None) -> None:
-            """Offer a point ``x`` and the dual values of all rows for the part. Either may be None."""
+            """Offer the result of a round for the part; either argument is None if the round has none.
+
+            Args:
+                duals: The dual values of all rows of the program.
+                x: The point: a value for each column of the program.
+            """
             z = None if x is None else pmo.matrix(x)
             multipliers = None if duals is None else pmo.multipliers(duals)
             offers.offer(

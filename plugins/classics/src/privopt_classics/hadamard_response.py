@@ -24,7 +24,13 @@ from privopt_classics.questions import AnswerLaw, Question
 
 
 def find_sign(index: int, report: int, order: int) -> int:
-    """Return 1 for a report in the set C_x of the secret at ``index``, -1 for another one in its block, 0 elsewhere."""
+    """Return 1 for a report in the set C_x of a secret x, -1 for another report in the block of x, and 0 elsewhere.
+
+    Args:
+        index: The number x of the secret answer.
+        report: The number of the report: its block times ``order`` plus its column.
+        order: The order b of the Hadamard matrix.
+    """
     block, row = divmod(index, order - 1)
     report_block, column = divmod(report, order)
     if block != report_block:
@@ -101,7 +107,10 @@ class HadamardLaw(AnswerLaw):
         return np.where(is_likely, float(self.parameter / self.denominator), float(1 / self.denominator))
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw reports: decide whether a report is in C_x, then draw uniform reports until one agrees with this."""
+        """Draw ``count`` reports for the answer at ``index``.
+
+        Each report is first decided to be in C_x or not. Then uniform reports are drawn until one agrees with this.
+        """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
         reports = []

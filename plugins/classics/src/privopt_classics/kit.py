@@ -47,7 +47,10 @@ def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
-    """Yield every pair of numbers, with the number of people who can change one number into the other."""
+    """Yield every pair of numbers from 0 to ``largest``, as texts, with the distance between them.
+
+    The distance is the number of people who can change one number into the other.
+    """
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
         for smaller in range(number):
@@ -90,11 +93,19 @@ def _make_choices(scores: Sequence[int], epsilon: float, monotone: bool) -> Gene
 def _with_rows(
     names: Sequence[str], rows: Sequence[tuple[str, int]], epsilon: float, monotone: bool
 ) -> GeneratedProblem:
-    """Return a problem of choices (``names``) whose file of scores has the given rows."""
+    """Return a problem of choices.
+
+    Args:
+        names: The choices, in the public order.
+        rows: The rows (choice, score) of the file of scores.
+        epsilon: The budget per person.
+        monotone: Whether one person moves all scores in the same direction.
+    """
     keys = {"choices": names, "scores": "scores.csv", "monotone": monotone, "privacy": {"epsilon": epsilon}}
     return GeneratedProblem(
         toml=to_toml(keys),
         files={"scores.csv": csv_bytes(["choice", "score"], rows)},
+        # Shorter numbers could occur in published files by chance.
         secrets=[str(score).encode() for _, score in rows if score > 10**6],
         facts={"names": names, "rows": rows, "monotone": monotone},
     )

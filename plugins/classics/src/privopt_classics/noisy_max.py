@@ -42,6 +42,10 @@ class NoisyMax(ChoiceMechanism):
 
         Scores that are far below the highest one are raised, so that the sum has fewer terms. A choice with such a
         score has a probability below about exp(-350) either way.
+
+        Args:
+            scores: The secret score of each choice.
+            rate: The rate of the noise, per unit of a score.
         """
         ratio, reach, cut = exp(-rate), ceil(50 / rate), ceil(350 / rate)
         gaps = [max(score - max(scores), -cut) for score in scores]

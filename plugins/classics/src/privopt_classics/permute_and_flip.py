@@ -35,6 +35,10 @@ class PermuteAndFlip(ChoiceMechanism):
 
         The variable t of the integral is the position of i in the random order, as a fraction from 0 to 1: each other
         choice comes before i with probability t.
+
+        Args:
+            scores: The secret score of each choice.
+            rate: The rate of the coins, per unit of a score.
         """
         heads_probabilities = np.array([exp(-rate * (max(scores) - score)) for score in scores])
         # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds positive numbers
@@ -48,7 +52,15 @@ class PermuteAndFlip(ChoiceMechanism):
         return chances
 
     def choose(self, scores: Sequence[int], rate: Fraction, seed: int | None) -> tuple[int, Fraction]:
-        """Flip the choices' coins in a random order; the loop ends, because the highest score always shows heads."""
+        """Flip the choices' coins in a random order, and return the first choice that shows heads, and the rate.
+
+        The loop ends, because the highest score always shows heads.
+
+        Args:
+            scores: The secret score of each choice.
+            rate: The rate of the coins, per unit of a score.
+            seed: Seed for a reproducible draw, which is not private; None to draw from the operating system's entropy.
+        """
         source = os.urandom if seed is None else make_source(seed)
         remaining = list(range(len(scores)))
         while True:

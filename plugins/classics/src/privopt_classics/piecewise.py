@@ -79,7 +79,11 @@ class PiecewiseLaw(ReportLaw):
         return np.where(is_likely, float(r / (r * w + n)), float(1 / (r * w + n)))
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw reports: decide whether j is a likely one, and draw it uniformly from the likely ones or the others."""
+        """Draw ``count`` reports for the secret i = ``index``.
+
+        Each j is first decided to be one of the w likely numbers i, ..., i + w - 1 or not, and is then uniform on the
+        likely numbers or on the n others.
+        """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
         reports = []
@@ -87,7 +91,7 @@ class PiecewiseLaw(ReportLaw):
             if draw_event(window_probability):
                 reports.append(outputs[index + draw_below(w)])
             else:
-                other = draw_below(n)
+                other = draw_below(n)  # the number of j among those that are not likely
                 reports.append(outputs[other + w if other >= index else other])
         return reports
 

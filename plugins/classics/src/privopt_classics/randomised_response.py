@@ -44,7 +44,7 @@ class ResponseLaw(AnswerLaw):
         return matrix
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw reports: the true answer with ``truth_probability``, and otherwise a uniform other answer."""
+        """Draw ``count`` reports: the answer at ``index`` with ``truth_probability``, else a uniform other answer."""
         truth_probability, others = self.truth_probability, [*self.records[:index], *self.records[index + 1 :]]
         return [
             self.records[index] if draw_event(truth_probability) else others[draw_below(len(others))]

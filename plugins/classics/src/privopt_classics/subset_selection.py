@@ -56,7 +56,10 @@ class SubsetLaw(AnswerLaw):
         return np.where(is_member, float(r / denominator), float(1 / denominator))
 
     def draw_reports(self, index: int, count: int) -> list[str]:
-        """Draw reports: decide whether a set contains the true answer, then fill it with uniform other answers."""
+        """Draw ``count`` reports for the answer at ``index``.
+
+        Each set is first decided to contain the true answer or not. Then it is filled with uniform other answers.
+        """
         truth_probability = self.truth_probability
         reports = []
         for _ in range(count):

@@ -159,7 +159,11 @@ class _Columns:
     """
 
     def __init__(self, reader: _Reader, records: int) -> None:
-        """Read the mechanism of an artefact with ``records`` places.
+        """Read the mechanism of an artefact.
+
+        Args:
+            reader: A reader of the artefact that has read the places already.
+            records: Number of places.
 
         Raises:
             DamagedArtefactError: An edge joins unknown places, or there are no blocks of entropy.

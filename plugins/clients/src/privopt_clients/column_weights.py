@@ -232,7 +232,13 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
 
 
 def _falling_table(factor: int, top: int, longest: int) -> list[int]:
-    """Return the table T: T[0] = ``top`` and T[n + 1] = ceil(T[n] q / 2^64) up to T[longest], as in every client."""
+    """Return the table T, as every client computes it.
+
+    Args:
+        factor: The factor q in T[n + 1] = ceil(T[n] q / 2^64).
+        top: The first entry T[0].
+        longest: Index of the last entry.
+    """
     table = [top]
     for _ in range(longest):
         # Negated twice, because >> rounds down.

@@ -240,7 +240,13 @@ def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
 
 
 def _describe_remedies(release: MatrixRelease, data: MetricData, max_bytes: int) -> str:
-    """Return a sentence on what the owner can do if the release's rows take too many bytes."""
+    """Return a sentence on what the owner can do if the release's rows take too many bytes.
+
+    Args:
+        release: The release, with a row for each record.
+        data: The problem's data, on which it depends whether a remedy exists.
+        max_bytes: Largest size of whole rows in bytes.
+    """
     column_bytes, output_count = _count_row_bytes(release)
     size = column_bytes * output_count
     if size <= max_bytes:
@@ -298,6 +304,10 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
 
     Column weights require that the outputs are the records and that pairs are few, because an edge takes 12 bytes of
     the artefact and the client searches the graph for each report. Regions and reports along a trace need whole rows.
+
+    Args:
+        release: The release, whose pairs imply all required pairs.
+        data: The problem's data, with the distances and the losses.
     """
     pairs, distances = release.pairs, data.not_above(release.pairs, release.distances)
     if data.region is not None or isinstance(release, TraceRelease):
@@ -316,7 +326,12 @@ def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm 
 
 
 def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) -> _ClientForm:
-    """Return whole rows with at most ``max_outputs`` outputs, certified over the pairs or the region of the release.
+    """Return whole rows, certified over the pairs or the region of the release.
+
+    Args:
+        release: The release, with a row for each record.
+        data: The problem's data.
+        max_outputs: Largest number of outputs; less frequent ones are joined to others.
 
     Raises:
         UsageError: Not even one output fits.

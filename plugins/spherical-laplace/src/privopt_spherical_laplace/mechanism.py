@@ -56,7 +56,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the law, and with a remap also the point that is best reported for each nearest point."""
+        """Return the parameters of the noise, and with a remap also the best point to report for each nearest point."""
         remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)

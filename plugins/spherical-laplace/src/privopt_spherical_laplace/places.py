@@ -36,7 +36,13 @@ def parse_position(text: str) -> tuple[float, float]:
 
 
 def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> Floats:
-    """Return the latitudes and longitudes of outputs, shape (n, 2). For a grid, they are the centres of its cells."""
+    """Return the latitudes and longitudes of outputs, shape (n, 2). For a grid, they are the centres of its cells.
+
+    Args:
+        rounding: The rule that maps positions to outputs.
+        outputs: (n, size) the outputs: units of the last digit, a row and a column, or the number of a point.
+        points: The points among which the nearest is reported; None for digits and grids.
+    """
     match rounding:
         case Digits(digits):
             return np.asarray(outputs / 10.0**digits)
@@ -50,7 +56,13 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
 
 def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str]:
-    """Return the ids of outputs: ``LAT,LON`` with all digits, ``ROW-COLUMN`` for a grid, or the ids of points."""
+    """Return the ids of outputs: ``LAT,LON`` with all digits, ``ROW-COLUMN`` for a grid, or the ids of points.
+
+    Args:
+        rounding: The rule that maps positions to outputs.
+        outputs: (n, size) the outputs: units of the last digit, a row and a column, or the number of a point.
+        points: The ids of the points among which the nearest is reported; empty for digits and grids.
+    """
     match rounding:
         case Digits(digits):
             return [f"{decimal_text(a, digits)},{decimal_text(b, digits)}" for a, b in outputs.tolist()]

@@ -244,6 +244,11 @@ def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> 
 def _check_columns(frame: nw.DataFrame[Any], subject: str, needed: Iterable[str]) -> None:
     """Check that a table has all needed columns. Missing columns are reported together.
 
+    Args:
+        frame: The table.
+        subject: Name of the argument that holds the table, for messages.
+        needed: Names of the needed columns.
+
     Raises:
         InputError: A column is missing.
     """
@@ -399,7 +404,7 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
 
 
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """Convert a NumPy number to a Python number.
+    """Convert a NumPy number to a Python number; ``rate`` says whether it is an epsilon instead of a distance.
 
     A number in single precision may mean its exact value or its shortest text. The more private one is returned. For
     example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2, and as a distance within which people are

@@ -87,7 +87,7 @@ def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw reports along traces that stay at their places, as the release draws them."""
+    """Draw ``count`` reports of each place along a trace that stays there, as the release draws them."""
     walker = release.walker
     assert walker is not None  # checked by the caller
     # At least the default number is simulated, for the same reason as above.

@@ -56,7 +56,8 @@ def certify(
     force: bool,
 ) -> int:
     """Measure the least epsilon that any probability matrix satisfies, exactly."""
-    # Heavy modules are imported here, so that --help and other commands start quickly.
+    # The docstring is the text of --help; the options above describe the parameters. Heavy modules are imported here,
+    # so that --help and other commands start quickly.
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.resources import limited_to

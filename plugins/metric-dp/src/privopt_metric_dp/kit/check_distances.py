@@ -26,6 +26,9 @@ def distances(trial: Trial) -> None:
     """Check that no required pair is farther apart in the mechanism's data than it really is.
 
     Too large distances would make the certificate too weak, because the permitted ratio exp(epsilon d) grows with d.
+
+    Args:
+        trial: Draws problems, runs the mechanism under test on them, and records faults.
     """
     problem = trial.problem()
     run = trial.run(problem)

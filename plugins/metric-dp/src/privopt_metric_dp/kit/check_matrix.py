@@ -20,6 +20,9 @@ def expected_loss(trial: Trial) -> None:
     """Check in exact rationals that the stated loss is the sum of prior times cost times weight over all records.
 
     If the loss of a mechanism is in a unit other than the problem's, the check does not apply.
+
+    Args:
+        trial: Draws problems, runs the mechanism under test on them, and records faults.
     """
     problem, run, rows = solve_with_weights(trial)
     data, objective = getattr(run.problem, "data", None), run.stated.objective
@@ -36,7 +39,11 @@ def expected_loss(trial: Trial) -> None:
 
 @check("input-order", of={"matrix"})
 def input_order(trial: Trial) -> None:
-    """Check that rows and columns of the release have the order of the input."""
+    """Check that rows and columns of the release have the order of the input.
+
+    Args:
+        trial: Draws problems, runs the mechanism under test on them, and records faults.
+    """
     problem = trial.problem()
     attempt = trial.attempt(problem)
     # The pipeline refuses another order too, so the mechanism's own release is looked at before the pipeline's.

@@ -201,9 +201,13 @@ def _point_at(region: Streets, epsilon: Fraction, street: int, part: Fraction) -
 
 
 def _draw_walk(region: Streets, epsilon: Fraction, chance: Random, street: int) -> Pair:
-    """Return both ends of a random walk that starts on a street, and the squared length of the walk.
+    """Return both ends of a random walk that starts on a street, and the squared length of the walk in km^2.
 
-    The arguments are those of :func:`_draw_on_street`.
+    Args:
+        region: The streets.
+        epsilon: Epsilon per km.
+        chance: Random generator that draws the walk.
+        street: Number of the street on which the walk starts.
     """
     start = _draw_part(chance)
     first, position, end, way = _point_at(region, epsilon, street, start), start, 1, Fraction(0)
@@ -301,7 +305,13 @@ def _squared_km(a: Place, b: Place) -> Fraction:
 
 
 def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, ...]:
-    """Return the barycentric coordinates of a place in a triangle; some are negative if the place lies outside."""
+    """Return the barycentric coordinates of a place in a triangle; some are negative if the place lies outside.
+
+    Args:
+        region: The triangulated plane.
+        triangle: Number of the triangle.
+        point: Exact coordinates of the place, in mm.
+    """
     corners = region.vertices[region.simplices[triangle]].tolist()
     (ax, ay), (bx, by), (cx, cy) = ((x - point[0], y - point[1]) for x, y in corners)
     # Doubled signed areas of the triangles that the place forms with two corners each; they are proportional to the
@@ -358,6 +368,9 @@ def every_point(trial: Trial) -> None:
 
     A region covers the points between the records, along streets or in a plane. Before a release, a position is
     replaced by a random corner of its piece of street or triangle.
+
+    Args:
+        trial: Draws problems, runs the mechanism under test on them, and records faults.
     """
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
     run = trial.attempt(problem)

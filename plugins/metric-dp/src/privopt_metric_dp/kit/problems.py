@@ -293,7 +293,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
     def rescale(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
         """Return the problem in other units; None if it is not the kit's, or if its distances cannot be scaled.
 
-        Distances on the globe cannot be scaled, because the earth's radius is fixed.
+        Distances on the globe cannot be scaled, because the earth's radius is fixed. ``chance`` is not used.
         """
         case = _case_of(problem)
         if case is None or case.space.kind == "haversine":

@@ -192,6 +192,7 @@ class ConstOptimal(MetricMechanism[ConstOptProblem]):
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
         data = problem.data
+        # Without distances to outputs (`crossed`), there is no exponential mechanism.
         if data.crossed:
             epsilon_share = largest_share(data.to_outputs, float(data.epsilon), *data.standing)
             z = exponential(data.to_outputs, float(data.epsilon), share=epsilon_share)

@@ -177,6 +177,10 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
 
     A region covers all points between the records (``privacy.everywhere``). Its vertices, the records followed by added
     vertices, replace the records in the spaces.
+
+    Args:
+        problem: The parsed problem file.
+        gather: Collects the faults. An InputError with all of them is raised before the next step needs the files.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
     # Until outputs are chosen among the records, all records are outputs.
@@ -226,7 +230,12 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that requires another key, or that contradicts others, before files are read."""
+    """Record a fault for each key that requires another key, or that contradicts others, before files are read.
+
+    Args:
+        problem: The parsed problem file.
+        gather: Collects the faults.
+    """
     distance, outputs = problem.distance, problem.outputs
     for name, actual, expectation in distance.faults(own_outputs=outputs is None or outputs.choose is not None):
         gather.add_fault(f"distance.{name}", actual, expectation)

@@ -219,6 +219,10 @@ class TravelCost(LossKind):
 
         Integer path lengths have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
         Otherwise the metric states the error of each length, which matters most for differences of similar lengths.
+
+        Args:
+            spaces: The N records and K outputs.
+            cost: (N, K) the computed losses.
         """
         roads, targets, _ = self.travel_targets(spaces.records, spaces.metric)
         # A sum of T products rounds by less than a relative (T + 16) 2^-51 of it.

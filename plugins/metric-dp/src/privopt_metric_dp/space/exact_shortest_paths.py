@@ -75,7 +75,7 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Return whether row i of a is less than row j of b."""
+    """Return whether the number in row i of a is less than that in row j of b; rows are limbs."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -84,7 +84,7 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """Set total[0] to a[i] + b[j]."""
+    """Set row 0 of ``total`` to the sum of row i of a and row j of b; rows are limbs, least significant first."""
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
@@ -141,6 +141,7 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
     if slot < 0:
         slot = size
         size += 1
+    # Parents with greater keys move down until the node's place is found.
     while slot > 0:
         parent = (slot - 1) >> 1
         if key[heap[parent]] <= key[node]:
@@ -155,9 +156,13 @@ def _push_or_lift(heap: Any, slots: Any, key: Any, size: int, node: int) -> int:
 
 @jit()
 def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: no cover - compiled
-    """Remove and return the node with the smallest key from the binary min-heap.
+    """Remove and return the node with the smallest key from the binary min-heap. The caller decreases the size by one.
 
-    The caller decreases the size by one. The arguments are those of :func:`_push_or_lift`.
+    Args:
+        heap: Node numbers in heap order. Only the first ``size`` entries are in use.
+        slots: (n,) position of each node in the heap, or -1.
+        key: (n,) doubles by which the heap is ordered.
+        size: Number of nodes in the heap, at least 1.
     """
     nearest: int = heap[0]
     slots[nearest] = -1
@@ -184,7 +189,10 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 
 @jit()
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
-    """Append a node to the first `count` entries of `touched` if it is new, and return the new count."""
+    """Append node j to the first ``count`` entries of ``touched`` if it is new, and return the new count.
+
+    ``is_touched`` (n,) says of each node whether it has been appended.
+    """
     if is_touched[j]:
         return count
     is_touched[j] = True

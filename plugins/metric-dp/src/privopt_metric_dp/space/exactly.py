@@ -91,7 +91,8 @@ def root_of(a: Sequence[Fraction], b: Sequence[Fraction]) -> Ball:
 def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     """Return a ball around the great-circle distance of two geographic places; None without exact coordinates.
 
-    The distance is in the unit of ``radius``, the radius R of the earth.
+    A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision. The distance is in
+    the unit of ``radius``, the radius R of the earth; ``i`` and ``j`` are the numbers of the places.
 
     The haversine h = sin(d / 2R)^2 and 1 - h are sums of non-negative terms, so the formula is well conditioned both
     for close and for antipodal points. The steps of a grid have their declared length; steps to the east have that

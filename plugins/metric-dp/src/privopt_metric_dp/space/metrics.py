@@ -391,7 +391,13 @@ class EuclideanMetric(_PointMetric):
         self._off = (max(self._off[0], min(max_error, uniform_error)), max(self._off[1], min(max_error, uniform_error)))
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return distances of the pairs (i, j) from a compiled kernel; see :meth:`_PointMetric._measure_pairs`."""
+        """Return the Euclidean distances of pairs, rounded down, from a compiled kernel.
+
+        Args:
+            i: Indices of records.
+            j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
+            outputs: Whether to measure to the outputs.
+        """
         distances = np.empty(i.shape)
         points, targets = self._points[0], self._points[outputs]
         distances_of_pairs(
@@ -506,7 +512,13 @@ class HaversineMetric(_PointMetric):
             self._relative_error = 2.1 * math.tan(math.radians(max_latitude)) * math.radians(position_error)
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return great-circle distances in km of the pairs (i, j), rounded down; see the base class."""
+        """Return great-circle distances in km of pairs, rounded down.
+
+        Args:
+            i: Indices of records.
+            j: Indices of the same shape: of outputs if ``outputs`` is true, otherwise of records.
+            outputs: Whether to measure to the outputs.
+        """
         lat_a, lon_a, cos_a = self._parts[0]
         lat_b, lon_b, cos_b = self._parts[1 if outputs else 0]
         places = lat_a[i], lon_a[i], cos_a[i], lat_b[j], lon_b[j], cos_b[j]

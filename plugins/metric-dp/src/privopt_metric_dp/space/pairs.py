@@ -271,7 +271,11 @@ def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Float
     """Return (N, K) the lengths of the shortest paths from outputs to records.
 
     A path begins with one entry of the table, from the output to some record, and continues along pairs. The result is
-    the largest table that :func:`consistent` describes; see there for the arguments.
+    the largest table that :func:`consistent` describes.
+
+    Args:
+        table: (N, K) distances from records to outputs, which may be infinite.
+        pairs, lengths: (P, 2) pairs of records and their distances (P,).
     """
     from scipy.sparse.csgraph import dijkstra
 

@@ -271,12 +271,14 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
     """
     if last >= 0:
         if level < 0:
+            # The first test of a segment: its threshold is the level without noise plus geometric noise.
             noise, position = draw_geometric(words, position, rates[0], rates[1])
             if position < 0:
                 return last, level, position
             level = good_level + noise
         excess = level - steps[step_row, last]
         renewed = True
+        # At or beyond the noisy threshold the test always fails, and draws no noise.
         if excess > 0:
             renewed, position = draw_bernoulli_exp_steps(words, position, np.uint64(excess), rates[2], rates[3])
             if position < 0:

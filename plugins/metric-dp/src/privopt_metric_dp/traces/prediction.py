@@ -162,6 +162,10 @@ class Prediction:
         most epsilon times the distance, decided exactly; along paths this implies the same for all required pairs. At
         most eight such pairs are named. Each number that does not follow from the problem gets a line, too: another
         ``good_within`` or wider noise would be as private, but is not what the problem declares.
+
+        Args:
+            data: The problem's data.
+            terms: The epsilons that the problem declares.
         """
         if self.steps.shape != data.shape:
             return [f"{ARTEFACT}: steps: expected shape {data.shape}, got {self.steps.shape}"]

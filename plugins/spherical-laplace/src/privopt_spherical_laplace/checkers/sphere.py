@@ -59,7 +59,12 @@ class Sphere:
     """The claims of a release with the density exp(-rate d) / Z on the sphere, and the rounding of its positions."""
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
-        """Read the problem and the law.
+        """Read the problem, and the parameters of the noise in law.csv.
+
+        Args:
+            folder: The release folder.
+            problem: Its problem file, with the tables that it may have.
+            result: The contents of its result.json.
 
         Raises:
             RefusedError: The problem or the law contains something that this checker does not know.
@@ -175,6 +180,7 @@ class Sphere:
             RefusedError: One of these differs.
         """
         stated = self.result["objective"]
+        # Another program may round the bound differently, but it may not exceed the bound by more than rounding.
         is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
         need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
         value, bound = float(stated["value"]), float(stated["lower_bound"])

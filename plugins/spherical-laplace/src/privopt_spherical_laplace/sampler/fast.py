@@ -112,6 +112,10 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
     """Return angles t near G^-1(u) in radians, widths, and whether G^-1(u) is proved to lie in [t - width, t + width].
 
     The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20.
+
+    Args:
+        u: (n,) numbers from 0 to 1.
+        rate: lambda = epsilon R.
     """
     s = propose_scaled_distance(u, rate)
     # The derivative of 1 - S by s, bounded below so that the width is finite.
@@ -203,10 +207,16 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
 
 
 def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
-    """Return the number of the nearest point for each position, and whether it is proved."""
+    """Return the number of the nearest point for each position, shape (n,), and whether it is proved, shape (n,).
+
+    Args:
+        discs: Discs that contain the n positions.
+        rounding: The rule, with the coordinates of the points.
+    """
     degrees = np.array([[float(a), float(b)] for a, b in rounding.points])
     sine, cosine = _sine_cosine(degrees * (math.pi / 180))
     points = np.column_stack([cosine[:, 0] * cosine[:, 1], cosine[:, 0] * sine[:, 1], sine[:, 0]])
+    # The centres are turned by the longitudes of their places into the axes of the points.
     sine_x, cosine_x = _sine_cosine(discs.longitude * (math.pi / 180))
     centres = np.column_stack(
         [discs.north * cosine_x - discs.east * sine_x, discs.north * sine_x + discs.east * cosine_x, discs.up]

@@ -63,7 +63,10 @@ def exp_minus(exponent: int, bits: int) -> int:
 
 
 def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
-    """Return sin(x) and cos(x) for 0 <= x <= pi, each with an error of at most 16 w ulps, by Taylor's series at 0."""
+    """Return sin(x) and cos(x) for 0 <= x <= pi, each with an error of at most 16 w ulps, by Taylor's series at 0.
+
+    ``angle`` is x in radians, in fixed point.
+    """
     square = angle * angle >> bits
     cosine = cosine_term = 1 << bits
     sine = sine_term = angle
@@ -72,7 +75,7 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
         k += 2
         cosine_term = (cosine_term * square >> bits) // (k * (k - 1))
         sine_term = (sine_term * square >> bits) // (k * (k + 1))
-        if k & 2:
+        if k & 2:  # the terms x^k / k! and x^(k + 1) / (k + 1)! alternate in sign
             cosine -= cosine_term
             sine -= sine_term
         else:
