@@ -163,7 +163,7 @@ class PathRows:
         """Return the path cuts that a point of the master problem violates most, or None if it violates no cut.
 
         Args:
-            z: The entries z_ik of the boundary records, as the master orders them: record by record.
+            z: (B K,) The entries z_ik of the B boundary records, as the master orders them: record by record.
         """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)

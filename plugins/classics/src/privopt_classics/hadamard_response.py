@@ -99,7 +99,10 @@ class HadamardLaw(AnswerLaw):
         return [str(column) for column in range(self.count_outputs())]
 
     def probabilities(self) -> Floats:
-        """Return the probability of each report for each answer: r (if it is in C_x) or 1, over the denominator."""
+        """Return the probability of each report for each answer, shape (k, B b).
+
+        It is r (if the report is in C_x) or 1, over the common denominator.
+        """
         reports, order = range(self.count_outputs()), self.order
         is_likely = np.array(
             [[find_sign(index, report, order) > 0 for report in reports] for index in range(self.size)]

@@ -49,7 +49,10 @@ class SubsetLaw(AnswerLaw):
         return "".join("1" if position in members else "0" for position in range(self.size))
 
     def probabilities(self) -> Floats:
-        """Return the probability of each set for each answer: r (if the set contains it) or 1, over the denominator."""
+        """Return the probability of each set for each answer, shape (k, number of sets).
+
+        It is r (if the set contains the answer) or 1, over the common denominator.
+        """
         is_member = np.array([[bit == "1" for bit in report] for report in self.outputs()]).T
         k, w, r = self.size, self.subset_size, self.parameter
         denominator = r * comb(k - 1, w - 1) + comb(k - 1, w)

@@ -163,7 +163,10 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
 
 
 def _drop_repeated_pairs(pairs: Ints, distances: Floats) -> tuple[Ints, Floats]:
-    """Keep each pair once, with its smallest distance, because a sparse matrix adds up repeated entries."""
+    """Return pairs (P, 2) and distances (P,) with each pair only once, at its smallest distance.
+
+    A sparse matrix would add up repeated entries.
+    """
     edge_ends = np.sort(pairs, axis=1)
     order = np.lexsort((distances, edge_ends[:, 1], edge_ends[:, 0]))
     edge_ends = edge_ends[order]

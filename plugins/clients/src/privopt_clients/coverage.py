@@ -71,7 +71,12 @@ def _flatten(degrees: Floats) -> Floats:
 
 
 def _covering_radius(points: Floats, triangles: Ints) -> float:
-    """Return an upper bound of the distance from any point of the triangles to the nearest corner."""
+    """Return an upper bound of the distance from any point of the triangles to the nearest corner.
+
+    Args:
+        points: (N, 2) planar coordinates in km.
+        triangles: (S, 3) numbers of the corners of each triangle.
+    """
     corners = points[triangles]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
     # No point of a triangle is farther from all corners than an equilateral triangle's centre from its own.

@@ -145,13 +145,13 @@ def export(
         )
     # The chosen form is certified again, since its rows may differ from those of the release.
     client_form = _choose_form(release, data, form, max_bytes)
-    # The client's artefact names the release and its proof by their checksums, so that anybody can find them.
     release_loss = _expected_loss(release.weights, data.weighted)
     unit = opened.result.objective.unit
     price = f"the loss is {client_form.loss:.6g} {unit}, that of the release's rows {release_loss:.6g}"
     if client_form.loss > release_loss * (1 + MAX_LOSS_INCREASE) and not allow_larger_loss:
         raise UsageError(f"{folder}: {_describe_remedies(release, data, max_bytes)}. In this size {price}")
     reach = reach_of(data, _grid_of(problem.declared)) if reach_km is None else reach_km
+    # The artefact names the release and its proof by their checksums, so that anybody can find them.
     contents = artefact(
         client_form.mechanism,
         _make_places(data, data.records),

@@ -169,6 +169,7 @@ class SphereInstance:
         points = read_points(source.points, source.columns, ids_alone=False)
         if points.kind != "geographic" or points.coordinates is None:
             raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
+        # The loss over more points is not integrated. `remap = false` asks for nothing, so it is ignored.
         weighted_keys = {"utility.prior": utility.prior, "utility.remap": utility.remap or None}
         for name, value in weighted_keys.items():
             if value is not None and len(points.ids) > MAX_PRIOR_POINTS:

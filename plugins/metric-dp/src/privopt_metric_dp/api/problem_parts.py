@@ -382,6 +382,7 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     if not isinstance(value, str):
         if isinstance(value, (np.integer, np.floating)):
             return _from_numpy(value, rate=rate)
+        # In Python, True is an int, but it is not an amount.
         if isinstance(value, (bool, type(None))) or not isinstance(value, (int, float, Decimal, Fraction)):
             raise UsageError(f"{name} must be a number or text such as {example!r}, got {value!r}")
         return value

@@ -87,7 +87,7 @@ def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
 
 
 def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
-    """Draw ``count`` reports of each place along a trace that stays there, as the release draws them."""
+    """Draw ``count`` reports of each place (M,) along a trace that stays there, as the release draws them."""
     walker = release.walker
     assert walker is not None  # checked by the caller
     # At least the default number is simulated, for the same reason as above.
@@ -130,7 +130,7 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
 
 
 def _summarize_errors(errors: Iterable[Floats]) -> dict[str, list[float]]:
-    """Return the median and the 95th percentile of the errors for each number of reports."""
+    """Return the median and the 95th percentile of the errors, (M,) distances for each number of reports."""
     quantiles = [np.quantile(distances, [0.5, 0.95]).tolist() for distances in errors]
     return {"median": [median for median, _ in quantiles], "p95": [percentile for _, percentile in quantiles]}
 

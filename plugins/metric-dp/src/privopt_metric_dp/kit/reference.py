@@ -49,6 +49,7 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
     # The repair certifies its result, but the kit does not rely on that.
     if not certify(weights, data.pairs, data.distances, data.epsilon).holds:
         return None
+    # Rows of weights sum to 2^63.
     rows = zip(weights.tolist(), weighted.tolist(), strict=True)
     total = sum((int(w) * Fraction(c) for row, costs in rows for w, c in zip(row, costs, strict=True)), Fraction(0))
     return float(total / 2**63)

@@ -86,7 +86,7 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
 
 
 def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shortest-path closure (Floyd and Warshall): the largest metric below a symmetric table."""
+    """Return the shortest-path closure (Floyd and Warshall): the largest metric below a symmetric table (N, N)."""
     table = np.array(table, dtype=np.float64)
     for middle in range(len(table)):
         table = np.minimum(table, table[:, middle, None] + table[None, middle, :])

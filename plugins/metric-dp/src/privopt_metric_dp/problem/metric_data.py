@@ -176,6 +176,10 @@ class MetricData:
         """Return distances (P,), where those not proved to be at most the exact ones are replaced.
 
         The replacement is the problem's double, which is rounded down.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) stated distances of the pairs, such as those of a release.
         """
         # Distances are rounded down, so a stated one may exceed the double here without exceeding the exact distance.
         doubtful = np.flatnonzero(distances > self.between(pairs))

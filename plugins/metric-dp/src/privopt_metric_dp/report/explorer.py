@@ -178,7 +178,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
 
     Args:
         z: (N, K) probabilities.
-        rows, columns: Orders in which rows and columns are written.
+        rows, columns: Orders (N,) and (K,) in which rows and columns are written.
 
     Returns:
         The number of steps, and the compressed shares in base 64; None if no number of steps fits.

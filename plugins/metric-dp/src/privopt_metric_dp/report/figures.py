@@ -116,7 +116,11 @@ def loss_of_records(release: MatrixRelease, data: MetricData) -> Floats:
 
 
 def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
-    """Return the numbers of the pairs for a figure: all pairs or, if there are too many, those of near records."""
+    """Select the pairs of a release for a figure: all pairs or, if there are too many, those of near records.
+
+    Returns:
+        Row numbers into ``release.pairs``, in ascending order. Pairs at distance 0 are omitted.
+    """
     positive_pairs = np.flatnonzero(release.distances > 0)
     max_pairs = max(len(release.records), int(MOST_RATIOS / max(1, len(release.outputs))))
     if positive_pairs.size <= max_pairs:
@@ -204,6 +208,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     values[~np.isfinite(values)] = np.nan
     seconds, lower, upper = values.T
     is_known = np.isfinite(lower) & np.isfinite(upper)
+    # Steps, because a bound or a loss stays the best one until the next.
     axes.fill_between(
         seconds[is_known], lower[is_known], upper[is_known], step="post", color=LINE, alpha=0.5, label="open"
     )

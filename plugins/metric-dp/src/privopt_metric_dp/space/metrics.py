@@ -439,9 +439,14 @@ class EuclideanMetric(_PointMetric):
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) booleans: whether each pair is proved to be within the limit; see :meth:`Metric.surely_within`.
+        """Return (P,) booleans: whether each pair's exact distance is proved to be within the limit.
 
         Pairs whose bounds lie on both sides of the limit are decided by squared distances in rational arithmetic.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) this metric's doubles.
+            limit: The limit. A distance that is rounded down to it counts as within.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))

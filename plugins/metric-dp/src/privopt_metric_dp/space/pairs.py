@@ -61,6 +61,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
     if within is not None:
         pairs, distances = metric.neighbours(within)
     else:
+        # A list of all pairs takes 16 bytes a pair, so problems of one size share it.
         shared_pairs = _ALL_PAIRS.get(metric.size)
         pairs = read_only(_list_all_pairs(metric.size)) if shared_pairs is None else shared_pairs
         _ALL_PAIRS[metric.size] = pairs

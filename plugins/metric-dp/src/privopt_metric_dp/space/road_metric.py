@@ -125,6 +125,11 @@ class RoadMetric(Metric):
 
         False also means that this could not be proved. If all road lengths are multiples of a common unit, integer path
         lengths decide the pairs near the limit.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) this metric's doubles, in km.
+            limit: The limit in km.
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within)

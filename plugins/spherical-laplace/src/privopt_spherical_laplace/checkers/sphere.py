@@ -78,6 +78,7 @@ class Sphere:
         utility = problem.tables.get("utility", {})
         need(utility.get("kind", "distance") == "distance", "problem: utility.kind", 2)
         self.is_remapped = utility.get("remap", "prior" in utility)
+        # Points may be listed in [records] instead of [outputs], but not in both.
         is_of_records = "records" in problem.tables
         need(is_of_records != bool(problem.tables.get("outputs")), "problem: expected [outputs] or [records]", 2)
         outputs = problem.table(*(("records", "points columns") if is_of_records else ("outputs", OUTPUTS)))
@@ -112,6 +113,7 @@ class Sphere:
             need(is_stated, f"law.csv: digits {argument!r}")
             self.side = Fraction(1, 10**self.output)
         elif self.kind == "grid":
+            # Cells divide a quarter of a turn, so that rows end at the poles.
             self.side = number(self.output)
             is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
             need(is_stated, f"law.csv: grid {argument!r}")

@@ -334,6 +334,7 @@ def draw_exactly(
     rate = epsilon * RADIUS_KM
     u, v = words or (_read_word(entropy), _read_word(entropy))
     n = _FIRST_BITS
+    # While the disc may have several outputs, the number of known bits of U and V is doubled.
     while (output := rounding.decide(locate(u, v, n, latitude, longitude, rate))) is None:
         for _ in range(n // _FIRST_BITS):
             u = u << _FIRST_BITS | _read_word(entropy)

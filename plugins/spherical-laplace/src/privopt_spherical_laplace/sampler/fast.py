@@ -177,7 +177,7 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
 
 
 def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) -> tuple[Ints, Ints, Bools]:
-    """Return the rows and columns of the positions' cells, and whether each cell is proved.
+    """Return the rows and columns of the positions' cells, and whether each cell is proved; shape (n,) each.
 
     Args:
         discs: Discs that contain the positions.
@@ -231,7 +231,12 @@ def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
 
 
 def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
-    """Return outputs as :meth:`Rounding.decide` gives them, one in each row, and whether each output is proved."""
+    """Return the outputs of n positions, shape (n, ``rounding.size``), and whether each output is proved, shape (n,).
+
+    Args:
+        discs: Discs that contain the positions.
+        rounding: The rule that maps positions to outputs. Outputs of other rules than those below are never proved.
+    """
     match rounding:
         case Digits(digits):
             scale = 10**digits
@@ -272,7 +277,10 @@ def draw_positions(
 
 
 def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
-    """Draw one chunk of positions: in doubles where they decide, and by the exact sampler in the other rows."""
+    """Draw one chunk of positions: in doubles if they decide a row, and otherwise by the exact sampler.
+
+    The arguments and the result are those of :func:`draw_positions`, for at most ``CHUNK`` rows.
+    """
     words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)
     u, v = (words * 2.0**-64).T
     with np.errstate(all="ignore"):  # rows without a proof may hold anything
