@@ -110,14 +110,15 @@ class Everywhere:
             if shares is not None:
                 return tuple(zip(triangle, shares, strict=True))
         sides = [(self._vertices[a], self._vertices[b]) for a, b in self._sides]
-        side_number, gone, length, square = nearest_side(sides, x, y)
-        if square > self.reach**2 * length:
+        side_number, numerator, denominator, square = nearest_side(sides, x, y)
+        # `square` is the squared distance times the denominator.
+        if square > self.reach**2 * denominator:
             raise OutsideRegionError
         a, b = self._sides[side_number]
-        # The far end's share is gone / length if snapping is linear.
+        # The far end's share is numerator / denominator, the position along the side, if shares are linear.
         if self._steps:
-            gone, length = self._bend_share(gone, length, self._reaches[side_number])
-        return (a, length - gone), (b, gone)
+            numerator, denominator = self._bend_share(numerator, denominator, self._reaches[side_number])
+        return (a, denominator - numerator), (b, numerator)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
         """Return the output that the first usable block of ``entropy`` selects; None if no block is usable.
@@ -210,18 +211,19 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
         side, from 0 at the tail to 1 at the head (0 and 1 if the side is a single point), and the squared distance in
         mm^2 times the denominator.
     """
-    squares, reach = [], 0.0
+    squares, max_squared_length = [], 0.0
     for (ax, ay), (bx, by) in sides:
+        # (tx, ty) leads from the position to the tail of the side, and (wx, wy) from its tail to its head.
         tx, ty, wx, wy = float(ax - x), float(ay - y), float(bx - ax), float(by - ay)
-        length = wx * wx + wy * wy
-        gone = min(max(-(tx * wx + ty * wy) / length, 0.0), 1.0) if length else 0.0
-        squares.append((tx + gone * wx) ** 2 + (ty + gone * wy) ** 2)
-        reach = max(reach, length)
+        squared_length = wx * wx + wy * wy
+        part = min(max(-(tx * wx + ty * wy) / squared_length, 0.0), 1.0) if squared_length else 0.0
+        squares.append((tx + part * wx) ** 2 + (ty + part * wy) ** 2)
+        max_squared_length = max(max_squared_length, squared_length)
     # Doubles select the candidates; the exact comparison of these decides, so that every client finds the same side.
     min_square = min(squares)
     best, best_foot = -1, (0, 1, 0)
     for number, square in enumerate(squares):
-        if square <= min_square + (min_square + reach) * ROOM:
+        if square <= min_square + (min_square + max_squared_length) * ROOM:
             exact = _project_onto_side(sides[number], x, y)
             # Squared distances are fractions with different denominators, so they are compared crosswise.
             if best < 0 or exact[2] * best_foot[1] < best_foot[2] * exact[1]:
@@ -241,12 +243,15 @@ def _project_onto_side(endpoints: tuple[tuple[int, int], tuple[int, int]], x: in
         side is a single point), and the squared distance in mm^2 times the denominator.
     """
     (ax, ay), (bx, by) = endpoints
+    # (tx, ty) leads from the position to the tail, and (wx, wy) from the tail to the head.
     tx, ty, wx, wy = ax - x, ay - y, bx - ax, by - ay
-    length, along = wx * wx + wy * wy, -(tx * wx + ty * wy)
-    if not length:
+    squared_length, along = wx * wx + wy * wy, -(tx * wx + ty * wy)
+    if not squared_length:
         return 0, 1, tx * tx + ty * ty
-    gone = min(max(along, 0), length)
-    return gone, length, (tx * tx + ty * ty) * length - 2 * gone * along + gone * gone
+    # The nearest point of the line through the side, moved to an end of the side if it lies beyond.
+    numerator = min(max(along, 0), squared_length)
+    square = (tx * tx + ty * ty) * squared_length - 2 * numerator * along + numerator * numerator
+    return numerator, squared_length, square
 
 
 def index_below(number: int, weights: Sequence[int]) -> int:

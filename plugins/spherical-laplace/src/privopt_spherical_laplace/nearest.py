@@ -87,7 +87,10 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
 
 
 def channel_of_points(problem: SphereInstance, release: SphereRelease) -> Channel | None:
-    """Return the channel from the points to their reports, or None for digits, grids and too many points."""
+    """Return the probabilities of reports for each point, as a channel that attacks and estimates use.
+
+    The result is None for digits and grids, and for more than :data:`MAX_PRIOR_POINTS` points.
+    """
     if problem.points is None or len(problem.points.ids) > MAX_PRIOR_POINTS:
         return None
     probabilities = nearest_probabilities(problem)

@@ -135,7 +135,11 @@ class SphereInstance:
 
     @classmethod
     def of(cls, declared: SphereProblem, file: str) -> SphereInstance:
-        """Read the points and the prior.
+        """Check the keys that depend on one another, and read the points and the prior.
+
+        Args:
+            declared: The parsed problem file.
+            file: Name of the problem file, for messages.
 
         Raises:
             InputError: The problem file or a file that it names has faults.
@@ -176,7 +180,7 @@ class SphereInstance:
                 faults.add(file, name, f"{len(points.ids)} points", f"at most {MAX_PRIOR_POINTS} points with it")
         faults.check()
         places = tuple(_canonical(*row) for row in points.coordinates.tolist())
-        _check_distinct(places, points, source.points.name)
+        _check_distinct(places, source.points.name)
         return cls(
             declared=declared,
             rounding=NearestPoint(places),
@@ -191,12 +195,20 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
     return (degrees[0], Fraction(0)) if abs(degrees[0]) == 90 else degrees
 
 
-def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], points: Space, file: str) -> None:
-    """Refuse two points at the same place, because neither of them would be the nearest to any position."""
+def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
+    """Refuse two points at the same place, because neither of them would be the nearest to any position.
+
+    Args:
+        places: Latitude and longitude of each point, as :func:`_canonical` returns them.
+        file: Name of the file of points, for messages.
+
+    Raises:
+        InputError: Two points are at the same place.
+    """
     first_rows: dict[tuple[Fraction, Fraction], int] = {}
     faults = Faults()
     for row, place in enumerate(places):
         if (first := first_rows.setdefault(place, row)) != row:
-            # Row 1 is the header.
+            # Rows of the file are counted from 1, and row 1 is the header.
             faults.add(file, f"row {row + 2}", f"the place of row {first + 2}", "a place of its own")
     faults.check()

@@ -156,8 +156,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
     ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. GV ratio and error, which
     measure the violations of Geo-Ind as the LR-Geo paper counts them (Equations (34) and (35)), are over the required
-    pairs. With a region, ``epsilon.achieved`` is over any two of its points, snapped at random, and GV ratio and error
-    are over the edges between its vertices.
+    pairs. With a region, ``epsilon.achieved`` is over any two of its points, each of which is replaced by a random
+    vertex before a report, and GV ratio and error are over the edges between its vertices.
 
     Args:
         release: The release, with a row for every record.

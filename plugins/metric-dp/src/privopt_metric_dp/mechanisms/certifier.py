@@ -81,6 +81,8 @@ class MatrixCertifier:
     def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
         """Turn a candidate into a certified release; return its loss and the release.
 
+        A utility that is maximised counts as a negative loss.
+
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
         """

@@ -97,7 +97,8 @@ class Predictive(MetricMechanism[PredictiveProblem]):
     ) -> Mapping[str, Any]:
         """Return the distance up to which the last report is good, and the noise of the test, for result.json.
 
-        The noise of the threshold and of each test is stated by its mean, about 1 / epsilon.
+        The noise of the threshold and of each test is stated by its mean, about 1 / epsilon, in the unit of distance.
+        Only the problem is used.
         """
         terms = problem.declared.terms(problem.data)
         return {

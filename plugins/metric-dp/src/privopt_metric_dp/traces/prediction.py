@@ -234,7 +234,7 @@ class Prediction:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read prediction.npz.
+        """Read the numbers from prediction.npz in a release folder, and check their ranges.
 
         Raises:
             InputError: The file is missing or malformed, or has numbers out of range.

@@ -293,6 +293,7 @@ def locate(u: int, v: int, n: int, latitude: Fraction, longitude: Fraction, rate
     for _ in range(quarter):  # each quarter of a turn: sin(b + 90 degrees) = cos b, cos(b + 90 degrees) = -sin b
         bearing_sine, bearing_cosine = bearing_cosine, -bearing_sine
     latitude_sine, latitude_cosine = _cached_sine_cosine(latitude, w)
+    # The point at this angle and bearing from x, in axes whose plane north-up contains x.
     outward = sine * bearing_cosine >> w
     return Disc(
         bits=w,

@@ -164,6 +164,7 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
     sine, cosine = _sine_cosine(angle)
     bearing_sine, bearing_cosine = _sine_cosine(2 * math.pi * v)
     latitude_sine, latitude_cosine = _sine_cosine(latitudes * (math.pi / 180))
+    # The point at this angle and bearing from a place, in axes whose plane north-up contains the place.
     outward = sine * bearing_cosine
     return _Discs(
         east=sine * bearing_sine,
@@ -281,6 +282,7 @@ def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, roundi
 
     The arguments and the result are those of :func:`draw_positions`, for at most ``CHUNK`` rows.
     """
+    # One word of 8 bytes for U and one for V, row by row.
     words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)
     u, v = (words * 2.0**-64).T
     with np.errstate(all="ignore"):  # rows without a proof may hold anything

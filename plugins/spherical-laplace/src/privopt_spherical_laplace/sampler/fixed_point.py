@@ -85,7 +85,10 @@ def sine_cosine(angle: int, bits: int) -> tuple[int, int]:
 
 
 def arctangent(y: int, x: int, bits: int) -> int:
-    """Return the angle of (x, y) like atan2, in (-pi, pi]; it adds at most 4 w ulps to the errors of x and y."""
+    """Return the angle of the vector (x, y) like atan2, in (-pi, pi], by the power series of arctan.
+
+    It adds at most 4 w ulps to the errors of x and y. All numbers are in fixed point.
+    """
     # The angle is computed in the first octant, where its tangent is at most 1, and then reflected.
     smaller, larger = sorted((abs(y), abs(x)))
     if larger == 0:
