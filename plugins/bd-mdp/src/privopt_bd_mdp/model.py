@@ -204,17 +204,17 @@ class PathRows:
         start = form.family("geo-ind").start
         # A path is traced once, although it may have a cut for every output.
         steps: dict[int, tuple[list[int], list[float]]] = {}
-        places: list[int] = []
+        columns: list[int] = []
         values: list[float] = []
         row_ends = [0]
         for p, output, scale in zip(path.tolist(), k.tolist(), half.tolist(), strict=True):
             if p not in steps:
                 steps[p] = self._trace_steps(p)
             numbers, growth = steps[p]
-            places += [start + number * instance.outputs + output for number in numbers]
+            columns += [start + number * instance.outputs + output for number in numbers]
             values += [-scale * g for g in growth]
-            row_ends.append(len(places))
-        return sparse.csr_matrix((values, places, row_ends), shape=(len(path), form.shape[0]))
+            row_ends.append(len(columns))
+        return sparse.csr_matrix((values, columns, row_ends), shape=(len(path), form.shape[0]))
 
     def _trace_steps(self, p: int) -> tuple[list[int], list[float]]:
         """Return the numbers of the directed pairs along path ``p``, and exp(length of the path before each pair)."""

@@ -98,7 +98,11 @@ class ReportLaw(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Any) -> Self:
-        """Read the law from a release folder."""
+        """Read the law of a public problem from a release folder.
+
+        Raises:
+            InputError: The file does not hold one positive rational number.
+        """
         text = (folder / _FILE).read_text("utf-8")
         try:
             return cls(problem=problem, parameter=stated_scale(text.removesuffix("\n")))

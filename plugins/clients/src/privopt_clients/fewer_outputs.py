@@ -43,6 +43,7 @@ def fewer_outputs(weights: Unsigned, weighted: Floats, max_outputs: int) -> tupl
     column_by_output = {output: column for column, output in enumerate(kept_outputs.tolist())}
     joined_weights = weights[:, kept_outputs].copy()
     dropped_outputs = np.setdiff1d(used_outputs, kept_outputs)
+    # Expected loss of each dropped output, if each of the kept ones were reported in its place.
     best_columns = (probabilities[:, dropped_outputs].T @ weighted[:, kept_outputs]).argmin(axis=1)
     for output, column in zip(dropped_outputs.tolist(), best_columns.tolist(), strict=True):
         assert output not in column_by_output

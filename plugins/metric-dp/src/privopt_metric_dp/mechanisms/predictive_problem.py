@@ -55,9 +55,13 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the distance of the test; defaults depend on the data (ADR 16)."""
+        """Return the epsilons and the distance of the test, with defaults for omitted keys (ADR 16).
+
+        Args:
+            data: The problem's data, on whose mean distances the default epsilons depend.
+        """
         report, keys = Fraction(self.privacy.epsilon), self.predictive
-        # The map is measured only if one of the two keys is omitted. Otherwise `part_epsilon` is not used.
+        # The default epsilon of thresholds and tests is computed only if one of the two keys is omitted.
         part_epsilon = (
             report * _part_of_epsilon(report, data)
             if keys.test_epsilon is None or keys.threshold_epsilon is None

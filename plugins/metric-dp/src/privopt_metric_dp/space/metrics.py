@@ -302,6 +302,7 @@ class _PointMetric(Metric):
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
         """Find pairs i < j with a distance of at most `within` by a k-d tree; see :meth:`Metric.neighbours`."""
         points, radius = self._search_tree(within)
+        # In many dimensions the tree would visit nearly every point, and blocks of the table are faster.
         if points.shape[1] > _TREE_WIDTH:
             return super().neighbours(within)
         from scipy.spatial import cKDTree

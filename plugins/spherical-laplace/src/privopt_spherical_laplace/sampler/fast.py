@@ -240,6 +240,7 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
     """
     match rounding:
         case Digits(digits):
+            # Outputs are the centres of their cells, which therefore begin half a cell before; the last rows are caps.
             scale = 10**digits
             rows, columns, is_proved = _decide_cells(discs, 1.0 / scale, -0.5, 90 * scale)
             return np.column_stack([rows, (columns + 180 * scale) % (360 * scale) - 180 * scale]), is_proved
