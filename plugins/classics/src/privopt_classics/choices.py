@@ -148,6 +148,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         """Read the scores, and draw a choice."""
         scores = problem.read_scores()
         index, rate = self.choose(scores, problem.rate, context.seed)
+        # `truth` depends on the scores and is not published.
         return Outcome(
             release=Winner(choice=problem.choices[index], rate=rate),
             seeded=context.seed is not None,

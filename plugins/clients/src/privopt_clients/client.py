@@ -432,7 +432,7 @@ def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
         if degrees:
             # The shorter way round the earth, which may cross the date line.
             across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
-            across = (across * places.cosines[row]) >> 16
+            across = (across * places.cosines[row]) >> 16  # cosines are in 2^-16
         square = (a - row_a) ** 2 + across**2
         if min_square < 0 or square < min_square:
             nearest_row, min_square = row, square

@@ -1,9 +1,9 @@
 """The expected distance between a position and its report.
 
 For digits and grids, the position is uniform on the sphere, and the loss has a closed form (:mod:`.law`). For points,
-the position is one of the points, with the probabilities of the prior. The law of positions, in polar coordinates
-around each point, is divided into boxes of known probability. Each box lies in a disc, and only a few points can be the
-nearest to a position in this disc. The farthest of these candidates gives an upper bound on the loss.
+the position is one of the points, with the probabilities of the prior. The law, the distribution of drawn positions, is
+divided into boxes of known probability, in polar coordinates around each point. Each box lies in a disc, and only a few
+points can be the nearest to a position in this disc. The farthest of these candidates gives an upper bound on the loss.
 """
 
 from __future__ import annotations

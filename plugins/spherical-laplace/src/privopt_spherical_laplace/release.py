@@ -1,4 +1,4 @@
-"""The release: the parameters of a law, from which anybody can draw reports for any position."""
+"""The release: the parameters of a law (a distribution of noise), by which anybody can draw reports of positions."""
 
 from __future__ import annotations
 

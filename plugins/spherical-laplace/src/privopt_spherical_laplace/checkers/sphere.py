@@ -1,4 +1,4 @@
-"""Check a release of spherical-laplace: the law in law.csv has the claimed privacy, loss and bound.
+"""Check a release of spherical-laplace: the noise that law.csv describes has the claimed privacy, loss and bound.
 
 The check relies on a theorem in docs/reference/proof.md, "The sphere": noise with the density exp(-epsilon d) / Z
 satisfies epsilon-metric DP between any two points, because Z is the same around every point.

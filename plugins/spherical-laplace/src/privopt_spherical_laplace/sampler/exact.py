@@ -97,10 +97,12 @@ def _bounds_of_longitude(disc: Disc, cosine: int) -> tuple[int, int] | None:
     cosine of the centre's latitude.
     """
     w = disc.bits
+    # Stricter than the condition above by a margin for rounding errors.
     if 4 * disc.radius > cosine:
         return None
     angle = _degrees(arctangent(disc.east, disc.north, w), w)
     longitude = (disc.longitude.numerator << w) // disc.longitude.denominator + angle
+    # A radian has less than 60 degrees, and 512 w ulps cover the errors of the functions.
     margin = 60 * ((2 * disc.radius << w) // cosine) + 512 * w
     return longitude - margin, longitude + margin
 
