@@ -237,6 +237,7 @@ class _Run:
         "Feasible" means that the gap is not reached although time is left, because rounds make no progress, or the
         limit of rounds or memory is reached.
         """
+        # Rounds in a row without any progress. In self.stalled_rounds, by contrast, new cuts do not count as progress.
         stalled_rounds = 0
         for _ in range(self.options.rounds):
             if self.has_reached_gap():

@@ -66,14 +66,14 @@ def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -
     for number, basis in [*enumerate(state.bases), (-1, master.basis)]:
         if basis is not None:
             parts[f"basis_{number}_columns"], parts[f"basis_{number}_rows"] = basis.columns, basis.rows
+    # One entry for each appended row of the master. The kind is -1 for a valid row, 0 for an optimality cut and 1 for a
+    # feasibility cut. A cut is stored by its multipliers, a valid row by its slope and its proof.
     rows = master.rows
     parts["box"] = np.asarray(master.box)
     parts["idle"] = np.asarray(master.idle, dtype=np.int64)
     parts["kind"] = np.array([-1 if r.cut is None else int(r.cut.feasibility) for r in rows], dtype=np.int8)
     parts["block"] = np.array([-1 if r.cut is None else r.cut.block for r in rows], dtype=np.int64)
     parts["upper_side"] = np.array([r.upper for r in rows])
-    # One entry for each appended row of the master. The kind is -1 for a valid row, 0 for an optimality cut and 1 for a
-    # feasibility cut. A cut is stored by its multipliers, a valid row by its slope and its proof.
     proofs = [(r.proof_rows, r.proof) if r.cut is None else (r.cut.rows, r.cut.duals) for r in rows]
     for name, lists in (
         ("places", [r.places for r in rows]),

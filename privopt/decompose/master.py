@@ -103,6 +103,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     form = split.form
     best_bound, best_duals = -np.inf, duals
     candidates = [duals]
+    # Privacy rows z_i <= exp(L) z_j whose exponent L exceeds log_cap, to which it is reduced for the solver.
     capped_rows = [
         b.start + np.flatnonzero(b.log_ratio > BEARING.log_cap) for b in form.families if b.log_ratio is not None
     ]

@@ -101,7 +101,7 @@ class Clock:
     @property
     def is_cancelled(self) -> bool:
         """Whether :meth:`cancel` ended this scope or an enclosing one."""
-        # By the property of the parent, because a held scope takes it over from another scope than a parent.
+        # The parent's property and not its end, because a _HeldClock is cancelled with a scope that is not its parent.
         return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
 
     @property
@@ -280,6 +280,7 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
     while start < count:
         check()
         started_at, end = time.perf_counter(), min(count, start + size)
+        # The caller works on the span before it asks for the next one, so the time of its work is measured.
         yield start, end
         elapsed, start = time.perf_counter() - started_at, end
         # At most doubled: the first spans can be too short to measure.

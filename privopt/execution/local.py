@@ -70,7 +70,7 @@ class _Processes(WorkerExecutor):
                     raise SolverError(f"the worker process died in {name}, twice ({error})") from error
             else:
                 return answer
-        raise AssertionError
+        raise AssertionError  # not reached: the second attempt returns or raises an error
 
     def close(self, *, wait: bool = True) -> None:
         """Stop the worker processes, after their tasks or, if ``wait`` is False, immediately."""

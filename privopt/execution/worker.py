@@ -83,8 +83,10 @@ def _worker_environ() -> dict[str, str]:
 
     PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
     """
-    home = str(Path(__file__).parents[2])
-    path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), home])
+    # The folder with the package, in case that the caller found it in another way. An empty entry of sys.path stands
+    # for the current folder.
+    package_parent = str(Path(__file__).parents[2])
+    path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), package_parent])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
 
 

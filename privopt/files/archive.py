@@ -171,7 +171,7 @@ def _check_layout(archive: zipfile.ZipFile, stream: BinaryIO) -> None:
         offset += _LOCAL + name + extra + info.compress_size
         directory += _CENTRAL + name + len(info.extra)
     # The end record: 0 disks, the number of members twice, size and offset of the directory, no comment. An offset that
-    # does not fit into 32 bits is all ones there, and stands in the zip64 record before it.
+    # does not fit into 32 bits is all ones there, and is stored in the zip64 record before it.
     directory_fields = len(members), len(members), directory, min(offset, 0xFFFFFFFF)
     end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *directory_fields, 0)
     stream.seek(offset + directory + (_END_64 if offset > zipfile.ZIP64_LIMIT else 0))

@@ -292,6 +292,7 @@ def _check_head(path: Path, form: Form) -> None:
         DoesNotHoldError: The file was changed.
     """
     try:
+        # Practically without a limit, because only the first page of the file is read.
         with open_regular(path, largest=1 << 50) as (stream, _):
             head = stream.read(PAGE_BYTES)
     except Unreadable as error:

@@ -51,6 +51,7 @@ def in_100(share: float) -> str:
     >>> in_100(0.5264), in_100(0.622459), in_100(0.0001)
     ('52.7 times in 100', '62.3 times in 100', '0.1 times in 100')
     """
+    # 1e-9 is subtracted so that a rounding error of the product does not raise the last digit.
     return f"{min(1000, math.ceil(1000 * share - 1e-9)) / 10:g} times in 100"
 
 

@@ -170,7 +170,7 @@ class Objective(Bounds):
         return unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
     def unit_after(self, value: float) -> str:
-        """Return the unit in words as it follows a number: a count of 1 is of one photo or location.
+        """Return the unit in words as it follows a number, in the singular after a count of 1 photo or location.
 
         >>> objective = Objective(value=1.0, unit="photos")
         >>> objective.unit_after(1.0), objective.unit_after(2.0)

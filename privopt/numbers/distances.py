@@ -99,6 +99,7 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
         square, square_rest = two_product(root, root)
         # By how much the total exceeds the root's square. Both are so close that their difference is exact.
         excess, excess_rest = two_sum(total - square, -square_rest)
+        # Covers the error of total_rest, the rounding of the sums in the next line, and products that underflow.
         error_bound = error * size + 2.0**-51 * abs(excess_rest) + (1e-300 if size > 0.0 else 0.0)
         if root > 0.0 and excess + (excess_rest + total_rest) < error_bound:
             root = np.nextafter(root, 0.0)
@@ -207,7 +208,7 @@ def distances_of_block(
 ) -> None:  # pragma: no cover
     """Write the distances from rows ``start`` to ``stop - 1`` of a set of points to themselves and to all later rows.
 
-    The distances equal those of :func:`distances_of_pairs` bit for bit. 64 rows are processed side by side.
+    The distances equal those of :func:`distances_of_pairs` bit for bit.
 
     Args:
         points: (N, dim) coordinates.

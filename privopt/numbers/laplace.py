@@ -6,6 +6,9 @@ to exp(-|v| s / t).
 
 :func:`draw_laplace` is compiled and works on 64-bit words, so s and t are limited to 2**40. :func:`draw_wide_laplace`
 has no limit, because it works on Python's integers; a draw takes about 10 microseconds instead of less than one.
+
+In the compiled functions, ``words`` is an array of random 64-bit words, and ``offset`` is the index of the next unused
+word. They return the new offset as the last value, or -1 if the words ran out before the draw was complete.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 
     ``words`` are random 64-bit words, used from ``offset`` on.
     """
-    # This is 2**64 modulo bound, in 64-bit arithmetic. Without that many values the others divide evenly by bound, so
-    # that the remainder is uniform.
+    # This is 2**64 modulo bound, in 64-bit arithmetic. Words below it are rejected. The number of the other words is a
+    # multiple of bound, so that the remainder is uniform.
     rejection_limit = (_ZERO - bound) % bound
     while offset < words.size:
         word = words[offset]

@@ -178,6 +178,7 @@ def _in_one_form(file: File) -> bytes:
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame)
+    # ``seen.instead`` is set if the code that read the file stored other contents to publish.
     return file.contents if file.seen.instead is None else file.seen.instead
 
 

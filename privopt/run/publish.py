@@ -189,7 +189,7 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     run.context.report("writing and verifying the folder")
     folder, late_warnings = run.workspace.new(), list[str]()
     result = _write(task, outcome, result, run, folder)
-    # What is said about the release may fail, so it is made before the folder gets its name.
+    # Warnings and explanations come from plugins and may fail, so they are collected before the folder gets its name.
     warnings = collect_warnings(task.mechanism, task.problem, outcome.release, result)
     observer_warnings = registry().notify_released(outcome.release, task.problem)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)

@@ -33,8 +33,8 @@ CLOSING_TIME_FACTOR: Final = 1.5
 """Time that a search leaves for certifying, proving and writing, as a multiple of what they took earlier in the run."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
 """What the progress display says during a closing step."""
-MIN_LIE: Final = 0.01
-"""Relative excess of a certified value over the promised one that is noted in the path."""
+MIN_NOTED_EXCESS: Final = 0.01
+"""Relative excess of a certified value over the promised one from which it is noted in the path."""
 
 
 class CertifiedEntry(NamedTuple):
@@ -349,7 +349,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if certified is None:
                 return False
             value, release = certified
-            tolerance = max(MIN_LIE * abs(promised_value), self.noise)
+            tolerance = max(MIN_NOTED_EXCESS * abs(promised_value), self.noise)
             if release is not None and value > promised_value + tolerance and offer.firm:
                 self.note(f"{origin} ({promised_value:.6g} as offered, {value:.6g} certified)")
             with self._lock:

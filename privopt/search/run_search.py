@@ -57,7 +57,7 @@ def run_search(
     was_interrupted = is_complete = False
     error: BaseException | None = None
     try:
-        # Certified once the search runs, or at its end, in any case: a release to publish comes of them.
+        # These offers are certified even if the search finds nothing, so that there is a release to publish.
         for make_offer in first_offers:
             make_offer()
         # A search may return quietly when its time is over, so the call returns whether there was time left.
@@ -102,7 +102,8 @@ def _certify_during(
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
     """
     last_time = search_time.now()
-    # Work that was counted beforehand is waited for, however slowly it goes on a busy machine.
+    # hold_count is above 0 while the search runs work that may pass the deadline (Clock.hold): it is short, and only a
+    # busy machine delays it, so the loop waits for it.
     while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count):
         if not has_limit:
             # Any long time will do: the loop waits again, and an interrupt ends the wait.
