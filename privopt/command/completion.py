@@ -34,7 +34,7 @@ class _MechanismName(click.ParamType[str]):
 
 
 class _MethodName(click.ParamType[str]):
-    """The name of a method of the mechanism that stands earlier on the command line."""
+    """An argument that is the name of a method of the mechanism named earlier on the command line."""
 
     name = "method"
 

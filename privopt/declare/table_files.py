@@ -154,10 +154,10 @@ def _is_small(path: Path, ending: str) -> bool:
 
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Return an iterator over a large table in batches of about :data:`BATCH_BYTES` bytes."""
-    row = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
-    # A sample estimates the width of a row, from which the rows of a batch follow.
-    size = row.estimated_size() / max(1, len(row))
-    rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, size))))
+    # The first rows give an estimate of the bytes of a row, from which the number of rows of a batch follows.
+    sample = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
+    row_bytes = sample.estimated_size() / max(1, len(sample))
+    rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, row_bytes))))
     return iter(lazy.collect_batches(chunk_size=rows, maintain_order=True))
 
 

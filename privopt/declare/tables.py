@@ -253,7 +253,7 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
             values = pl.Series(np.where(is_blank, np.asarray(column.blank, dtype=array.dtype), array))
     if column.one_of:
         is_out_of_bounds = is_out_of_bounds | (~values.is_in(list(column.one_of)).to_numpy() & ~is_invalid)
-    # A cell of the wrong type is told the type alone, one out of bounds the bounds too.
+    # The fault of a cell of the wrong type states only the expected type; one that is out of bounds, the bounds too.
     plain_expectation = evolve(column, least=-math.inf, most=math.inf, one_of=()).expectation
     for rows, expectation in ((is_invalid, plain_expectation), (is_out_of_bounds, column.expectation)):
         positions = np.flatnonzero(rows).tolist()

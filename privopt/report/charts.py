@@ -47,6 +47,7 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
     figure, axes = axes_of(width, 1.1 + row * len(names))
     positions = np.arange(len(names))
     axes.set_yticks(positions, names, fontsize=9)
+    # From the last position to the first, so that the first row is on top.
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
     return figure, axes, positions
@@ -74,7 +75,7 @@ def set_up_map(
     if len(lines):
         collection = LineCollection(list(lines), colors=SOFT, linewidths=0.8, zorder=0)
         axes.add_collection(collection).set_rasterized(len(lines) > MAX_VECTOR_MARKS)
-    # A degree of longitude is shorter than one of latitude by the cosine of the latitude.
+    # A degree of longitude is shorter than one of latitude by the cosine of the latitude, which is 0 at the poles.
     axes.set_aspect(1.0 if latitude is None else 1.0 / max(0.01, math.cos(math.radians(latitude))))
     axes.margins(margin)
     axes.set(xlabel=labels[0], ylabel=labels[1])
@@ -116,6 +117,7 @@ def draw_maps(
     common_end = None if upper == "each" else highest if upper is None else upper
     many = len(places) > MAX_VECTOR_MARKS  # without antialiasing a raster image takes a third of the bytes
     style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not many, **RIM}
+    # The axes take about 0.61 of the width of a panel; labels take the rest.
     area = dot_size(places, 0.61 * size[0] / len(panels))
     for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
         set_up_map(axes, labels, () if streets is None else places[streets], latitude=latitude)
@@ -165,7 +167,13 @@ def use_logarithmic_scales(axes: Axes) -> None:
 
 @use_theme
 def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | None) -> Figure:
-    """Draw the losses of mechanisms as bars, the release's first, with the proved bound as a line."""
+    """Draw the losses of mechanisms as bars, with the proved bound as a line.
+
+    Args:
+        rows: Name and loss of each mechanism, that of the release first.
+        unit: The unit of the losses.
+        bound: The proved lower bound on the loss; None if there is none.
+    """
     figure, axes = axes_of(7.6, 0.9 + 0.56 * len(rows))
     values = [value for _, value in rows]
     positions = range(len(rows))
@@ -173,7 +181,7 @@ def draw_losses(rows: Sequence[tuple[str, float]], unit: str, bound: float | Non
     colours = [MARK] + [SOFT] * (len(rows) - 1)
     bars = axes.barh(positions, values, color=colours, height=0.46)
     axes.bar_label(bars, labels=[format_digits(value) for value in values], padding=4, color=INK)
-    # Names stand above the bars, which begin at the same place however long the names are.
+    # Names are above the bars, which therefore begin at the same place however long the names are.
     for position, (name, _) in zip(positions, rows, strict=True):
         axes.annotate(name, (0, position - 0.3), xytext=(2, 0), textcoords="offset points", va="bottom", color=INK)
     axes.set_ylim(len(rows) - 0.6, -0.9)  # matplotlib draws the first bar at the bottom

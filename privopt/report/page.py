@@ -50,7 +50,7 @@ def drawing(title: str, figure: Figure, caption: str = "", *, narrow: Figure | N
     """Return the markup of one figure, with a drawing for wide pages and another for telephones.
 
     Args:
-        title: What a screen reader calls it.
+        title: The name of the figure for screen readers.
         figure: The figure, which :func:`make_narrow` changes unless ``narrow`` is given.
         caption: A sentence below the figure.
         narrow: The figure for telephones, if it cannot be derived from ``figure``.
@@ -87,7 +87,7 @@ def table(
     searches all rows. On narrow screens the rows of a wide table become lists. Numbers have four significant digits.
 
     Args:
-        title: What a screen reader calls it.
+        title: The name of the table for screen readers.
         header: Names of the columns.
         rows: The rows.
         total: The total number of rows, if ``rows`` are only the first; by default the length of ``rows``.
@@ -167,7 +167,10 @@ def _decimals(value: object) -> object:
 
 
 def _certificate(result: Result) -> dict[str, Any]:
-    """Return the certificate's figures by name, of any type, because the folder may have been tampered with."""
+    """Return the certificate's figures as texts, by name.
+
+    The figures themselves may have any type, because the folder may have been tampered with.
+    """
     certificate, guarantee = result.certificate, result.guarantee
     epsilon = guarantee.epsilon
     rows: dict[str, Any] = {
@@ -314,7 +317,7 @@ def page(
         in_readers_unit: Formats a loss in the unit that the problem names for its readers; returns an empty text
             without one.
     """
-    # Without a title of the problem, mechanism and file are the heading; with one they stand below it.
+    # Mechanism and file are the heading of a problem without a title, and are shown below the title of another one.
     made_by = f"{result.mechanism}: {result.problem.file}"
     verdict, badge = _judge(result)
     return render(

@@ -28,7 +28,7 @@ def render(template: str, **values: Any) -> Markup:
 
     Args:
         template: Name of the package, a slash, and the name of the file in it.
-        values: The values that the template names. Texts are escaped, but for those that :func:`render` returned.
+        values: The values that the template names. Texts are escaped, except those that :func:`render` returned.
 
     Raises:
         jinja2.UndefinedError: The template uses a name that ``values`` do not have.

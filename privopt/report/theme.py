@@ -137,14 +137,14 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
     if not handles:
         entries: dict[str, Any] = {}
         for axes in figure.axes:
+            # matplotlib returns handles and labels; reversed, the labels are the keys.
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         labels, handles = list(entries), list(entries.values())
+    # An inch has 72 points. 8 characters are for the sign before a label and the gap after it.
     characters = int(figure.get_figwidth() * 72 / POINTS_PER_CHARACTER)
     broken_labels = [fill(label, characters - 8) for label in labels]
-    # 8 characters for the sign before a label and the gap after it.
     widest = 8 + max((len(line) for label in broken_labels for line in label.split("\n")), default=0)
     columns = max(1, min(len(labels), characters // widest))
-    # Reading order is along a row, and a legend of several rows is filled column by column.
     figure.legend(handles, broken_labels, loc="outside upper left", ncols=columns, borderaxespad=0.2)
     return math.ceil(sum(label.count("\n") + 1 for label in broken_labels) / columns)
 
@@ -170,7 +170,9 @@ def make_narrow(figure: Figure) -> Figure:
             axes.set_xlabel(x_label if row == len(charts) - 1 else "")
     is_map = any(axes.get_aspect() != "auto" for axes in charts)
     if is_map:
-        # A map keeps its proportions, and its dots the share of it that they cover.
+        # A map keeps its proportions, and its dots the share of it that they cover. Maps below one another have more
+        # room than side by side, but by less than the factor of their number, because labels take some. 0.7 inches are
+        # for the colour bar.
         height = height * scale * len(charts) ** 1.4 + 0.7
         for axes in charts:
             for dots in axes.collections:
@@ -210,7 +212,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 
     Args:
         figure: The figure.
-        title: What a screen reader calls it.
+        title: The name of the figure for screen readers.
         name: Class of the element, by which report.css shows one of several drawings of a figure.
     """
     import matplotlib as mpl

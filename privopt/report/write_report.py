@@ -56,7 +56,7 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     check = reporting.report_check(release, result, folder)
-    # Comparisons with the secrets come first, because they are what --truth asks for.
+    # Comparisons with the secrets come right after the mechanism's own sections, because --truth asks for them.
     sections = [
         *reporting.report(problem, release, result),
         *compared,

@@ -130,7 +130,7 @@ def document(name: str, statements: Sequence[Statement]) -> str:
             parts.append(f"## {TITLES[title]}\n\n{lines}")
     if name == "card":
         parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(statements)}```")
-        used_claims |= {"declared"}
+        used_claims |= {"declared"}  # that of maker.made in the JSON
     parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used_claims))
     return "\n\n".join(parts) + "\n"
 
