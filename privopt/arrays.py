@@ -89,11 +89,11 @@ def no_doubles(numbers: NDArray[Any]) -> Bools:
     >>> no_doubles(np.array([2**53, 2**53 + 1, 2**60])).tolist()
     [False, True, False]
     """
-    found = np.zeros(numbers.shape, dtype=np.bool_)
+    is_inexact = np.zeros(numbers.shape, dtype=np.bool_)
     # Every integer up to 2^53 is a double, so that only larger ones are tested one by one.
     if numbers.dtype.kind in "iu" and (large := (numbers > 2**53) | (numbers < -(2**53))).any():
-        found[large] = [int(float(number)) != number for number in numbers[large].tolist()]
-    return found
+        is_inexact[large] = [int(float(number)) != number for number in numbers[large].tolist()]
+    return is_inexact
 
 
 def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:

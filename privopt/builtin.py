@@ -151,12 +151,12 @@ def privopt_commands() -> Sequence[CommandSpec]:
 @hookimpl
 def privopt_templates() -> Sequence[TemplateSpec]:
     """Return the project templates of ``privopt new`` that need no other plugin."""
-    own = ("example.toml", "mechanism.py", "kit.py")
+    common_files = ("example.toml", "mechanism.py", "kit.py")
     return [
         TemplateSpec(
             name="noise",
             package="privopt.command",
-            files=(*own, "people.txt"),
+            files=(*common_files, "people.txt"),
             notion="pure-dp",
             method="laplace",
             does="discrete Laplace noise",
@@ -164,7 +164,7 @@ def privopt_templates() -> Sequence[TemplateSpec]:
         TemplateSpec(
             name="selection",
             package="privopt.command",
-            files=(*own, "votes.csv"),
+            files=(*common_files, "votes.csv"),
             notion="pure-dp",
             method="exponential",
             does="the exponential mechanism",

@@ -189,10 +189,10 @@ def reason_of(error: BaseException) -> str:
         return "too large for the memory"
     if isinstance(error, KeyError):
         return f"no {error}"
-    said = _ADDRESS.sub("", (str(error).strip().splitlines() or [""])[0])
-    if "for integer string conversion" in said:
+    first_line = _ADDRESS.sub("", (str(error).strip().splitlines() or [""])[0])
+    if "for integer string conversion" in first_line:  # from Python's message about its limit of 4,300 digits
         return "a whole number of too many digits"
-    return said or type(error).__name__
+    return first_line or type(error).__name__
 
 
 class InputError(PrivoptError):
@@ -352,10 +352,10 @@ class UnknownNameError(UsageError):
         self.name = name
         self.known = known = sorted(known)
         self.is_secret = is_secret  # similar names would reveal nearly as much as the name itself
-        near = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
-        more = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
+        similar = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
+        omission_note = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
         listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
-        hint = f"did you mean {' or '.join(near)}?" if near else f"known: {listed}{more}"
+        hint = f"did you mean {' or '.join(similar)}?" if similar else f"known: {listed}{omission_note}"
         super().__init__(f"no {kind} is called {'as the input says' if is_secret else repr(name)}; {hint}")
 
     def __reduce__(self) -> tuple[Callable[..., UnknownNameError], tuple[str, str, list[str]]]:

@@ -91,7 +91,11 @@ def budget(
     as_json: bool,
 ) -> None:
     """Show what subjects have spent, exactly; every entry of the ledger's open period is checked."""
-    # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts.
+    # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts;
+    # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are texts, which are parsed exactly: ``limit``
+    # is the new limit of each subject, ``window`` its length in hours, ``per`` and ``zone`` a calendar period and its
+    # time zone instead, and ``unit`` the account ("epsilon", "rho" or both of "(epsilon, delta)"). ``key`` is the file
+    # under which the ledger hashes subjects, and ``head`` an earlier "number:hash" of the last entry.
     if per is not None and limit is None:
         raise UsageError("--per must be used with --set AMOUNT, got it alone")
     if zone is not None and per is None:
@@ -181,7 +185,10 @@ def _forget_subject(book: Ledger, subject: str) -> None:
 
 
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
-    """Erase a subject's data as far as possible (``--erase``), and print what was erased, what stays and why."""
+    """Erase a subject's data as far as possible (``--erase``), and print what was erased, what stays and why.
+
+    With ``as_json``, this is printed as one JSON document.
+    """
     from privopt.ledger.erasure import erase_subject
 
     erasure = erase_subject(book, subject)
@@ -196,7 +203,13 @@ def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
 
 
 def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
-    """Print what ``--rotate`` did."""
+    """Print the outcome of ``--rotate``, which archived a period of the ledger: as text, or as JSON if ``as_json``.
+
+    Args:
+        book: The ledger, which now begins with the charges that still count.
+        rotation: The archived file, its entries, and the charges that were carried over.
+        as_json: Whether to print a JSON document.
+    """
     if as_json:
         say_json(
             json.dumps(

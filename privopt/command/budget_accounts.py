@@ -146,24 +146,24 @@ def _say_unit(
         is_only_unit: Whether the ledger has no other unit, so that the unit need not be named.
     """
     # ``book.unit`` is the neighbouring relation of the amounts, such as "per km"; empty before the first charge.
-    limit, whom = book.limit_of(unit), book.unit or ""
-    words = "no limit: it only counts" if limit is None else limit_text(limit, whom)
+    limit, relation = book.limit_of(unit), book.unit or ""
+    limit_words = "no limit: it only counts" if limit is None else limit_text(limit, relation)
     if delta is not None and limit is not None:
         limit_epsilon = _format_epsilon(total_epsilon({unit: limit.sum}, delta))
-        words += f"; the limit is epsilon {limit_epsilon} at delta {exact_text(delta)}"
-    subject_text = whom or "nothing charged yet"
+        limit_words += f"; the limit is epsilon {limit_epsilon} at delta {exact_text(delta)}"
+    unit_text = relation or "nothing charged yet"
     print_result(
-        f"{book.path}: {subject_text if is_only_unit and unit == EPSILON else f'{unit}, {subject_text}'}; {words}"
+        f"{book.path}: {unit_text if is_only_unit and unit == EPSILON else f'{unit}, {unit_text}'}; {limit_words}"
     )
     name_width = max((len(account.subject) for account in accounts), default=0)
     since = f" in the last {amount_text(hours, 'hour')}" if hours else ""
     for account in accounts:
         remaining_text = "" if account.left is None else f", {account.left_text} left"
-        when = "" if account.period is None else f"  {account.period}"
+        period_text = "" if account.period is None else f"  {account.period}"
         line = f"{sum_text(account.spent_sum)} spent{since}{remaining_text}, {number_of(account.reports, 'charge')}"
         if delta is not None:
             line += f"; all accounts: epsilon {_format_epsilon(totals[account.subject])} at delta {exact_text(delta)}"
-        print_result(f"{account.subject:<{name_width}}{when}  {line}")
+        print_result(f"{account.subject:<{name_width}}{period_text}  {line}")
 
 
 def _in_json(

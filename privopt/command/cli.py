@@ -186,6 +186,7 @@ def _list_cells(row: dict[str, str]) -> tuple[str, ...]:
 @handle_errors
 def describe(mechanism: str, as_json: bool) -> None:
     """Describe a mechanism's problem file key by key, its methods, its guarantee and its source."""
+    # The docstring is the text of --help. ``mechanism`` is a name.
     from privopt.declare import describe_keys
     from privopt.declare.schema import ProblemHeading
     from privopt.interfaces import Mechanism
@@ -278,8 +279,9 @@ def solve(
     **options: Any,
 ) -> int:
     """Solve a problem, certify the release, write DIR."""
-    # The docstring is the text of --help. ``key`` is the file under which the ledger hashes subjects, and ``signer``
-    # the OpenSSH key of --sign. ``options`` are those of privopt.run.task.Options that need no conversion.
+    # The docstring is the text of --help. ``mechanism`` is a name, ``problem`` the TOML file and ``out`` the folder DIR
+    # to write. ``key`` is the file under which the ledger hashes subjects, and ``signer`` the OpenSSH key of --sign.
+    # ``options`` are those of privopt.run.task.Options that need no conversion.
     from privopt.files.release_folder import dump_json
     from privopt.ledger.charge import Charge
     from privopt.run.signatures import check_key
@@ -333,7 +335,8 @@ def verify(
     from privopt.run.signatures import with_signature
     from privopt.run.verify import verify as run
 
-    # The docstring is the text of --help. ``signers`` is an OpenSSH file of the people whose signature is accepted.
+    # The docstring is the text of --help. ``jobs`` is the number of threads, ``require`` the word "proved" or None, and
+    # ``signers`` an OpenSSH file of the people whose signature is accepted.
     if kernel:
         find_kernel()  # fails now rather than after a long verification
     # A damaged distribution may be the one whose mechanism this folder needs.
@@ -378,6 +381,8 @@ def verify(
 @handle_errors
 def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet: bool) -> None:
     """Predict errors before epsilon is chosen; secret files are not opened."""
+    # The docstring is the text of --help. ``mechanism`` and ``method`` are names, None for the default method;
+    # ``problem`` is the TOML file.
     from privopt.declare.schema import File
     from privopt.errors import faults_in
     from privopt.interfaces import Mechanism, SolveContext
@@ -420,7 +425,8 @@ def check(
     as_json: bool,
 ) -> int:
     """Run the conformance kit on an installed mechanism."""
-    # The docstring is the text of --help. Each result is reported on standard error as soon as it is known.
+    # The docstring is the text of --help. ``mechanism``, ``method`` (None for all) and ``only`` (none for all checks)
+    # are names, and ``seed`` is that of the problems drawn. Each result is reported on standard error at once.
     from privopt.registry import registry
     from privopt.testing.command import check as run
     from privopt.testing.command import judge_skips, table
@@ -450,6 +456,7 @@ def check(
 @handle_errors
 def checker(out: Path, quiet: bool, force: bool) -> None:
     """Write a one-file program that checks a folder with Python's standard library alone, without privopt."""
+    # The docstring is the text of --help. ``out`` is the program to write, a zip file that Python runs.
     from privopt.command.checker_file import checker_file
     from privopt.files.new_folder import check_file, new_file
 
@@ -475,6 +482,7 @@ def checker(out: Path, quiet: bool, force: bool) -> None:
 @handle_errors
 def new(name: str, into: Path, kind: str) -> None:
     """Write a new plugin project, whose tests pass as generated."""
+    # The docstring is the text of --help. ``name`` is that of the mechanism, and ``kind`` that of a template.
     from privopt.command.new import new_plugin
 
     folder = new_plugin(name, into, kind)

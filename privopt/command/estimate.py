@@ -96,9 +96,11 @@ def estimate(
     force: bool,
 ) -> None:
     """Estimate shares of the records from reports, with intervals; or flows, with --from, --to and --by."""
-    # The docstring is the text of --help, and the options above say what the parameters mean. A record is a possible
-    # secret, such as a place; its share is the part of the people whose secret it is. ``groups``, ``page`` and ``geo``
-    # are files: a group for each record to read, and a report page and a map to write.
+    # The docstring is the text of --help. A record is a possible secret, such as a place; its share is the part of the
+    # people whose secret it is. ``reports`` is a table, in which ``column``, ``start``, ``end`` and ``subject`` name
+    # columns; ``also`` has further folders with their tables. ``groups``, ``page`` and ``geo`` are files: a group for
+    # each record to read, and a report page and a map to write. ``resolution`` is in the unit of distance, and ``gap``
+    # that of the log-likelihood per report to its maximum.
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
@@ -176,7 +178,11 @@ def _check_flow_options(
     geo: Path | None,
     intervals: str | None,
 ) -> tuple[str, str, Path]:
-    """Return the columns of reports and the table of groups, for flows.
+    """Return the columns of the reports of starts and ends, and the table of groups, after checking the flow options.
+
+    Args:
+        start, end, groups: The options ``--from``, ``--to`` and ``--by``, which are required; None if omitted.
+        column, also, geo, intervals: The options of these names, which must be omitted.
 
     Raises:
         UsageError: An option is missing, or another does not apply to flows.

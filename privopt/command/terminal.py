@@ -94,7 +94,7 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""The standard output of the running command, while ``sys.stdout`` leads to standard error.""" ""
+"""The standard output of the running command, while ``sys.stdout`` leads to standard error."""
 
 
 @contextmanager
@@ -298,6 +298,7 @@ class _Display:
                 print(self._text(), file=sys.stderr, flush=True)
             if asked_to_end():  # the line above has just said so, once
                 return
+            # The first report is looked for more often, so that its line comes soon.
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 

@@ -357,7 +357,7 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix, one row for each cut, shape (cuts, width)."""
+    """Return the slopes of cuts as a CSR matrix, shape (cuts, width). ``width`` is that of all complicating columns."""
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)

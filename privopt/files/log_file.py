@@ -157,6 +157,7 @@ class LogFile:
         """Begin a transaction in the file that has the path now, and return its connection.
 
         Another process may replace the file (:mod:`privopt.ledger.rotation`), also while this one waits for its lock.
+        ``begin`` is the SQL statement, and ``make`` says whether to create the file if it is missing.
         """
         while True:
             connection = self.connection(make=make)
@@ -205,17 +206,17 @@ class LogFile:
         """Create the file, readable by its owner only. If another process has already created it, keep that file."""
         self._check_folder()
         with claim_folder(self.path) as work:
-            new = work / "new"
-            os.close(os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-            with closing(sqlite3.connect(new, isolation_level=None)) as connection:
+            unnamed_file = work / "new"
+            os.close(os.open(unnamed_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            with closing(sqlite3.connect(unnamed_file, isolation_level=None)) as connection:
                 connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
                 connection.execute(f"PRAGMA application_id = {self.form.mark}")
                 connection.execute("PRAGMA journal_mode = WAL")
                 self._make_tables(connection)
-            flush(new)
+            flush(unnamed_file)
             # A link gives the finished file its name in one step, and fails if the name exists.
             with suppress(FileExistsError):
-                os.link(new, self.path)
+                os.link(unnamed_file, self.path)
             flush(self.path.parent)
 
     def _check_folder(self) -> None:

@@ -85,7 +85,7 @@ def check_parent(target: Path, option: str = "--out") -> None:
 
 
 def check_file(target: Path, *, force: bool, option: str = "--out") -> None:
-    """Refuse a file that must not be written.
+    """Refuse a file that must not be written. ``option`` is the option that names the file, for messages.
 
     Raises:
         UsageError: The file exists and ``force`` is False, it is not a regular file, or its folder cannot be created.
@@ -220,6 +220,11 @@ def new_file(target: Path, *, force: bool = False, option: str = "--out") -> Ite
 
     The file is in a hidden folder next to ``target``, where the block may also write other files. A killed run leaves
     ``target`` unchanged. It may leave the hidden folder, which the next run that writes to the same place removes.
+
+    Args:
+        target: The file to create.
+        force: Whether an existing file may be replaced.
+        option: The option that names ``target``, for messages.
 
     Raises:
         UsageError: :func:`privopt.files.new_folder.check_file` refuses the target.

@@ -125,6 +125,7 @@ def private_folder(path: Path, *, closed: bool = False) -> None:
     Raises:
         UsageError: The path is not a folder, belongs to another user, or is open to others although ``closed`` is set.
     """
+    # By recursion, because mkdir(parents=True) would give the parents the default mode.
     if not path.parent.exists():
         private_folder(path.parent)
     try:

@@ -102,6 +102,7 @@ def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
             return 0, offset
         if not is_accepted:
             continue
+        # v is geometric with parameter exp(-1): the number of successful draws before the first that fails.
         v = _ZERO
         while True:
             is_larger, offset = _draw_bernoulli_exp(words, offset, _ONE, _ONE)

@@ -115,8 +115,8 @@ def draw_maps(
         figure.set_layout_engine("compressed")  # keeps maps beside one another
     highest = float(np.nanmax(list(values_by_title.values())))
     common_end = None if upper == "each" else highest if upper is None else upper
-    many = len(places) > MAX_VECTOR_MARKS  # without antialiasing a raster image takes a third of the bytes
-    style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not many, **RIM}
+    is_bitmap = len(places) > MAX_VECTOR_MARKS  # without antialiasing a bitmap takes a third of the bytes
+    style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not is_bitmap, **RIM}
     # The axes take about 0.61 of the width of a panel; labels take the rest.
     area = dot_size(places, 0.61 * size[0] / len(panels))
     for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
@@ -125,7 +125,7 @@ def draw_maps(
         order = np.argsort(values, kind="stable")
         end = common_end or float(np.nanmax(values)) or 1.0
         x, y = places[order].T
-        dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=many, clip_on=False, **style)
+        dots = axes.scatter(x, y, c=values[order], s=area, vmax=end, rasterized=is_bitmap, clip_on=False, **style)
         axes.set_title(title)
         if common_end is None:
             # Few labels, pruned at the ends, so that those of neighbouring maps do not touch.

@@ -280,9 +280,10 @@ def _replace_paths(name: str, contents: bytes, new_names: Mapping[str, str]) -> 
         token = match.group()
         if token.startswith("#"):
             return token
-        new = new_names.get(tomllib.loads(f"x = {token}")["x"])
+        # Parsed as the value of a key, so that escapes in the string are resolved.
+        new_path = new_names.get(tomllib.loads(f"x = {token}")["x"])
         # A string in JSON is one in TOML too, except that TOML wants the character DEL escaped.
-        return token if new is None else json.dumps(new, ensure_ascii=False).replace("\x7f", "\\u007f")
+        return token if new_path is None else json.dumps(new_path, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     # A string equal to a path may be a key or another value; the comparison shows whether one was replaced as well.
     renamed = _TOKEN.sub(replace_token, text)

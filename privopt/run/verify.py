@@ -544,4 +544,6 @@ def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
     """Return a line each for privopt and the plugin if another version wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
-    return tuple(f"made by {name} {old}, checked by {now}" for name, old, now in rows if old != now)
+    return tuple(
+        f"made by {name} {writer}, checked by {checker}" for name, writer, checker in rows if writer != checker
+    )

@@ -259,11 +259,11 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
     relation = ledger.unit or ""
     for account_unit in ledger.units:
         limit, accounts = ledger.limit_of(account_unit), ledger.accounts(unit=account_unit)
-        words = {"account": account_unit}
+        unit_values = {"account": account_unit}
         if limit is None:
-            yield "ledger.unlimited", words
+            yield "ledger.unlimited", unit_values
         else:
-            yield "ledger.limit", words | {"limit": limit_text(limit, relation)}
+            yield "ledger.limit", unit_values | {"limit": limit_text(limit, relation)}
         if accounts:
             # The first number of a sum decides: epsilon, or rho.
             most = max(account.spent_sum for account in accounts)
@@ -271,7 +271,7 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
             within = "" if limit is None or limit.calendar is None else " in one period"
             yield (
                 "ledger.spent",
-                words
+                unit_values
                 | {
                     "charges": number_of(sum(account.reports for account in accounts), "charge"),
                     "subjects": number_of(len({account.subject for account in accounts}), "subject"),
