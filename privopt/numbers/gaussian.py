@@ -41,6 +41,7 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
         raise UsageError(f"variance must be above 0 and at most 2**40, got {float(variance):g}")
     variance = max(variance, _MIN_VARIANCE)
     t = math.isqrt(math.floor(variance)) + 1
+    # t n d is about variance d^2, so d is about the square root of 2**40 / variance.
     d = min(_MAX_DENOMINATOR, 1 << max(0, (40 - math.ceil(variance).bit_length()) // 2))
     return t, math.ceil(variance * d / t), d
 
@@ -120,8 +121,8 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
         upper_delta = (b * ((b + 1) * r - e) + (b + 1) * (b / (b + 1)).log() - b.log()).exp().upper()
     # A number below 2**-1074 is replaced by it before it is made a fraction, which could be huge.
     mantissa, power = upper_delta.man_exp()
-    digits = int(mantissa).bit_length() + int(power)
-    return _MIN_DELTA if digits < -_SUBNORMAL_BITS else min(Fraction(1), rational_of_ball(upper_delta))
+    binary_exponent = int(mantissa).bit_length() + int(power)
+    return _MIN_DELTA if binary_exponent < -_SUBNORMAL_BITS else min(Fraction(1), rational_of_ball(upper_delta))
 
 
 @lru_cache(maxsize=64)
@@ -179,7 +180,7 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     estimate = max(bound(lower), 1e-12)
     # A unit of the sixth digit.
     step = Fraction(10) ** (math.floor(math.log10(estimate)) - 5)
-    # Likewise upwards: the search is in doubles, and the proof decides.
+    # The search is in doubles, so its result is raised until ball arithmetic proves it.
     epsilon = math.ceil(Fraction(estimate) / step) * step
     while delta_of(rho, epsilon) > delta:
         epsilon += step

@@ -156,6 +156,7 @@ def draw_each(
     order = np.argsort(rows, kind="stable")
     row_names, firsts = np.unique(rows[order], return_index=True)
     samples = np.empty(len(rows), dtype=np.int64)
+    # Not strict: if there are no rows, np.split still returns one empty part.
     for name, positions in zip(row_names.tolist(), np.split(order, firsts[1:]), strict=False):
         samples[positions] = _look_up(_cumulate(weights[name]), words[positions])
     return samples

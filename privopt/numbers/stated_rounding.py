@@ -28,7 +28,8 @@ def choose_unit(lower: float, upper: float, maximum: float = math.inf) -> float:
         lower, upper: Bounds of the interval, finite.
         maximum: Upper limit of the rounded value.
     """
-    # The interval is widened by a quarter of its width on both sides, for programs with other rounding errors.
+    # The interval is widened by a quarter of its width on both sides, for programs with other rounding errors. The
+    # constant 2^-1000 keeps the width above 0, and 1 + 2^-40 covers the rounding errors of this function.
     width = max(upper - lower, FINEST * abs(lower), 2.0**-1000)
     padded_lower, padded_upper = min(lower - width / 4.0, maximum), upper + width / 4.0
     min_unit = max(padded_upper - padded_lower, width) * (1.0 + 2.0**-40)

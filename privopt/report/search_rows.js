@@ -1,25 +1,28 @@
-// Tables of more than a hundred rows: the box above one searches all of its rows, which its link to a CSV carries.
+// Tables of more than a hundred rows: the box above a table searches all of its rows, which are in its link to a CSV
+// file. Below, firstRows and initialStatus are what the page shows without a search.
 for (const part of document.querySelectorAll(".long")) {
   const bytes = Uint8Array.from(atob(part.querySelector("a[download]").href.split("base64,")[1]), (c) => c.charCodeAt(0));
   const [header, ...rows] = readCsv(new TextDecoder().decode(bytes));
-  const body = part.querySelector("tbody"), first = [...body.rows], status = part.querySelector("[role=status]");
+  const body = part.querySelector("tbody"), firstRows = [...body.rows], status = part.querySelector("[role=status]");
   const numeric = [...part.querySelectorAll("thead th")].map((cell) => cell.classList.contains("n"));
-  const count = (number) => Number(number).toLocaleString("en");
-  const whole = status.textContent;
+  const formatCount = (number) => Number(number).toLocaleString("en");
+  const initialStatus = status.textContent;
 
   part.querySelector("input").addEventListener("input", (event) => {
-    const wanted = event.target.value.trim().toLowerCase();
-    if (!wanted) {
-      body.replaceChildren(...first);
-      status.textContent = whole;
+    const query = event.target.value.trim().toLowerCase();
+    if (!query) {
+      body.replaceChildren(...firstRows);
+      status.textContent = initialStatus;
       return;
     }
-    const found = rows.filter((row) => row.some((cell) => cell.toLowerCase().includes(wanted)));
-    body.replaceChildren(...found.slice(0, first.length).map(makeRow));
-    const noun = found.length === 1 ? "row" : "rows";
-    status.textContent = `${count(Math.min(found.length, first.length))} of ${count(found.length)} ${noun} with these words`;
+    const matches = rows.filter((row) => row.some((cell) => cell.toLowerCase().includes(query)));
+    const shown = matches.slice(0, firstRows.length);
+    body.replaceChildren(...shown.map(makeRow));
+    const noun = matches.length === 1 ? "row" : "rows";
+    status.textContent = `${formatCount(shown.length)} of ${formatCount(matches.length)} ${noun} with these words`;
   });
 
+  // Return a table row of the cells of a CSV row, with numbers formatted as in the page (four significant digits).
   function makeRow(cells) {
     const row = document.createElement("tr");
     cells.forEach((text, column) => {
@@ -27,13 +30,13 @@ for (const part of document.querySelectorAll(".long")) {
       cell.dataset.label = header[column];
       if (numeric[column]) cell.className = "n";
       const value = Number(text);
-      cell.textContent = numeric[column] ? (Number.isInteger(value) ? count(value) : String(Number(value.toPrecision(4)))) : text;
+      cell.textContent = numeric[column] ? (Number.isInteger(value) ? formatCount(value) : String(Number(value.toPrecision(4)))) : text;
     });
     return row;
   }
 }
 
-// Cells may be quoted, and quotes in them doubled.
+// Return the rows of a CSV text, each as a list of cells. Cells may be quoted, with quotes inside doubled.
 function readCsv(text) {
   const rows = [];
   let row = [];

@@ -198,7 +198,8 @@ def versions_behind(plugin: str) -> dict[str, str]:
         plugin: The name of the plugin's distribution.
     """
     versions: dict[str, str] = {}
-    # A stack of names to look up. The names are compared in the normal form of Python's packaging rules.
+    # A stack of names to look up. The names are compared in the normal form of Python's packaging rules. An empty name
+    # counts as visited, because importlib refuses it with a ValueError.
     remaining, visited = [plugin], {""}
     while remaining:
         name = remaining.pop()
