@@ -1,7 +1,7 @@
 """Compare the claims of result.json with what the checker computed from the files of the folder.
 
-Every figure must be equal bit for bit, unless the checker's part for the guarantee declares that the solver computed
-the figure in doubles.
+Every figure must be equal bit for bit, unless the checker's part for the guarantee (a plugin's code) declares that the
+solver computed the figure in doubles.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Check a folder with the part for its kind of guarantee, and print whether each claim holds.
 
-This module is the checker's entry point. The checker relies only on the folder and the installed parts.
+A part is the code that a plugin brings to check one kind of guarantee. This module is the checker's entry point. The
+checker relies only on the folder and the installed parts.
 """
 
 from __future__ import annotations

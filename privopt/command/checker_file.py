@@ -1,7 +1,8 @@
 """Build the file of ``privopt checker``: a zip that checks a release folder where privopt is not installed.
 
-The archive holds the checker's sources and those of every installed part (``privopt/checker/parts.py``). A part is
-registered as ``package.module:Part``, and its whole package is copied. A module without a package is copied alone.
+The archive contains the checker's sources and those of every installed part. A part is a plugin's code that checks one
+kind of guarantee (``privopt/checker/parts.py``). It is registered as ``package.module:Part``, and its whole package is
+copied. A module without a package is copied alone.
 """
 
 from __future__ import annotations
@@ -113,7 +114,7 @@ def _check_owner(point: EntryPoint) -> None:
     """
     kind, _, mechanism = point.name.partition(".")
     entry: Entry[Any] | None = registry().mechanisms.get(mechanism) if mechanism else registry().of("notion").get(kind)
-    # A part of the core's notions, or for what is not registered here, is nobody's yet.
+    # Any distribution may bring a part for a notion of the core, or for a name that is not registered here.
     if entry is None or entry.plugin == CORE_PLUGIN or point.dist is None:
         return
     if _normalize_name(point.dist.name) != _normalize_name(entry.plugin):

@@ -158,7 +158,7 @@ def _tell(folder: Path, reports: Path, result: Estimate | Flows, required: str, 
         reports: The table of reports.
         result: The estimate.
         required: What rows that were skipped lack.
-        line: The line on what was written; None if it is not wanted.
+        line: The line on what was written; None to print none.
     """
     warn_of_no_privacy(folder)
     for note in result.notes:

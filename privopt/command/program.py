@@ -102,7 +102,8 @@ def program(name: str, about: str) -> Program:
 def say_result(document: object, text: str, *, as_json: bool) -> None:
     """Print the result of a command to standard output: the JSON ``document`` if ``as_json``, else ``text``.
 
-    An empty text prints nothing, and a text is not printed with ``--quiet``: what a user asked for by ``--json`` is.
+    An empty text is not printed, and with ``--quiet`` no text is. A document is printed even then, because the user
+    asked for it.
     """
     from privopt.files.release_folder import dump_json
 

@@ -1,4 +1,8 @@
-"""Solve one Benders subproblem (block) at a point, on the worker that keeps it warm."""
+"""Solve one Benders subproblem (block) at a point, on the worker whose solver has loaded it.
+
+A block is an independent linear program once the complicating columns z, which join the blocks, have fixed values. |Y|
+is their number.
+"""
 
 from __future__ import annotations
 

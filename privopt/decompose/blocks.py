@@ -1,4 +1,7 @@
-"""Solve all Benders subproblems (blocks) at a point, on the workers of an executor."""
+"""Solve all Benders subproblems (blocks) at a point, on the workers of an executor.
+
+The blocks are independent once the |Y| complicating columns z, which join them, have fixed values.
+"""
 
 from __future__ import annotations
 

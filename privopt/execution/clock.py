@@ -154,8 +154,8 @@ class Clock:
     def hold(self) -> Iterator[None]:
         """Run a block to its end, past the deadlines of this scope and those around it. :meth:`cancel` still ends it.
 
-        This is for work that is known to be short beside the time that was granted, whatever the machine's load is.
-        Whoever waits for the scopes' work asks :attr:`hold_count` before giving it up.
+        This is for work that is known to be short compared with the time granted, however busy the machine is. Code
+        that waits for the work of a scope checks :attr:`hold_count` before it gives up.
         """
         scopes: list[Clock] = []
         scope: Clock | None = self

@@ -3,7 +3,8 @@
 A worker is a child process started with ``python -c`` that exchanges pickles over a pipe. Unlike multiprocessing's
 spawn and forkserver methods, it does not import the caller's ``__main__`` (a script without a ``__main__`` guard would
 start itself again). Unlike a fork, it inherits no threads or locks. Functions must therefore be in an importable
-module.
+module. A value held for several tasks (:class:`~privopt.execution.base.Held`) is sent once; later messages contain only
+its number.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Worker:
         Raises:
             DeadWorkerError: The process ended instead of answering.
         """
-        # Held values go as numbers; those that the child does not have yet are sent along.
+        # Held values are replaced by their numbers; those that the child does not have yet are sent along.
         new_values = {a.number: a.value for a in arguments if isinstance(a, Held) and a.number not in self.held}
         wire_arguments = [_Number(a.number) if isinstance(a, Held) else a for a in arguments]
         dropped_numbers = [number for number in self.held if number not in live]

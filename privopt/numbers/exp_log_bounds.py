@@ -289,7 +289,7 @@ def exp_fixed(exponent: Fraction, bits: int) -> tuple[int, int]:
     """
     import flint
 
-    # exp(x) has about 1.443 x bits before the point, which the precision covers next to the bits asked for.
+    # exp(x) has about 1.443 x bits before the point, which the precision covers in addition to the requested bits.
     with flint.ctx.workprec(bits + 32 + int(1.5 * float(exponent))):
         ball = ball_of(exponent).exp() * flint.arb(flint.fmpz(1) << bits)
         lower, upper = ball.lower().floor().unique_fmpz(), ball.upper().ceil().unique_fmpz()

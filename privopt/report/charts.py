@@ -103,7 +103,7 @@ def draw_maps(
         labels: Names and units of both axes; empty if directions mean nothing.
         label: Name and unit of the values, below the colour bar.
         upper: Upper end of the common colour scale, which begins at 0; by default the largest value. "each" for maps
-            of different quantities, of which each has a colour scale up to its own largest value.
+            of different quantities, each with a colour scale up to its own largest value.
         streets: (E, 2) pairs of places that a street joins; None without streets.
         latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
         size: Width and height of the figure in inches.
@@ -146,7 +146,7 @@ def draw_maps(
 
 
 def use_logarithmic_scales(axes: Axes) -> None:
-    """Make both axes logarithmic, with as many plain numbers beside their ticks as have room."""
+    """Make both axes logarithmic, with plain numbers at as many ticks as there is room for."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes.set_xscale("log")

@@ -94,7 +94,7 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
         code, output, complaint = _run_program(command, sums)
         if code == 0:
             key = output.decode("utf-8", "replace").strip().rpartition(" with ")[2]
-            # A pattern is nobody's name, so that only the key says who signed.
+            # A pattern such as *@example.org names no particular person, so only the key identifies the signer.
             signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
             return evolve(verdict, signed_by=signer)
     return _reject_signature(

@@ -3,6 +3,9 @@
 While a solver works it offers candidates and bounds. A mechanism's :class:`Certifier` turns a candidate into a
 certified release, and multipliers into a proof of a bound. An :class:`Incumbent` stores the best offer of each method,
 the best certified release and the best proved bound. A wrong offer can waste time, but cannot make the result wrong.
+
+A promised value or bound is one that a solver states and that has not been checked. An offer is firm if its candidate
+keeps its value when it is repaired; the value of a candidate of a relaxation rises.
 """
 
 from __future__ import annotations
@@ -423,10 +426,10 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether a bound was offered that is better than what is proved, by a share of the gap that is left.
+        """Return whether an offered bound that is not proved yet would close a given share of the remaining gap.
 
         Args:
-            min_gain: The share.
+            min_gain: The share of the difference between the best certified value and the best proved bound.
         """
         with self._lock:
             value, proved, promised = self.best_certified.value, self.best_proved.bound, self.promised_bound

@@ -1,4 +1,7 @@
-"""A solver's view of a search: the solver offers candidates and bounds, also for a part of a larger problem."""
+"""A solver's view of a search: the solver offers candidates and bounds, also for a part of a larger problem.
+
+A promised value or bound is one that the solver states. The search checks it later.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,7 @@ class Offers(Generic[C, P]):
     Attributes:
         gap: Relative gap to reach.
         noise: Differences up to this are rounding errors.
-        best: The best that was offered here.
+        best: The best candidate and the best bound that were offered here.
         offer_count: Number of offers.
     """
 

@@ -1,4 +1,8 @@
-"""Run a search in a thread, certify its candidates meanwhile, and end the search in time to write the best release."""
+"""Run a search in a thread, certify its candidates meanwhile, and end the search in time to write the best release.
+
+A search makes offers to an :class:`~privopt.search.incumbent.Incumbent`: candidates and bounds, with promised values
+that are checked when the incumbent certifies a candidate or proves a bound (the closing steps).
+"""
 
 from __future__ import annotations
 
@@ -97,7 +101,7 @@ def _certify_during(
 
     Args:
         call: The running search.
-        incumbent: Gets the offers.
+        incumbent: The incumbent that the search makes its offers to.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
     """
@@ -138,7 +142,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
     The first candidate is certified even if the time is over, since without one there is no release.
 
     Args:
-        incumbent: Has the offers.
+        incumbent: The incumbent with the offers of the search.
         search_time: The time scope of the search, whose remaining time is used for closing.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))

@@ -1,4 +1,7 @@
-"""An entry for the registry of deployments, valid under the registry's own schema, with a mark at each sentence."""
+"""An entry for the registry of deployments, valid under the registry's own schema.
+
+Each sentence ends in a mark, such as [proved], which states the evidence for it (:attr:`Statement.claim`).
+"""
 
 from __future__ import annotations
 
