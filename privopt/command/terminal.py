@@ -382,8 +382,8 @@ def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tup
     shared = [name for name in names if name not in solved.secret_names]
     omission_note = f" and {len(shared) - MOST_NAMED_FILES} more" if len(shared) > MOST_NAMED_FILES else ""
     # Naming the secret file itself would read as if it were published.
-    noisy = len(names) - len(shared)
-    noisy_note = f", and what the noise made of {number_of(noisy, 'secret file')}" if noisy else ""
+    secret_count = len(names) - len(shared)
+    noisy_note = f", and what the noise made of {number_of(secret_count, 'secret file')}" if secret_count else ""
     return "published", f"with the release: {', '.join(shared[:MOST_NAMED_FILES])}{omission_note}{noisy_note}"
 
 

@@ -185,6 +185,7 @@ def _remove_leftovers(target: Path) -> None:
     next run may have another target. A folder that a killed run was replacing is removed only if it belongs to this
     target, because until the next run for its own target it is the owner's only copy.
     """
+    # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
     name = re.compile(
         rf"\..+{random_part}{ours}\.writing|\.{re.escape(target.name)}{random_part}{ours}\.replaced", re.DOTALL

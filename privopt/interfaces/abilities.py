@@ -419,7 +419,10 @@ class Drafts(Protocol):
             table: The path of the table of individuals.
             out: The path of the problem file.
             force: Whether to replace an existing file.
-            count, persons, totals, keep_totals: Options of the command, about rows that stand for several people.
+            count: The column with the number of individuals that a row counts; None if every row is one individual.
+            persons: Whether every row is one individual although a column looks like counts.
+            totals: Totals as ``COLUMN=VALUE``, whose rows are not read.
+            keep_totals: Whether values that look like totals are ordinary categories.
 
         Returns:
             One sentence for each guess that was made.
