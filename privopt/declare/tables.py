@@ -274,12 +274,12 @@ def _cell_fault(name: str, column: Column, row: int, text: str, expectation: str
 
 
 def _decimal_texts(series: Series) -> NDArray[np.str_]:
-    """Return (rows,) the texts of numbers as they are written, without surrounding blanks."""
+    """Return the texts of numbers as they are written, without surrounding blanks, shape (rows,)."""
     return np.asarray(plain_texts(series).str.strip_chars().to_list(), dtype=np.str_)
 
 
 def _decimal_rests(written: NDArray[np.str_], values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return (rows,) the differences written decimal - double, computed with 60 digits and rounded to doubles."""
+    """Return each written decimal minus its double, shape (rows,), computed with 60 digits and rounded to a double."""
     digits = Context(prec=60)
     pairs = zip(written.tolist(), values.tolist(), strict=True)
     return np.array([float(digits.subtract(Decimal(text), Decimal(value))) for text, value in pairs])
@@ -326,7 +326,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
 def check_ids(
     file: File, ids: NDArray[Any], known_ids: NDArray[Any], column: str, expectation: str
 ) -> NDArray[np.int64]:
-    """Return (rows,) the position of each id among the known ids.
+    """Return the position of each id among the known ids, shape (rows,).
 
     Args:
         file: The file that contains the ids, for faults.
@@ -437,7 +437,7 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return (rows,) the position in ``ids`` of each id of a table, which must contain every id exactly once.
+    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must contain every id once.
 
     Args:
         file: The file, for faults.

@@ -95,7 +95,7 @@ def entropy_bits(probabilities: Floats, prior: Floats) -> float:
 
 
 def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats:
-    """Return (N,) the distances from a secret to all secrets.
+    """Return the distances from a secret to all secrets, shape (N,).
 
     Args:
         channel: The channel, with distances if ``per_distance``.
