@@ -369,7 +369,7 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
 
 
 def _describe_published_files(solved: SolveOutcome, problem_folder: Path) -> tuple[str, str]:
-    """Return the summary's row about the problem's files, which says which of them are published with the release.
+    """Return a row of the summary, its label and text, on which of the problem's files are published with the release.
 
     Args:
         solved: The outcome of the solve.

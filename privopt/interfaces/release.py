@@ -207,7 +207,7 @@ class UtilityLoss(ABC, Generic[R_contra]):
         """Evaluate the loss of a release from public and released data alone; None if these do not determine it."""
 
     def enclose(self, release: R_contra) -> tuple[float, float] | None:
-        """Return proved bounds on the loss of the released integers; None if there are none.
+        """Return a proved lower and upper bound on the loss of the released integers; None if there are none.
 
         If bounds exist, the stated loss is rounded so that every program states the same double.
         """

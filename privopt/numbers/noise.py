@@ -162,6 +162,9 @@ def continuous_laplace(
         scale_reciprocal: epsilon / sensitivity, exact, above 0.
         seed: for experiments only.
 
+    Returns:
+        Noisy doubles of the same shape, and the record.
+
     Raises:
         UsageError: A value is not finite, or the budget is not positive.
     """
