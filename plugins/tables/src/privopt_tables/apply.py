@@ -90,7 +90,8 @@ def apply(
             # Only a finished batch has counts.
             if (counts := batch.counts) is not None:
                 _check_finished(batch, _describe_source(folder, table), _describe_options(secret, options))
-                # The output of a finished batch is not written again: its key is gone, so other reports would be drawn.
+                # The output of a finished batch is not written again: the key that determined its draws is deleted, so
+                # other reports would be drawn.
                 note = f"batch {options.batch} is finished: {out} is as it was written, and nothing was charged again"
                 return ApplySummary(**counts, notes=(note,), warnings=())
             # From here on the batch is new, or it was interrupted and is continued.
@@ -129,16 +130,21 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
     Its table is not written again, so the new options would have no effect: a column to be dropped would stay in it.
 
+    Args:
+        batch: The finished batch, with the record of its inputs.
+        source: The present table and release, as :func:`_describe_source` describes them.
+        options: The present options, as :func:`_describe_options` describes them.
+
     Raises:
-        UsageError: Something differs; it is named.
+        UsageError: The table, the release or an option differs. The error names the options.
     """
     record = batch.record
     if record.get("source") != source:
         expected = "of the table and release that it was finished with"
         raise UsageError(f"batch {cut(batch.name)} must be {expected}, got another or one that was written since")
-    finished = record.get("options")
-    finished = finished if isinstance(finished, dict) else {}
-    names = [name for name in options if name not in finished or options[name] != finished[name]]
+    recorded = record.get("options")
+    recorded_options = recorded if isinstance(recorded, dict) else {}
+    names = [name for name in options if name not in recorded_options or options[name] != recorded_options[name]]
     if names:
         raise UsageError(
             f"batch {cut(batch.name)} is finished, and its table stays as it was written, with other values of "
@@ -147,17 +153,20 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Describe how a batch's table is made, as data for JSON: names of columns, numbers, and the hash of a key."""
+    """Return the options that determine a batch's table as JSON data, by the names that messages give them.
+
+    The key for hashing columns is included as a hash. The batch's name and its ledger are left out.
+    """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
     if options.hash_key is not None:
-        # A key that is not there yet is another one: reading it here would make it.
+        # A missing file counts as an empty key, which differs from every key: read_column_key would create the file.
         key = read_column_key(options.hash_key) if options.hash_key.is_file() else b""
         values["hash_key"] = hashlib.sha256(key).hexdigest()
-    named = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
-    del named["--batch"], named["--charge"]
-    # As it is read back: tuples become lists.
-    return cast("dict[str, Any]", json.loads(json.dumps(named)))
+    values_by_option = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
+    del values_by_option["--batch"], values_by_option["--charge"]
+    # Tuples become lists, as in a record that is read from its file, so that the two compare equal.
+    return cast("dict[str, Any]", json.loads(json.dumps(values_by_option)))
 
 
 def _describe_source(folder: Path, table: Path) -> str:
@@ -259,6 +268,10 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
 
     Returns:
         The reports, and notes to show to the user.
+
+    Raises:
+        UsageError: An option names columns, the array has another shape, or positions are given although the outputs
+            have no coordinates.
     """
     if options.subject is not None:
         raise UsageError("table must be one with a column of subjects, got an array")
@@ -309,6 +322,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         column: Name of the geometry column.
         protector: Knows the columns of coordinates, and whether they are in degrees.
     """
+    # Outputs without coordinates give no geometries.
     if protector.outputs is None:
         return frame
     original, native = cast("Any", table), cast("Any", frame)

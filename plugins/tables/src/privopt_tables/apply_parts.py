@@ -101,6 +101,7 @@ def cost_of_row(opened: OpenedFolder, options: ApplyOptions, purpose: str) -> Co
     Raises:
         UsageError: The release cannot be charged.
     """
+    # Without named positions a row has a single one.
     return cost_of(opened.folder, opened.result, opened.relation, purpose).times(max(1, len(options.positions)))
 
 
@@ -137,7 +138,7 @@ def apply_parts(
         InputError: The table or the ledger cannot be used.
         UsageError: Options exclude one another, or no row got a report.
     """
-    # Only a matrix can report traces.
+    # A walker draws the reports of a trace, the rows of one subject in order of time. Only a matrix can have one.
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
     check_column_options(options, list(source.columns), secret.columns, dashes)
@@ -416,6 +417,13 @@ def _make_protector(
 ) -> RowProtector:
     """Make the protector for a release: by position or word for a matrix, otherwise by whatever the release draws for.
 
+    Args:
+        opened: The release, with its problem.
+        secret: The columns that hold the secret.
+        options: How the release is applied.
+        charger: Charges each row to its subject; None without a ledger.
+        coins: Source of the batch's random bytes; None without a batch.
+
     Raises:
         UsageError: The release cannot draw reports, or has no matrix although the options need one.
     """
@@ -424,8 +432,9 @@ def _make_protector(
         if options.text is not None:
             return WordProtector.of(release, secret, options, charger, coins)
         return PositionProtector.of(release, problem.data, secret, options, charger, coins)
+    # A class that does not override sample cannot draw without a matrix, and sentences need a matrix of words.
     if type(release).sample is Release.sample or options.text is not None:
-        # Raises the error for a release without a matrix.
+        # This call raises the error that the release has no matrix.
         matrix_of(opened)
     if isinstance(release, PositionRelease) and (options.positions or secret.kind != "id"):
         return AnywhereProtector.of(release, secret, options, charger)

@@ -47,7 +47,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""Number of decimals of a double that are distinguished; more state less than the smallest error that counts."""
+"""Number of decimals of a double that are read. Further ones are finer than any error that the search distinguishes."""
 
 
 @frozen(eq=False)
@@ -198,6 +198,10 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
     Args:
         cells: The cells as text.
         rows: The row number of each cell in the column.
+
+    Returns:
+        The numbers of each kind, one entry for a kind and pattern that occurs. Numbers with commas and angles have rank
+        -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
     # Only plain numbers have ranks: the other readings are of the same digits.
@@ -223,6 +227,10 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
 
     If a cell has more than `MAX_READINGS` matches, only the first and the last ones are returned.
 
+    Args:
+        cells: The cells as text.
+        pattern: A regular expression.
+
     Returns:
         The matches and, for each match, the index of its cell, its rank in the cell, and the number of matches in the
         cell.
@@ -230,7 +238,7 @@ def _tokens(cells: pl.Series, pattern: str) -> tuple[pl.Series, Ints, Ints, Ints
     lists = cells.str.extract_all(pattern)
     counts = lists.list.len().to_numpy().astype(np.int64)
     places = np.repeat(np.arange(len(cells)), counts)
-    # Matches of one cell follow one another, so that their numbers count from that of its first match.
+    # Matches of one cell are adjacent, so a match's rank is its index minus that of the cell's first match.
     ranks = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
     # For each match the number of matches of its cell.
     of_cell = np.repeat(counts, counts)
@@ -260,6 +268,7 @@ def _last_decimals(tokens: pl.Series) -> Floats:
         mantissas = marked.str.extract(r"\.([0-9]+)", 1).str.len_bytes().fill_null(0).to_numpy().astype(np.float64)
         # 1.5e3 is known to the hundreds: three powers of the exponent less one decimal.
         powers[has_exponent.to_numpy()] = exponents - mantissas
+    # Clipped, so that a long row of digits cannot make the place value 0 or infinite.
     return np.asarray(10.0 ** np.clip(powers, -60.0, 60.0))
 
 

@@ -306,8 +306,8 @@ class RowCharger:
                 charges.popleft()
                 is_granted[number] = True
             else:
-                # The row was refused in the earlier run: remember the smallest refused count, which closes the account
-                # for rows of as many.
+                # The row was refused in the earlier run. The smallest refused count is remembered, because the account
+                # is closed for rows that cost as much or more.
                 self._refused_counts[account] = min(count, self._refused_counts.get(account, count))
         was_charged = self.charge_subjects(
             [subjects[number] for number in due],

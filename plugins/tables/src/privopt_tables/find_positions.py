@@ -360,6 +360,8 @@ class _Control:
         match_counts = np.maximum(_count(self.values, values, errors) - own_counts, 0)
         near_counts = np.maximum(_count(self.values, values, np.full(len(values), window)) - own_counts, 1)
         last = len(self.distinct) - 1
+        # The distinct coordinates NEIGHBOURS places below and above each value; the one at the insertion index is the
+        # first above.
         insertion_indices = np.searchsorted(self.distinct, values)
         low_indices, high_indices = (
             np.clip(insertion_indices - NEIGHBOURS, 0, last),
@@ -368,6 +370,8 @@ class _Control:
         near_distinct_counts = np.maximum(_count(self.distinct, values, np.full(len(values), window)) - 1, 0)
         neighbours = np.minimum(high_indices - low_indices, near_distinct_counts)
         span = np.maximum(self.distinct[high_indices], values) - np.minimum(self.distinct[low_indices], values)
+        # If the neighbours are uniform over their span, a share of 2 errors / span of them matches. The density is their
+        # number divided by that of the coordinates in the window.
         density = neighbours / np.maximum(near_distinct_counts, 1) * 2 * errors / np.maximum(span, 2 * errors)
         # A few other rows say too little of how densely coordinates lie.
         density = np.where(neighbours >= MIN_NEIGHBOURS, density, 0.0)
@@ -564,6 +568,7 @@ class _SecretPart:
         numbers = numbers.take(selected[self.has_position[numbers.cells[selected]]])
         if not len(numbers.cells):
             return
+        # Numbers are sorted by cell, so this keeps each row once.
         rows = numbers.cells[np.flatnonzero(np.diff(numbers.cells, prepend=-1))]
         # Each row that is read stands for ``scale`` rows in the counts, but not in the evidence.
         scale = max(1.0, len(rows) / MAX_CELLS)
@@ -617,7 +622,8 @@ class _SecretPart:
         if self.secret.is_geographic:
             for form, pattern in ((_WORDS_NAME, _THREE_WORDS), ("a cell of a hexagonal grid", _H3)):
                 count = int(texts.str.contains(pattern).sum())
-                # The digits that a coarse H3 cell does not use are all ones, so that it ends in f.
+                # A single cell might be any hexadecimal number, so it must also end as coarse H3 cells do, whose unused
+                # digits are all ones.
                 is_clear = pattern is _THREE_WORDS or len(texts) > 1 or texts[0].lower().endswith("ff")
                 if count >= MIN_PATTERN_SHARE * len(texts) and is_clear:
                     yield f"pattern {form}", _certain(count, len(texts))

@@ -246,6 +246,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
     rows = [row for row, has_fault in enumerate(fault.tolist()) if has_fault]
     if rows:
         expectation = '"lat, lon", geo:lat,lon, POINT (lon lat), or a list of [lon, lat]'
+        # Rows count from 0 here. In messages the header is row 1, so the first row of data is row 2.
         raise InputError(
             [Fault(file, f"row {row + 2:,}, column {column}", "no position", expectation) for row in rows[:5]]
         )

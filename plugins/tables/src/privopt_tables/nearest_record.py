@@ -133,7 +133,7 @@ class Snap:
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
             # A region with a projection takes degrees, and one without takes km. Places on a plane are taken in km in
-            # any case. Other kinds mean nothing here: nodes of a region may have no place.
+            # any case. Other kinds of the places are ignored, because nodes of a region may have no place.
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
             if self.max_distance is not None:
@@ -246,6 +246,7 @@ class Snap:
             # Cells of a square grid reach half a diagonal from their centres: the spacing over the square root of 2.
             spacing = float(np.median(tree.query(tree.data, k=2)[0][:, 1]))
             min_radius = spacing / math.sqrt(2.0)
+        # The tolerance allows the rounding of doubles. The message names a value rounded up, so that it is accepted.
         if radius < min_radius * (1 - 1e-6):
             raise UsageError(
                 f"sticky-within must be at least half a cell's diagonal, {math.ceil(min_radius * 1000) / 1000:g} km "
@@ -311,12 +312,14 @@ class Snap:
             source: Source of random bytes.
 
         Returns:
-            (B,) rows, -1 if a surrounding vertex has no row, and (B,) the distances from the region in km.
+            (B,) rows of the release, or with ``fixed`` the numbers of the vertices, -1 if a surrounding vertex has no
+            row; and (B,) the distances from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
         # Whether a report is refused follows from all vertices around a position, not from the one that is drawn.
         has_gap = ((self._release_rows[mixtures.corners] < 0) & (mixtures.shares > 0)).any(axis=1)
         if fixed:
+            # The other corners get a number above all vertices, so that the minimum is over the largest shares only.
             is_largest = mixtures.shares == mixtures.shares.max(axis=1)[:, None]
             rows = np.where(is_largest, mixtures.corners, len(self._release_rows)).min(axis=1)
         else:

@@ -364,7 +364,7 @@ class Partitions:
         Raises:
             DoesNotHoldError: Some rows differ. The error names the id of one row, never its secret.
         """
-        assert self.charged is not None  # reports has looked
+        assert self.charged is not None  # reports() refuses a plan before the charge
         digest, sums = Digest(key), dict[str, RowSums]()
         for frame in frames:
             elements = (mac % FIELD for mac in self._row_macs(frame, digest))
@@ -415,6 +415,7 @@ class Partitions:
         """Return a mask of the rows that get a report: the granted number of each subject's first rows by id."""
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})
+        # Ranks count from 1, so that the first n rows are those with ranks up to n.
         ranks = table.select(pl.col("id").rank("ordinal").over("subject"))["id"]
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 

@@ -151,6 +151,7 @@ def _read_polyline(text: str) -> Iterator[Reading]:
     for code in re.findall(r"[?-~]{4,}", text.replace("\\\\", "\\")):
         numbers, value, shift = [0, 0], 0, 0
         number_index = 0
+        # A point takes fewer than 20 characters, so these are enough for MAX_READINGS points.
         for sign in code[: 20 * MAX_READINGS]:
             # Five bits for each character, the lowest first; 32 marks that more follow.
             chunk = ord(sign) - 63
@@ -166,9 +167,10 @@ def _read_polyline(text: str) -> Iterator[Reading]:
 
 
 def _read_binary(text: str) -> Iterator[Reading]:
-    """Yield the absolute values of doubles, at every offset, in the hexadecimal digits of a text, as in WKB.
+    """Yield the absolute values of doubles, at every offset, in the hexadecimal digits of a text.
 
-    It is unknown which double belongs to which axis, so each number is yielded as both coordinates.
+    Well-known binary (WKB), a format of geometries, has such doubles. It is unknown which double belongs to which axis,
+    so each number is yielded as both coordinates.
     """
     for code in re.findall(r"(?:[0-9a-fA-F]{2}){16,4000}", text):
         raw = bytes.fromhex(code)
@@ -184,7 +186,10 @@ def _read_binary(text: str) -> Iterator[Reading]:
 
 
 def read_mgrs(text: str) -> Iterator[Reading]:
-    """Yield the northings and eastings of MGRS references in a text, in metres within their 100 km square."""
+    """Yield the positions in a text that are references of the Military Grid Reference System (MGRS).
+
+    Each reading is a northing and an easting in metres within their 100 km square.
+    """
     for east, north in _MGRS.findall(text.upper()):
         digits = east + north
         half = len(digits) // 2
@@ -197,13 +202,21 @@ def read_mgrs(text: str) -> Iterator[Reading]:
 
 STRICT_CODES: Final = "|".join(
     (
+        # Geohash.
         r"\b(?:[b-hjkmnp-zB-HJKMNP-Z]+[0-9]|[0-9]+[b-hjkmnp-zB-HJKMNP-Z])[0-9b-hjkmnp-zB-HJKMNP-Z]{2,12}\b",
+        # Plus code, short or full.
         r"(?i:[23456789CFGHJMPQRVWX]{4}\+[23456789CFGHJMPQRVWX]{2})",
+        # Quadkey.
         r"\b[0-3]{8,24}\b",
+        # Map tile.
         r"\b(?:[6-9]|1[0-9]|2[0-4])[/,;_][0-9]{1,8}[/,;_][0-9]{1,8}\b",
+        # Maidenhead locator.
         r"\b[A-Ra-r]{2}[0-9]{2}(?:[A-Xa-x]{2}(?:[0-9]{2}(?:[A-Xa-x]{2})?)?)?\b",
+        # Polyline.
         r"[?-~]{3}[?@\[\\\]^`{|}~][?-~]{2}|[?-~]{2}[?@\[\\\]^`{|}~][?-~]{3}",
+        # Doubles as hexadecimal digits.
         r"\b(?:[0-9a-fA-F]{2}){16}",
+        # MGRS reference.
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
@@ -226,7 +239,7 @@ binary coordinates: numbers without signs, of unknown axis."""
 
 def to_mercator(positions: Floats) -> Floats:
     """Convert (N, 2) degrees to (N, 2) northings and eastings in metres of the Web Mercator projection."""
-    # At the poles the projection is infinite.
+    # At the poles the projection is infinite. It uses a sphere with the earth's equatorial radius of 6,378,137 m.
     latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
     northings = 6378137.0 * np.log(np.tan(math.pi / 4 + latitudes / 2))
     return np.column_stack([northings, 6378137.0 * np.radians(positions[:, 1])])

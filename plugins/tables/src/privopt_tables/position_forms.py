@@ -105,6 +105,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     return pack
 
 
+# A degree of latitude is about 110 km, the width of forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
 """Number of semicircles in a degree. Garmin devices use this unit."""
 

@@ -47,12 +47,14 @@ _KILOMETRES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
 """Functions that convert x and y in km to other units, by the unit's name."""
 
 _MAX_DEGREES: Final = np.array([[85.0, 180.0], [-85.0, -180.0]])
-"""Corners of the part of the earth on which a position may be, in degrees."""
+"""Corners of the part of the earth on which a position may be, in degrees. Web Mercator maps end at 85 degrees."""
 
 
 @define(kw_only=True)
 class UnitSearch:
     """Counts how many positions of a table would be among the records if they were in another unit.
+
+    A position is among the records if it is in their bounding box, widened on each side by the size of the box.
 
     Attributes:
         columns: Names of the two columns of a position.
@@ -117,6 +119,7 @@ def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
         margin: The multiple.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
-    # Records on one line, or a single one, have a box without a size of its own.
+    # The box of records on one line, or of a single one, has no size on some axis. There the size counts as at least
+    # 2 % of the coordinate.
     pad = margin * np.maximum(high - low, 0.02 * np.maximum(np.abs(low), np.abs(high)))
     return int(((numbers >= low - pad) & (numbers <= high + pad)).all(axis=1).sum())

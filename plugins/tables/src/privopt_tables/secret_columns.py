@@ -138,7 +138,8 @@ class Secret:
             InputError: The secret is an id or a pair of coordinates, and geometry columns that would stay may reveal it
                 exactly.
         """
-        # A GeoDataFrame without its active geometry would not be one, so this column gets the places of the reports.
+        # A GeoDataFrame without its active geometry would not be one, so this column is replaced with the positions of
+        # the reports. Its name follows those of the secret's own columns.
         replaced_columns = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
         also = dict.fromkeys([*self.also, *replaced_columns[len(self.columns) :], *boxes])

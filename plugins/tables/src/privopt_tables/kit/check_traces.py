@@ -242,7 +242,7 @@ def _compare_draws(
         random: Random generator that chooses the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
-    # Half of the traces are stays: what a vertex that is drawn again for each row would reveal adds up.
+    # Half of the traces stay at one place, where a fault that reveals a little in each row adds up.
     if trial.history.examples % 4 > 1:
         trace = trace[:1] * length
     counts, min_charges = _count_draws(release, data, setting, trace, random.getrandbits(60))

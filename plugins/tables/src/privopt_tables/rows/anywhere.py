@@ -88,7 +88,12 @@ class AnywhereProtector(RowProtector):
         return tuple(f"{report}_{axis}" for axis in _AXES)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
-        """Return the rows with reports in place of positions. With a ledger, only charged rows get a report."""
+        """Return the rows with reports in place of positions. With a ledger, only charged rows get a report.
+
+        Args:
+            frame: Rows of the table.
+            first: Number of the frame's first row in the whole table.
+        """
         # Rows are charged before any secret is read, so that whether a subject is charged reveals nothing.
         is_granted, reason = np.ones(len(frame), dtype=np.bool_), np.full(len(frame), -1, dtype=np.int64)
         if self.charger is not None:
@@ -104,6 +109,7 @@ class AnywhereProtector(RowProtector):
         columns = []
         for report, (places, _) in zip(self.report_columns, positions_by_column, strict=True):
             ids, coordinates = self.release.draw(*places[rows].T, source=self.source)
+            # Draws exist only for some rows: each row gets the index of its draw, or -1, which becomes null.
             numbers = np.full(len(frame), -1, dtype=np.int64)
             numbers[rows] = np.arange(len(rows))
             reported = pl.Series(numbers).replace(-1, None)

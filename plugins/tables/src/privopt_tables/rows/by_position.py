@@ -259,6 +259,7 @@ class PositionProtector(RowProtector):
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
                 # An id tells where its record lies, so that position must not occur in another column either.
+                # Unknown ids get row -1, whose position is replaced with NaN.
                 rows = [row_of_id.get(name or "", -1) for name in self._record_ids(frame, columns)]
                 positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)
             secrets.append(
@@ -267,6 +268,7 @@ class PositionProtector(RowProtector):
                     is_geographic=is_geographic,
                     texts=tuple(texts),
                     text_rows=text_rows,
+                    # A cell that names any record names the row's own by coincidence as often as this.
                     text_chance=1.0 / max(2, len(self.release.records)),
                 )
             )
@@ -401,7 +403,7 @@ class PositionProtector(RowProtector):
             frame: The part of the table.
             rows: Numbers of the rows within the part.
         """
-        assert self.ways is not None  # protect has looked
+        assert self.ways is not None  # protect() uses this method only then
         return self.ways.of_points(self.snap.snap_positions(frame[rows], self.first_position))
 
     def _find_places(self, frame: nw.DataFrame[Any]) -> RowPlaces:

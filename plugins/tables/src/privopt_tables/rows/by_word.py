@@ -70,7 +70,13 @@ def split_words(text: str) -> list[str]:
 
 
 def vocabulary(ids: Iterable[str]) -> dict[str, int]:
-    """Return record numbers by word: by id in normal form C, and by the case-folded form unless that is another id."""
+    """Return the number of the record that each word names.
+
+    A word is an id in Unicode normal form C, or the case-folded form of an id unless another id is written so.
+
+    Args:
+        ids: The ids of the records, in their order.
+    """
     numbers: dict[str, int] = {}
     folded: dict[str, int] = {}
     for number, name in enumerate(ids):

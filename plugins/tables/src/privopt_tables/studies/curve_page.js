@@ -8,6 +8,8 @@
   const lines = [...document.querySelectorAll('figure svg [id$="-here"]')], start = Number(slider.epsilon.value);
 
   // Three digits; what a reader relies on is rounded to the careful side.
+  // way is Math.ceil, floor or round. The 1e-9 keeps a number that has three digits from being rounded up by an error
+  // of doubles.
   const rounded = (value, way) => {
     if (!value || !Number.isFinite(value)) return value;
     const unit = 10 ** (Math.floor(Math.log10(Math.abs(value))) - 2);
@@ -43,6 +45,8 @@
     return Math.max(0, data.values.findLastIndex((value) => value <= epsilon * (1 + 1e-9)));
   }
 
+  // What the page says of the epsilon with number place, for a radius in the distance's unit. asked is the epsilon that
+  // the sliders of radius and factor asked for, or undefined.
   function sentences(place, radius, asked) {
     const epsilon = data.values[place], best = data.best[place], odds = Math.exp(epsilon * radius);
     const said = [];
@@ -74,6 +78,7 @@
 
   const made = (name, text) => Object.assign(document.createElement(name), { textContent: text });
 
+  // Shows the epsilon with number place. moved is the slider that the reader moved: the others follow it.
   function show(place, moved, asked) {
     slider.epsilon.value = String(place);
     const radius = near(read("radius")), epsilon = data.values[place];
@@ -104,6 +109,7 @@
     });
   }
 
+  // A factor of the odds at a radius asks for epsilon = log(factor) / radius.
   function promised(moved) {
     const asked = Math.log(read("factor")) / read("radius");
     show(below(asked), moved, asked);
@@ -112,6 +118,7 @@
   slider.radius.addEventListener("input", () => promised("radius"));
   slider.factor.addEventListener("input", () => promised("factor"));
   slider.bear.addEventListener("input", () => {
+    // The least epsilon whose loss is small enough.
     const bearable = data.best.findIndex((best) => best && best.loss <= read("bear") * (1 + 1e-9));
     show(bearable < 0 ? last : bearable, "bear");
   });

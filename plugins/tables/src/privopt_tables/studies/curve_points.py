@@ -312,6 +312,7 @@ class LawLine(Line):
         if not isinstance(channel, Channel):
             return setting
         prior, distances = _prior_of(channel), _distances_of(channel)
+        # Without a report the best guess is the place with the least expected distance.
         known_error = None if distances is None else float((prior @ distances).min())
         return evolve(setting, noun="place", bayes_error=1.0 - float(prior.max()), adversary_error=known_error)
 

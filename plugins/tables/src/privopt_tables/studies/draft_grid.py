@@ -73,6 +73,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     )
     # Back to -180 to 180, as far as the west end is concerned.
     west, east = (west - 360.0, east - 360.0) if west > 180.0 else (west, east)
+    # A grid's steps to the east are measured at its southern row.
     height_km, width_km = (
         (north - south) * _KM_PER_DEGREE,
         (east - west) * _KM_PER_DEGREE * math.cos(math.radians(south)),
@@ -82,6 +83,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     cell_km = round_to_digits(
         max(math.sqrt(height_km * width_km / GRID_CELLS), max(height_km, width_km) / GRID_CELLS, 1e-3), up=True
     )
+    # One cell more, because the first cell has its centre, not its corner, at the south-west end.
     rows, cols = (math.ceil(length / cell_km) + 1 for length in (height_km, width_km))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     grid["south_west"] = [round(south, 6), round(west, 6)]

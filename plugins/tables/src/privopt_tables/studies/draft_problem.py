@@ -378,6 +378,7 @@ def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[flo
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
+        # For each place the others by distance; the first one up to which there are enough addresses gives the radius.
         order = np.argsort(rows, axis=1)
         reached = np.cumsum(counts[order], axis=1) >= address_count
         radii.append(np.take_along_axis(rows, np.take_along_axis(order, reached.argmax(axis=1)[:, None], 1), 1)[:, 0])
