@@ -370,8 +370,8 @@ class _Control:
         near_distinct_counts = np.maximum(_count(self.distinct, values, np.full(len(values), window)) - 1, 0)
         neighbours = np.minimum(high_indices - low_indices, near_distinct_counts)
         span = np.maximum(self.distinct[high_indices], values) - np.minimum(self.distinct[low_indices], values)
-        # If the neighbours are uniform over their span, a share of 2 errors / span of them matches. The density is their
-        # number divided by that of the coordinates in the window.
+        # If the neighbours are uniform over their span, a share 2 errors / span of them matches. The density divides
+        # their number by that of all distinct coordinates in the window.
         density = neighbours / np.maximum(near_distinct_counts, 1) * 2 * errors / np.maximum(span, 2 * errors)
         # A few other rows say too little of how densely coordinates lie.
         density = np.where(neighbours >= MIN_NEIGHBOURS, density, 0.0)

@@ -47,6 +47,7 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
             )
     latitude = float(np.mean([latitude for (latitude, _), _ in points.values()]))
     set_up_map(axes, ("longitude (degrees)", "latitude (degrees)"), latitude=latitude, margin=0.15)
+    # The limits grow, not the box, so that both axes have the same scale.
     axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
     add_legend(figure)

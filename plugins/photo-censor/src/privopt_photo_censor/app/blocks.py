@@ -59,6 +59,7 @@ def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
         end = yield from _picture_blocks(contents, offset + 2)
         # Zeros may separate the pictures of a file, as cameras write a preview after the photo.
         offset = end + len(contents[end:]) - len(contents[end:].lstrip(b"\0"))
+        # Zeros that no further picture follows count as data after the end.
         if not contents.startswith(IMAGE_START, offset):
             offset = end
     yield from _trailing_block(contents[offset:])
@@ -80,6 +81,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
             offset += 2
         else:
             end = offset + 2 + int.from_bytes(contents[offset + 2 : offset + 4], "big")
+            # The kinds 0xE0 to 0xEF are the application segments APP0 to APP15.
             if kind == COMMENT or 0xE0 <= kind <= 0xEF:
                 name = "COM" if kind == COMMENT else f"APP{kind - 0xE0}"
                 yield Block(kind=name, contents=contents[offset + 4 : end])

@@ -59,6 +59,7 @@ def clean(contents: bytes, suffix: str) -> bytes:
     picture.save(buffer, image_format, **options)
     # The copy is read back, so that metadata that an encoder adds by itself is noticed.
     with open_photo(buffer.getvalue(), math.inf) as copy:
+        # Encoders write numbers of their own, such as a version or a resolution. Texts and bytes would be metadata.
         extra_fields = [name for name, value in copy.info.items() if isinstance(value, (str, bytes, dict))]
     if extra_fields:
         raise CertificationError(f"a copy in {image_format} still carries {', '.join(extra_fields)}; nothing written")

@@ -59,13 +59,14 @@ class _Case:
 def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None:
     """Check that a proof closes all cases, so that no choice keeps ``fewest`` photos and protects ``places`` places.
 
-    The file lists a binary tree of cases in preorder. A closed case has multipliers that prove that it is closed.
+    Both numbers are lower limits: a choice with more photos or places is excluded too. The file lists a binary tree of
+    cases in preorder. A closed case has multipliers that prove that it is closed.
 
     Args:
         path: The file proof.npz.
         choice: The photos and their scores.
-        places: Number of places.
-        fewest: Number of photos.
+        places: Least number of protected places of the choices that the proof excludes.
+        fewest: Least number of kept photos of these choices.
 
     Raises:
         RefusedError: A case is open or missing.
@@ -120,6 +121,12 @@ def _is_closed(
     A case is closed if too few places may count, or if a photo that must stay rules out a protected place. Otherwise by
     Lagrangian duality, with multipliers f >= 0, the number of photos that can stay is at most the sum over photos of
     max(0, 1 + sum over protected j of f_j gain_ij). For photos that must stay the max is left out.
+
+    Args:
+        case: The case.
+        choice: The photos and their scores.
+        multipliers: Pairs of a place j and its multiplier f_j, in units of 2**-256.
+        places, fewest: The claim, as in :func:`check_cases`.
     """
     ruled_out = {i for i in choice.photos for j in case.protected if choice.gain[j][i] is None}
     removed = case.gone | ruled_out
@@ -133,4 +140,5 @@ def _is_closed(
         worth = ONE + sum(f * (gain[i] or 0) for gain, f in terms)
         if worth > 0 or i in case.retained:
             total += worth
+    # Photos are counted in whole numbers, so the bound is rounded down.
     return total // ONE < fewest

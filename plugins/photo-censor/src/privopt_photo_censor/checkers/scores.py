@@ -80,6 +80,7 @@ def read_scores(
     elif file:
         result.scores = list(problem.array(file).rows)
     else:
+        # The arrays in the order in which they are returned; the copies come after the places.
         parts = "scores:f8:2 true:i8:0 places:U:1"
         table, true, *other_arrays = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if has_copies else ""))
         result.names, result.true, result.scores = listed, true.flat[0], list(table.rows)
@@ -109,6 +110,11 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
     """Read scores, and names if there are any, from a CSV file of the problem into ``table``.
 
     The file has a column for each place, after an optional column of names. The score -inf is allowed.
+
+    Args:
+        problem: The problem of the release.
+        file: The file's name in the problem.
+        table: The table, whose scores and names are set.
     """
     cells = problem.columns(file)
     header = next(iter(cells))

@@ -117,7 +117,17 @@ def bound_extensions(data: Alternates, certificate: Certificate, rows: Ints, pho
 
 
 def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos: Photos) -> tuple[Floats, Floats]:
-    """Compute :func:`bound_extensions` for a block of locations that fits into memory."""
+    """Compute :func:`bound_extensions` for a block of locations that fits into memory.
+
+    Args:
+        data: The album.
+        certificate: Multipliers of the already protected locations, which are not changed.
+        rows: (c,) the additional locations.
+        photos: The photos that must stay, and those that may stay.
+
+    Returns:
+        Bounds (c,) on the number of photos that can stay, and the multipliers (c,) that minimise them.
+    """
     # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). It turns
     # where a term changes sign. Its minimum is the first turn after which the slope is not negative.
     # `base` (N,) are the weights with the set's multipliers, `counts` says which terms are positive just above a
@@ -129,6 +139,8 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     slope = np.where(counts | (photos.must & may), diff, 0.0).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         turn = np.where(free & ((base > 0.0) != (diff > 0.0)) & (base != 0.0) & (diff != 0.0), -base / diff, np.inf)
+    # The slope at 0 is the sum of the positive terms' differences. At each turn it rises by |diff|: either a term that
+    # falls ends there, or one that rises begins.
     order = np.argsort(turn, axis=1)
     sorted_turns = np.take_along_axis(turn, order, axis=1)
     steps = np.where(np.isfinite(sorted_turns), np.abs(np.take_along_axis(diff, order, axis=1)), 0.0)
@@ -145,6 +157,7 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     total = np.where(may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=1)
     size = 1.0 + float(certificate.force @ data.size[certificate.rows]) + force * data.size[rows]
     bounds = total + _max_rounding_error(len(base), len(certificate.rows) + 1, size)
+    # A photo that must stay rules the location out: no number of photos is possible, not even 0.
     return np.where((photos.must & data.kills[rows]).any(axis=1), -1.0, bounds), force
 
 

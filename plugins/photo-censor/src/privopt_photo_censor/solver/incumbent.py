@@ -120,10 +120,12 @@ class Incumbent:
         data = self.album.alternates
         free = np.flatnonzero(~data.keep)
         kills = data.kills.astype(np.float64)
+        # The factor 1e6 puts photos that rule out a location before all others.
         for key in (data.true, -data.diff.mean(axis=0) + 1e6 * kills.mean(axis=0)):
             order = free[np.argsort(-key[free], kind="stable")][: self.album.photos - self.need]
             # Column c has the sums after the first c + 1 photos of the order are deleted.
             remaining_sums = data.diff.sum(axis=1)[:, None] - np.cumsum(data.diff[:, order], axis=1)
+            # Counts of photos that rule a location out, compared with 0.5 because they are sums of doubles.
             is_ruled_out = kills.sum(axis=1)[:, None] - np.cumsum(kills[:, order], axis=1) > 0.5
             meets_task = ((remaining_sums >= -data.slack[:, None]) & ~is_ruled_out).sum(axis=0) >= self.k
             # The sums are in doubles, so the first count that seems to do may fail the exact rank.
