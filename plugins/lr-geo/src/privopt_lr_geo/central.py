@@ -67,8 +67,8 @@ def clients_of(
         records, reach = around.records, reach_of(data, around.records)
         order, centre = draw_order_and_centre(seed, around.user, records)
         known_costs = data.cost[records] if costs is None else costs.of(records, centre).upper
-        # Rows are permuted before they leave the user; columns keep the public order of the
-        # outputs, which y is shared over.
+        # Rows are permuted before they leave the user. Columns keep the public order of the outputs, because all users
+        # share a variable y for each output.
         package = Package(
             distances=data.metric.between(records[order, None], records[None, order]),
             reach=reach[order],
@@ -133,7 +133,7 @@ class CentralSearch:
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
-        # As in method exact: a certified fallback, which also shows how long certifying takes.
+        # A certified fallback, which also shows how long certifying takes.
         if limited:
             self.offer_exponential()
             incumbent.certify()

@@ -47,6 +47,7 @@ def circle_around(options: LRGeoOptions, centre: int) -> Request:
     By Proposition 4.3 the circle covers all entries that matter: any two members are within 2 Gamma of each other, and
     the relevant outputs of each row are within r_obf of its record.
     """
+    # The factor keeps entries at exactly this distance inside, whatever the rounding of doubles.
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 

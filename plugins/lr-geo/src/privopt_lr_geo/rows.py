@@ -30,13 +30,13 @@ _LN2_HEAD: Final = 6.93147180369123816490e-01
 _LN2_TAIL: Final = 1.90821492927058770002e-10
 """The remaining digits of ln 2."""
 _TERMS: Final = tuple(1.0 / math.factorial(n) for n in range(14, -1, -1))
+"""Coefficients of the Taylor series of exp, the highest power first."""
 
 
 def steady_exp(x: Floats) -> Floats:
     """Return exp(x) for -700 <= x <= 0 with a relative error of 1e-15, using only correctly rounded operations."""
-    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| about ln 2 / 2 at most. The
-    # product with the head of ln 2 is exact.
-    # The constant is 1 / ln 2.
+    # Argument reduction by Cody and Waite: x = n ln 2 + r with |r| about ln 2 / 2 at most. The product with the head of
+    # ln 2 is exact. The constant is 1 / ln 2.
     n = np.rint(x * 1.4426950408889634)
     r = (x - n * _LN2_HEAD) - n * _LN2_TAIL
     # The Taylor polynomial of degree 14 by Horner's rule. What it omits is below 1e-18 for such r.

@@ -49,8 +49,8 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
     """
     # The slack of epsilon is left for rounding. For the closest pair it is `step`, as a log-ratio.
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _min_log_ratio(data)
-    # An entry at the cap must be large next to the rounding of integers. It is x exp(-cap), and x
-    # is not known before the first solution: 1e-2 is a first guess.
+    # An entry at the cap must be large next to the rounding of integers: TOTAL x exp(-cap) step >= ROUNDING_TIMES. The
+    # weight x is not known before the first solution, and 1e-2 is a first guess.
     cap = math.log(float(TOTAL) * 1e-2 * step / ROUNDING_TIMES)
     for _ in range(4):
         if cap < LEAST_CAP:
@@ -62,7 +62,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         if x.min() <= 0.0:
             raise SolverError(f"{int((x <= 0).sum())} of {len(x)} are not positive")
         error = float(np.abs(kernel @ x - 1.0).max())
-        # Written with `not`, so that a sum that is NaN is refused as well.
+        # The error must be small next to `step`. Written with `not`, so that a sum that is NaN is refused as well.
         if not error <= step / 16:
             raise SolverError(f"rows sum to one up to {error:.1e} only")
         # With the weights known, the largest cap at which the smallest entry is still large next to rounding.
