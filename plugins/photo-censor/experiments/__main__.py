@@ -1,9 +1,11 @@
-"""The paper's tables and figures: ``python plugins/photo-censor/experiments --out FOLDER``."""
+"""Reproduce the paper's tables and figures: ``python plugins/photo-censor/experiments --out FOLDER``."""
 
 import sys
 from pathlib import Path
 
-sys.path.append(str(Path(__file__).resolve().parents[3] / "tests"))  # where the runner that all plugins share is
+sys.path.append(
+    str(Path(__file__).resolve().parents[3] / "tests")
+)  # has the package ``experiments``, which all plugins share
 
 from photo_censor_paper.command import main
 

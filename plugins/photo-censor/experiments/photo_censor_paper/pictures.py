@@ -1,4 +1,4 @@
-"""Pictures of photo-censor's tables."""
+"""Draw the pictures of photo-censor's tables."""
 
 from __future__ import annotations
 
@@ -18,18 +18,28 @@ OPTIMAL, GREEDY, TRUE = COLOURS[:3]
 
 
 def _plane(features: Floats) -> Floats:
-    """Two directions in which the locations differ most: a map of what looks alike."""
+    """Project feature vectors (M, D) on the two directions in which they differ most, for a map (M, 2) of locations.
+
+    These are the first two principal components, computed by a singular value decomposition.
+    """
     centred = features - features.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     return np.asarray(centred @ axes[:2].T)
 
 
 def before_and_after(world: World, album: Album, masks: dict[str, Bools]) -> Any:
-    """Figure 1: the classifier's belief over all locations, and which photos are posted."""
+    """Draw Figure 1: the classifier's belief over all locations, and which photos are posted.
+
+    Args:
+        world: The locations.
+        album: The scores of the photos.
+        masks: (N,) masks of the posted photos, by the name of the method. Each gets a column of the figure.
+    """
     figure, axes = panels(len(masks), 2, 4.0, 3.2)
     places = _plane(world.features)
     for column, (name, mask) in enumerate(masks.items()):
         scores = album.scores[mask].sum(axis=0)
+        # The largest score is subtracted first, so that exp does not overflow.
         belief = np.exp(scores - scores.max())
         belief /= belief.sum()
         guesses = np.argsort(-scores, kind="stable")[:5]
@@ -48,7 +58,7 @@ def before_and_after(world: World, album: Album, masks: dict[str, Bools]) -> Any
 
 
 def _figure_2(rows: Rows) -> Any:
-    """Success and fraction removed over the rank of the retained photo."""
+    """Draw Figure 2: the success rate and the share of deleted photos over the rank of the retained photo."""
     kinds = split(rows, "type")
     figure, axes = panels(len(kinds), 2, 3.4, 2.8)
     for column, (kind, of_kind) in enumerate(kinds.items()):
@@ -63,7 +73,7 @@ def _figure_2(rows: Rows) -> Any:
 
 
 def _figure_3(rows: Rows) -> Any:
-    """Success against the unknown classifier and deletions, over theta."""
+    """Draw Figure 3: the success rate against the unknown classifier and the share of deleted photos over theta."""
     parts = split(rows, "k")
     figure, axes = panels(len(parts), 1, 4.0, 3.0)
     for axis, (k, rank_rows) in zip(axes[0], parts.items(), strict=True):
@@ -74,7 +84,7 @@ def _figure_3(rows: Rows) -> Any:
 
 
 def _table_3(rows: Rows) -> Any:
-    """Protected k over the deletion budget, ours and the paper's."""
+    """Draw Table 3: the protected k over the deletion budget, from this run (lines) and in the paper (dots)."""
     kinds = split([row for row in rows if row["type"] != "Albums"], "type")
     budgets = [name for name in rows[0] if name.endswith("%") and not name.startswith("paper")]
     figure, axes = panels(max(1, len(kinds)), 1, 3.2, 3.0)

@@ -1,4 +1,4 @@
-"""What the paper's tables say."""
+"""The values in the paper's tables."""
 
 from __future__ import annotations
 
@@ -36,9 +36,15 @@ PAPER: Final[dict[str, dict[str, tuple[float | None, ...]]]] = {
     },
     "table4": {"R-16": (0.27, 0.10), "R-32": (0.32, 0.15), "R-64": (0.34, 0.19), "R-128": (0.33, 0.22)},
 }
-"""By table and row, in the order of the columns; None: the paper has nothing there."""
+"""The values by table and row, in the order of the columns. None if the paper has no value."""
 
 
 def published_row(table: str, row: str, columns: list[str]) -> dict[str, Any]:
-    """Return the paper's row, its columns named after ours."""
+    """Return a row of a table of the paper, with ``paper_`` before the names of the columns.
+
+    Args:
+        table: Name of the table, such as ``table1``.
+        row: Name of the row.
+        columns: Names of the columns, in the order of the paper's.
+    """
     return {f"paper_{name}": value for name, value in zip(columns, PAPER[table][row], strict=False)}
