@@ -1,8 +1,8 @@
-"""Theorems 4.6 and 4.7: bounds on LR-Geo's cost, over users' whole matrices.
+"""Compute the bounds of Theorems 4.6 and 4.7 on LR-Geo's cost, over users' whole matrices.
 
-Above: the matrices that users hold, at the costs that were uploaded. Below: the relaxed problem (31)-(32), without the
-exponential form, each user by itself, at the costs of Equation (33). Its multipliers prove it, whatever a solver's
-tolerance.
+The upper bound is the cost of the users' matrices at the costs that they uploaded. The lower bound is the optimum of
+the relaxed problem (31)-(32), without the exponential form, for each user alone, at the costs of Equation (33). The
+solver's multipliers prove it, whatever the solver's tolerance.
 """
 
 from __future__ import annotations
@@ -25,19 +25,21 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["cost_bounds", "relaxed_bound"]
 
 GAP: Final = 1e-3
-"""Up to which the relaxed problem is solved; the bound holds whatever it is."""
+"""Relative gap up to which the relaxed problem is solved. The bound holds at any gap."""
 
 
 def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> float:
-    """Return a lower bound on any matrix of a user's LR set that keeps Geo-Ind there, at the true costs (Theorem 4.7).
+    """Return a lower bound on the cost of any matrix that satisfies Geo-Ind in a user's LR set (Theorem 4.7).
+
+    The bound is on the true cost, weighted by the prior.
 
     Args:
-        problem: the map and epsilon.
-        around: the user's LR set.
-        floors: (n, K) at most the true costs, not weighted by the prior.
+        problem: The map and epsilon.
+        around: The user's LR set of n records.
+        floors: (n, K) lower bounds on the true costs, not weighted by the prior.
 
     Raises:
-        StoppedError: the innermost scope of time ended before any bound.
+        StoppedError: The innermost time limit was reached before any bound was found.
     """
     from privopt_metric_dp.solvers import Instance, solve
 
@@ -55,7 +57,13 @@ def relaxed_bound(problem: LRGeoInstance, around: LRSet, floors: Floats) -> floa
 
 
 def _floors(data: MetricData, costs: TableCosts | None, records: Ints) -> Floats:
-    """Return (n, K) no more than the true costs; with a table Equation (33) over the whole map."""
+    """Return lower bounds (n, K) on the true costs of records: the costs themselves, or Equation (33) with a table.
+
+    Args:
+        data: The map, with its costs.
+        costs: The cost reference table, which is queried over the whole map. None if users know the costs exactly.
+        records: (n,) the records.
+    """
     if costs is None:
         return data.cost[records]
     all_rows = costs.table.rows(np.arange(len(costs.cells.coordinates)))
@@ -63,11 +71,13 @@ def _floors(data: MetricData, costs: TableCosts | None, records: Ints) -> Floats
 
 
 def _undominated_columns(cost: Floats) -> Ints:
-    """Columns that no other column equals or undercuts in every row: without the rest the relaxed optimum is the same.
+    """Return the columns of ``cost`` (n, K) that no other column equals or undercuts in every row, ascending.
 
-    Mass of a dominated column can move to the better one: sums of columns keep every privacy row.
+    The relaxed optimum needs no other columns: probability of a dominated column can move to the better one, because a
+    sum of two columns satisfies every privacy constraint that both satisfy.
     """
     columns_kept: list[int] = []
+    # In ascending order of their sums, so that a column comes after those that dominate it.
     for column in np.argsort(cost.sum(axis=0), kind="stable").tolist():
         if not columns_kept or not (cost[:, columns_kept] <= cost[:, column, None]).all(axis=0).any():
             columns_kept.append(column)
@@ -82,14 +92,18 @@ def cost_bounds(
     *,
     seconds: float,
 ) -> dict[str, Any] | None:
-    """Return bounds in the unit of the loss, per report of a person in the LR sets, and the approximation ratio.
+    """Return bounds on the cost of a report of a person in the LR sets, and the approximation ratio.
 
     Args:
-        problem: the map.
-        clients: the users to look at; those that no time is left for are omitted.
-        costs: the table that they have costs from, if any.
-        matrices: each user's own, by id; None: no bounds.
-        seconds: to spend on lower bounds.
+        problem: The map.
+        clients: The users. Those for whom no time is left are omitted.
+        costs: The table from which users estimate costs. None if users know them exactly.
+        matrices: Each user's own matrix, by id. None for no bounds.
+        seconds: Time limit of the lower bounds in seconds.
+
+    Returns:
+        ``lower``, ``value`` (at the true costs) and ``upper``, in the ``unit`` of the loss, the ``approximation_ratio``
+        upper / lower (None if lower is 0), and the number of ``users``. None if no user has a bound.
     """
     if matrices is None:
         return None

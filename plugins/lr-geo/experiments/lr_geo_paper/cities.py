@@ -1,4 +1,4 @@
-"""Maps for the experiments: Rome's published cells, and even grids, as problem files."""
+"""Write problem files of the experiments' maps: Rome's published cells, and even grids."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ from privopt.errors import Fault, InputError
 __all__ = ["AIR", "Settings", "grid", "rome"]
 
 AIR = "by-air.toml"
+"""Name of the problem file with distances by air."""
 
 
 @frozen(kw_only=True)
 class Settings:
-    """What the paper varies; radii in km. It states neither gamma nor r_exp: these fit Rome's cells, .4 to .5 km apart.
+    """The settings that the paper varies. Radii are in km.
+
+    The paper states neither gamma nor r_exp. These defaults suit Rome's cells, which are 0.4 to 0.5 km apart.
 
     Attributes:
-        epsilon: decimal text, per km.
-        within: gamma; None for LR-Geo-F, which requires every pair.
-        users: as in the problem file.
-        reference_cell_km: cell of the cost reference table; None for exact costs.
+        epsilon: Epsilon per km, as decimal text.
+        within: gamma, the largest distance of a required pair. None for LR-Geo-F, which requires every pair.
+        users: The key ``users`` as TOML text.
+        radius: Gamma, the path distance up to which records are in a user's LR set.
+        exponential_beyond: r_exp, the distance beyond which outputs follow the exponential form.
+        obfuscation_radius: r_obf, the distance beyond which probabilities fall no further.
+        exponent: f of exp(-epsilon f d).
+        reference_cell_km: Side length of a cell of the cost reference table. None for exact costs.
     """
 
     epsilon: str = "1.0"
@@ -38,7 +45,7 @@ class Settings:
     reference_cell_km: float | None = None
 
     def tables(self) -> str:
-        """[privacy] and [lr-geo], and [const-opt] for comparison."""
+        """Return the tables [privacy] and [lr-geo] as TOML text, and [const-opt] for comparison."""
         limit_line = "" if self.within is None else f"neighbours_within = {self.within}\n"
         cell = "" if self.reference_cell_km is None else f"reference_cell_km = {self.reference_cell_km}\n"
         return (
@@ -50,6 +57,11 @@ class Settings:
 
 
 def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Read the rows of a CSV file, which must have the given columns.
+
+    Raises:
+        InputError: The file cannot be read, or lacks a column.
+    """
     try:
         with path.open(newline="", encoding="utf-8") as stream:
             reader = csv.DictReader(stream)
@@ -62,18 +74,20 @@ def _rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: int | None = None) -> Path:
-    """Return the first ``cells`` of Rome's published cells, or as many drawn at random.
+    """Write a problem of the first ``cells`` of Rome's published cells, or of as many random ones, and return its path.
 
-    Distance and travel go along the whole graph of 1,331 cells.
+    Distances and travel follow the whole road graph of 1,331 cells.
 
     Args:
-        source: folder with reget_rome_cell_node40x40.csv and reget_rome_cost_thrhold_2.csv.
-        folder: made here; holds points.csv, roads.csv, problem.toml, and by-air.toml, the same with distances by air
-            (planar Laplace noise needs those; privacy by air is privacy by road, which is never shorter).
-        seed: of the cells drawn; None takes the first.
+        source: Folder with reget_rome_cell_node40x40.csv and reget_rome_cost_thrhold_2.csv.
+        folder: Folder for points.csv, roads.csv, problem.toml and by-air.toml. The last has distances by air, which
+            planar Laplace noise needs. Privacy by air implies privacy by road, because a road is never shorter.
+        cells: Number of cells.
+        settings: Epsilon, users and radii.
+        seed: Seed of the random cells. None for the first cells.
 
     Raises:
-        InputError: files missing or of another form.
+        InputError: A file is missing or has another form.
     """
     points = _rows(source / "reget_rome_cell_node40x40.csv", ("grid_index", "y", "x"))
     edges = _rows(source / "reget_rome_cost_thrhold_2.csv", ("u_index", "v_index", "length"))
@@ -94,7 +108,15 @@ def rome(source: Path, folder: Path, cells: int, settings: Settings, *, seed: in
 
 
 def grid(folder: Path, rows: int, cols: int, cell_km: float, settings: Settings, **utility: Any) -> Path:
-    """Return an even grid in the plane; the loss is the distance unless told otherwise."""
+    """Write a problem of an even grid in the plane, and return its path.
+
+    Args:
+        folder: Folder for problem.toml.
+        rows, cols: Numbers of cells.
+        cell_km: Side length of a cell in km.
+        settings: Epsilon, users and radii.
+        utility: Keys of [utility]. By default the loss is the distance.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     utility_keys: Mapping[str, Any] = {"kind": "distance", **utility}
     lines = "".join(f'{name} = "{value}"\n' for name, value in utility_keys.items())

@@ -1,4 +1,4 @@
-"""Tables 1 and 2, Figures 6, 9a, 9b, 10a, 10b, 11, 12 and 13 of the paper, and a table over Rome."""
+"""Reproduce Tables 1 and 2 and Figures 6, 9a, 9b, 10a, 10b, 11, 12 and 13 of the paper, and a table over Rome."""
 
 from __future__ import annotations
 
@@ -33,28 +33,36 @@ MEASURED: Final = (
     "ratio",
     "lr_set",
 )
+"""Columns of results, see :func:`lr_geo_paper.trials.trial`."""
 
 EVERY: Final = 1331
-"""Cells of Rome that are published."""
+"""Number of cells of Rome that are published."""
 
 SIGNS: Final = {"cells": "K", "radius": "Gamma"}
+"""The paper's symbols for columns."""
 
 
 @frozen(kw_only=True)
 class Plan:
-    """How much to do.
+    """The maps, settings and limits of a run.
 
     Attributes:
-        out: folder of CSV and pictures.
-        rome: Rome's published cells; None for even grids.
-        limit: processor seconds a cell of a table may take.
-        stretch: seconds on the clock for each of them, where the machine is shared.
-        draws: of users.
-        cells: of Tables 1 and 2; grids: sides of Figure 9a's; map_cells: of the table over Rome.
-        epsilons: of the table over Rome, per km.
-        users: of Figures 9b, 11 and 12; gammas, sides, ranges: of Figures 10a and 10b, and r_obf of one of our own.
-        matrices: uploaded in Figure 13.
-        city: cells of the figures that do not vary them.
+        out: Folder of tables and pictures.
+        rome: Folder of Rome's published cells. None for even grids.
+        limit: Processor seconds that a row of a table may take.
+        stretch: Seconds on the clock for each processor second, above 1 on a shared machine.
+        draws: Number of random draws of the users.
+        cells: Numbers of cells in Tables 1 and 2.
+        grids: Numbers of cells on a side of Figure 9a's grids.
+        map_cells: Numbers of cells in the table over Rome.
+        epsilons: Epsilons per km in the table over Rome.
+        users: Numbers of users in Figures 9b, 11 and 12.
+        gammas: Radii Gamma in km of Figure 10a.
+        ranges: Radii r_obf in km of a figure that the paper does not have.
+        sides: Side lengths in km of the reference table's cells in Figures 10b and 13.
+        matrices: Number of uploaded matrices in Figure 13.
+        city: Number of cells in the figures that do not vary it.
+        settings: The settings that a figure does not vary.
     """
 
     out: Path
@@ -75,8 +83,14 @@ class Plan:
     settings: Settings = field(factory=lambda: Settings(epsilon="10.0"))
 
     def workshop(self, cells: int, seed: int | None = None) -> Workshop:
-        """Return the map of so many cells; with a seed of cells of Rome drawn at random."""
+        """Return the map of the given number of cells.
+
+        Args:
+            cells: Number of cells.
+            seed: Seed of random cells of Rome. None for Rome's first cells. A grid has no random cells.
+        """
         if self.rome is None:
+            # The grid's rows: the largest divisor up to the square root, so that it is nearly square.
             rows = next(r for r in range(int(cells**0.5), 0, -1) if cells % r == 0)
             return Workshop(
                 self.out / "maps" / f"grid{cells}",
@@ -90,6 +104,7 @@ class Plan:
 
 
 def _users(count: int, draw: int = 0) -> str:
+    """Return the key ``users`` for a number of random users as TOML text. ``draw`` is the seed."""
     return f"{{ random = {count}, seed = {draw} }}"
 
 
@@ -103,15 +118,30 @@ def _record(
     *,
     bounds: bool = False,
 ) -> None:
-    """Run a cell, unless its row is there, or the limit was broken on a smaller map with the same ``earlier`` parts."""
+    """Run a trial and add its row to a table, unless the table has the row.
+
+    If an earlier row of the same method exceeded the limit, for example on a smaller map, the trial is not run, and its
+    row refers to the earlier one.
+
+    Args:
+        plan: The limits.
+        sheet: The table.
+        key: The columns that identify the row, with the name of the method.
+        earlier: Columns of the key that an earlier row must share so that its limit counts.
+        workshop: The map.
+        settings: Users, radii and epsilon.
+        bounds: Whether to compute the bounds of Theorems 4.6 and 4.7.
+    """
     name = key["method"]
 
     def make() -> list[Row]:
+        """Run the trial, or return a row that names the setting at which the limit was exceeded before."""
         say(", ".join(f"{part} {value}" for part, value in key.items()))
         earlier_rows = sheet.where(method=name, **{part: key[part] for part in earlier})
         stopped_rows = [row for row in earlier_rows if row["seconds"].startswith(">")]
         if not stopped_rows:
             return [trial(workshop, name, settings, plan.limit, bounds=bounds, stretch=plan.stretch)]
+        # The last column of the key that is neither shared nor a repetition is the one that the table varies.
         swept = next(part for part in reversed(key) if part not in (*earlier, "method", "draw"))
         swept_value = f"{SIGNS.get(swept, swept)} = {stopped_rows[0][swept]}"
         return [{"seconds": f"{stopped_rows[0]['seconds'].split(' (')[0]} (already at {swept_value})"}]
@@ -120,7 +150,7 @@ def _record(
 
 
 def tables(plan: Plan) -> None:
-    """Tables 1 and 2: seconds and cost by method and K."""
+    """Write Tables 1 and 2: seconds and cost by method and number K of cells."""
     sheet = Sheet(plan.out / "tables.csv", ("method", "cells", "draw"), MEASURED)
     for cells in plan.cells:
         workshop = plan.workshop(cells)
@@ -132,14 +162,15 @@ def tables(plan: Plan) -> None:
 
 
 def compare_paper_settings(plan: Plan) -> None:
-    """Tables 1 and 2 as the paper has them otherwise: r_obf 4 km; its cost reference table too; cells at random.
+    """Write Tables 1 and 2 in further settings of the paper: r_obf of 4 km, its cost reference table, random cells.
 
-    Cells at random lie farther apart, and gamma and r_exp grow with them, else no two would be required to be alike.
+    Random cells are farther apart, so gamma and r_exp grow with their distance. Otherwise no pair would be required.
     """
     columns = ("setting", "cells", "method", "draw")
     sheet = Sheet(plan.out / "paper.csv", columns, MEASURED)
     wide_settings = evolve(plan.settings, obfuscation_radius=4.0)
     for cells in plan.cells:
+        # The distance of random cells, as a multiple of that of all cells.
         spacing = (EVERY / cells) ** 0.5
         far_settings = evolve(
             wide_settings,
@@ -154,6 +185,7 @@ def compare_paper_settings(plan: Plan) -> None:
             for draw in range(plan.draws):
                 workshop = plan.workshop(cells, seed=draw if scattered else None)
                 for name in METHODS:
+                    # Only LR-Geo's methods use the reference table. The simplex method is left out here.
                     if name != "LP, simplex" and not ("table" in setting and not name.startswith("LR-Geo")):
                         key = {"setting": setting, "cells": cells, "method": name, "draw": draw}
                         draw_settings = evolve(settings, users=_users(4, draw))
@@ -161,7 +193,7 @@ def compare_paper_settings(plan: Plan) -> None:
 
 
 def city_table(plan: Plan) -> None:
-    """Every method on growing pieces of the map, for several epsilons."""
+    """Run every method on growing parts of the map, for several epsilons."""
     sheet = Sheet(plan.out / "city.csv", ("method", "cells", "epsilon_asked"), MEASURED)
     workshops = {cells: plan.workshop(cells) for cells in plan.map_cells}
     for epsilon in reversed(plan.epsilons):
@@ -173,7 +205,7 @@ def city_table(plan: Plan) -> None:
 
 
 def rounds(plan: Plan) -> None:
-    """Figure 6: bounds by round, from the exponential form alone, as the paper begins."""
+    """Write Figure 6: bounds by round, starting from the exponential form as in the paper."""
     sheet = Sheet(plan.out / "rounds.csv", ("round",), ("seconds", "lower", "upper"))
     if not sheet.rows:
         settings = evolve(plan.settings, epsilon=plan.epsilons[0])
@@ -181,7 +213,7 @@ def rounds(plan: Plan) -> None:
 
 
 def even_grids(plan: Plan) -> None:
-    """Figure 9a: seconds on even grids of K cells."""
+    """Write Figure 9a: seconds on even grids of K cells."""
     sheet = Sheet(plan.out / "grids.csv", ("method", "cells", "draw"), MEASURED)
     for side_cells in plan.grids:
         workshop = evolve(plan, rome=None).workshop(side_cells * side_cells)
@@ -202,7 +234,18 @@ def _sweep(
     earlier: str = "draw",
     bounds: bool = False,
 ) -> None:
-    """LR-Geo on the city's map by one setting; ``users`` None: the setting is their number."""
+    """Run LR-Geo on the city's map for several values of one setting.
+
+    Args:
+        plan: The map, the limits and the other settings.
+        name: Name of the table.
+        column: Column of the setting.
+        values: Values of the setting.
+        change: Returns the changed attributes of :class:`Settings` for a value.
+        users: Number of users. None if the setting is the number of users.
+        earlier: Column that an earlier row must share so that its exceeded limit counts (:func:`_record`).
+        bounds: Whether to compute the bounds of Theorems 4.6 and 4.7.
+    """
     sheet = Sheet(plan.out / f"{name}.csv", ("method", "cells", column, "draw"), MEASURED)
     workshop = plan.workshop(plan.city)
     for value in values:
@@ -221,27 +264,27 @@ def _sweep(
 
 
 def more_users(plan: Plan) -> None:
-    """Figures 9b, 11 and 12: seconds, and what rows of different users violate."""
+    """Write Figures 9b, 11 and 12: seconds, and how far rows of different users violate Geo-Ind."""
     _sweep(plan, "users", "users", plan.users, lambda _: {}, users=None, earlier="users")
 
 
 def larger_sets(plan: Plan) -> None:
-    """Figure 10a: the approximation ratio by Gamma."""
+    """Write Figure 10a: the approximation ratio by Gamma."""
     _sweep(plan, "gamma", "radius", plan.gammas, lambda radius: {"radius": radius}, users=2, bounds=True)
 
 
 def coarser_tables(plan: Plan) -> None:
-    """Figure 10b: the approximation ratio by the cell of the cost reference table."""
+    """Write Figure 10b: the approximation ratio by the cell size of the cost reference table."""
     _sweep(plan, "side", "side", plan.sides, lambda side_km: {"reference_cell_km": side_km}, bounds=True)
 
 
 def wider_ranges(plan: Plan) -> None:
-    """Cost by r_obf, at an epsilon where what falls outside it matters; the paper has no such figure."""
+    """Write the cost by r_obf, which the paper does not show, at an epsilon at which outputs beyond it matter."""
     _sweep(plan, "range", "range", plan.ranges, lambda reach: {"epsilon": "2.0", "obfuscation_radius": reach})
 
 
 def exponents(plan: Plan) -> None:
-    """Compare f = 1 with the paper's 1/2."""
+    """Compare the exponent f = 1 with the paper's 1/2."""
     parts = ("epsilon_asked", "exponent", "draw")
     sheet = Sheet(plan.out / "exponents.csv", ("method", "cells", *parts), MEASURED)
     workshop = plan.workshop(plan.city)
@@ -255,7 +298,7 @@ def exponents(plan: Plan) -> None:
 
 
 def matched_rows(plan: Plan) -> None:
-    """Figure 13 and section 4.7: rows of the table that an uploaded coefficient may come from."""
+    """Write Figure 13 (section 4.7): the number of rows of the table from which an uploaded coefficient may come."""
     sheet = Sheet(plan.out / "matched.csv", ("side",), matching.COLUMNS)
     workshop = plan.workshop(max(plan.map_cells))
     for side_km in plan.sides:
@@ -278,6 +321,7 @@ PARTS: Final[dict[str, Callable[[Plan], None]]] = {
 
 
 def _plan(arguments: Namespace) -> Plan:
+    """Return the plan for the options of the command line: quick, usual, or the paper's own size."""
     usual = Plan(out=arguments.out, rome=arguments.rome, stretch=arguments.stretch)
     full = arguments.size == "full"
     if arguments.size != "quick":
@@ -305,6 +349,7 @@ def _plan(arguments: Namespace) -> Plan:
 
 
 def _options(parser: ArgumentParser) -> None:
+    """Add the options of this study to the parser of the command line."""
     parser.add_argument("--rome", type=Path, help="folder of Rome's published cells; default: even grids")
     parser.add_argument("--limit", type=float, help="processor seconds a cell may take (120; --full 1800)")
     parser.add_argument("--stretch", type=float, default=1.0, help="seconds on the clock for each, on a busy machine")

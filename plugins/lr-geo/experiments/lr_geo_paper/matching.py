@@ -1,4 +1,4 @@
-"""What the experiments measure beside trials: bounds by round (Figure 6), and matched rows of the table (Figure 13)."""
+"""Measure what trials do not: bounds by round (Figure 6), and table rows that match a coefficient (Figure 13)."""
 
 from __future__ import annotations
 
@@ -24,50 +24,60 @@ __all__ = ["COLUMNS", "bounds_by_round", "match_rows", "matches"]
 Floats = NDArray[np.float64]
 
 COLUMNS: Final = ("rows", "coefficients", "as_printed", "as_printed_sd", "true_interval", "true_interval_sd", "reach")
+"""Columns of Figure 13's table, see :func:`match_rows`."""
 REGION: Final = 3.0
-"""Side of the square, in km, whose cells make the table: 900 of them at 0.1 km, as in section 4.7."""
+"""Side length in km of the square whose cells make the table: 900 cells of 0.1 km, as in section 4.7."""
 
 
 def matches(beta: Floats, uploaded: Floats, reach_below: float, reach_above: float) -> NDArray[np.int64]:
-    """For each uploaded coefficient the number of table rows with a value in [c - below, c + above].
+    """Return the number of table rows whose value is in [c - reach_below, c + reach_above], for each coefficient c.
 
     >>> matches(np.array([1.0, 2.0, 4.0]), np.array([2.5]), 1.0, 0.0).tolist()
     [1]
 
     Args:
-        beta: (R,) the table's values, ascending.
-        uploaded: (U,) coefficients.
-        below, above: how far the value may lie from the coefficient.
+        beta: (R,) values of the table, ascending.
+        uploaded: (U,) uploaded coefficients.
+        reach_below, reach_above: How far the value may be below and above the coefficient.
     """
     last = np.searchsorted(beta, uploaded + reach_above, side="right")
     return np.asarray(last - np.searchsorted(beta, uploaded - reach_below, side="left"), dtype=np.int64)
 
 
 def match_rows(workshop: Workshop, settings: Settings, side_km: float, matrices: int) -> dict[str, Any]:
-    """Rows of the table, over every cell of a square amid the map, that uploaded coefficients may come from.
+    """Count the rows of the table from which uploaded coefficients may come, over the cells of a square in the map.
 
-    The server knows that a shift is at most half a cell's diagonal. The paper looks that far to both sides of a
-    coefficient; by Equation (27) the value lies below it, by at most two shifts. Coefficients of places that a road
-    leads away from their cell are left out, as the server's reckoning forgets them.
+    The server knows that a shift is at most half a cell's diagonal. The paper searches that far on both sides of a
+    coefficient. By Equation (27) the value is below the coefficient, by at most two shifts. Places from which
+    the way to their cell is longer than the cell's side are left out, because the server's estimate ignores roads.
 
     Args:
-        workshop: the map.
-        settings: radii.
-        side: of a cell, km.
-        matrices: cost matrices uploaded, each of one user's places inside the square.
+        workshop: The map.
+        settings: The radii.
+        side_km: Side length of a cell in km.
+        matrices: Number of uploaded cost matrices, each of one user's places inside the square.
+
+    Returns:
+        The values of :data:`COLUMNS`: numbers of rows and of coefficients, means and standard deviations over the
+        matrices of the mean number of matching rows in the paper's interval and in that of Equation (27), and half a
+        cell's diagonal in km.
     """
     problem = workshop.load(LRGeo(), settings)
     places = Places.from_problem(problem)
     corner, step = grid_of(places, side_km)
     last = np.rint((places.coordinates.max(axis=0) - corner) / step).astype(np.int64)
+    # The numbers (row, column) of all cells of the grid.
     index = np.stack(np.meshgrid(*(np.arange(end + 1) for end in last), indexing="ij"), axis=-1).reshape(-1, 2)
     cells = Cells.around(places, corner + index * step)
     middle = np.median(places.coordinates, axis=0)
     centre = int(np.argmin(places.straight_km(cells.coordinates, np.broadcast_to(middle, cells.coordinates.shape))))
     offset = cells.coordinates - cells.coordinates[centre]
     if places.is_geographic:
+        # Offsets in degrees become km; a degree of longitude is shorter by the cosine of the latitude.
         offset = np.radians(offset) * EARTH_RADIUS_KM * np.array([1.0, np.cos(np.radians(middle[0]))])
+    # The factor leaves out cells at the edge, where rounding would decide.
     half = REGION / 2 * (1 - 1e-9)
+    # Shifted by half a cell, so that the square has an even number of cells on each side.
     inside_cells = np.flatnonzero((np.abs(offset + side_km / 2) <= half).all(axis=1))
     extract = ReferenceTable(problem, places, cells).rows(inside_cells)
     user_records = np.flatnonzero(np.isin(cells.nearest, inside_cells) & (cells.shift <= side_km))
@@ -91,12 +101,15 @@ def match_rows(workshop: Workshop, settings: Settings, side_km: float, matrices:
 
 
 def bounds_by_round(workshop: Workshop, settings: Settings, seconds: float) -> list[dict[str, float]]:
-    """Round, seconds, lower and upper bound (km a report) of Benders from the exponential form alone.
+    """Solve by Benders decomposition from the exponential form, and return the bounds of each round.
 
     Args:
-        workshop: the map.
-        settings: users, radii, epsilon.
-        seconds: limit on the clock.
+        workshop: The map.
+        settings: Users, radii and epsilon.
+        seconds: Time limit on the clock.
+
+    Returns:
+        For each round its number, its seconds since the start, and the lower and upper bounds in km per report.
     """
     problem = workshop.load(LRGeo(), settings)
     data, options = problem.data, problem.declared.lr_geo

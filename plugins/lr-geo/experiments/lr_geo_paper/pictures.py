@@ -1,4 +1,4 @@
-"""Pictures of LR-Geo's tables. Rows that a limit ended early are left out: they show the limit."""
+"""Draw the pictures of LR-Geo's tables. Rows that a limit ended early are left out, because they show the limit."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ __all__ = ["PICTURES"]
 
 
 def _single_panel() -> tuple[Any, Any]:
+    """Return a figure with one panel, and its axes."""
     figure, axes = panels(width=5.2, height=3.4)
     return figure, axes[0, 0]
 
 
 def _unlimited_rows(rows: Rows) -> Rows:
+    """Return the rows of trials that no limit ended early."""
     return [row for row in rows if row["limited"] != "True"]
 
 
 def _rounds(rows: Rows) -> Any:
+    """Draw Figure 6: the upper and the lower bound by round."""
     figure, axes = _single_panel()
     for name, label in (("upper", "best found"), ("lower", "proved")):
         axes.plot(numbers(rows, "round"), numbers(rows, name), label=label)
@@ -30,7 +33,10 @@ def _rounds(rows: Rows) -> Any:
 
 
 def _plain_picture(x: str, y: str, labels: tuple[str, str]) -> Painter:
+    """Return a function that draws one curve of column ``y`` over column ``x``, with ``labels`` of both axes."""
+
     def paint(rows: Rows) -> Any:
+        """Draw the curve from the rows of a table."""
         figure, axes = _single_panel()
         curve(axes, _unlimited_rows(rows), x, y)
         dress(axes, x=labels[0], y=labels[1])
@@ -41,7 +47,17 @@ def _plain_picture(x: str, y: str, labels: tuple[str, str]) -> Painter:
 
 
 def _picture_by_column(column: str, x: str, y: str, labels: tuple[str, str], **options: Any) -> Painter:
+    """Return a function that draws a curve of ``y`` over ``x`` for each value of a column.
+
+    Args:
+        column: The column whose values get a curve each.
+        x, y: Columns of the axes.
+        labels: Labels of the axes.
+        options: Further properties of the axes, for Matplotlib.
+    """
+
     def paint(rows: Rows) -> Any:
+        """Draw the curves from the rows of a table."""
         figure, axes = _single_panel()
         curves(axes, _unlimited_rows(rows), x, y, column)
         dress(axes, x=labels[0], y=labels[1], **options)
@@ -51,6 +67,7 @@ def _picture_by_column(column: str, x: str, y: str, labels: tuple[str, str], **o
 
 
 def _errors(rows: Rows) -> Any:
+    """Draw Figure 12: box plots of the greatest Geo-Ind error of a draw, by the number of users."""
     figure, axes = _single_panel()
     groups = {
         int(users): numbers(user_rows, "gv_error") for users, user_rows in split(_unlimited_rows(rows), "users").items()
@@ -62,6 +79,7 @@ def _errors(rows: Rows) -> Any:
 
 
 def _matched_picture(rows: Rows) -> Any:
+    """Draw Figure 13: matching rows by the cell size, with bars of 1.96 standard deviations (95 % if normal)."""
     figure, axes = _single_panel()
     for name, label in (("as_printed", "interval as printed"), ("true_interval", "interval of Equation (27)")):
         bars = 1.96 * numbers(rows, f"{name}_sd")
@@ -71,6 +89,7 @@ def _matched_picture(rows: Rows) -> Any:
 
 
 def _city(rows: Rows) -> Any:
+    """Draw the cost over the number of cells for each method, at the epsilon of the first row."""
     first = rows[0]["epsilon_asked"]
     figure, axes = _single_panel()
     curves(axes, [row for row in _unlimited_rows(rows) if row["epsilon_asked"] == first], "cells", "cost", "method")

@@ -1,7 +1,7 @@
-"""One cell of a table: a method on a map, timed, judged by what its users pay and by what it keeps.
+"""Run a method on a map for one row of a table, and measure its time, its cost and its privacy.
 
-Every method is judged alike: the mean over the same users of the true cost of the row that each really uses. Seconds
-are those of building, solving and repairing; loading files and certifying are not counted.
+All methods are measured in the same way: by the mean over the same users of the true cost of the row from which each
+user reports. Seconds are those of building, solving and repairing. Loading files and certifying are not counted.
 """
 
 from __future__ import annotations
@@ -32,17 +32,18 @@ from privopt_metric_dp.attacks import matrix_figures as attack
 __all__ = ["METHODS", "Method", "Workshop", "trial"]
 
 Make = Callable[[Settings, Path], Path]
+"""Writes the problem file of a map into a folder, and returns its path."""
 
 
 @frozen(kw_only=True)
 class Method:
-    """A row of the tables.
+    """A method that the tables compare.
 
     Attributes:
-        mechanism, method: as on privopt's command line.
-        gap: relative, to stop at.
-        everywhere: LR-Geo-F: every pair is required.
-        air: distances by air.
+        mechanism, method: Names as on privopt's command line. None for the mechanism's default method.
+        gap: Relative gap at which the method stops.
+        everywhere: Whether every pair is required (LR-Geo-F).
+        air: Whether distances are by air.
     """
 
     mechanism: str
@@ -69,11 +70,11 @@ P = TypeVar("P")
 
 
 class Workshop:
-    """Problems on one map, loaded once.
+    """Loads problems on one map, each once.
 
     Args:
-        folder: where problem files are written.
-        make: writes one for settings, and one with distances by air where the map has roads.
+        folder: Folder in which problem files are written.
+        make: Writes the problem file for settings. If the map has roads, it also writes one with distances by air.
     """
 
     def __init__(self, folder: Path, make: Make) -> None:
@@ -81,7 +82,13 @@ class Workshop:
         self._loaded: dict[tuple[type, Settings, bool], Any] = {}
 
     def load(self, mechanism: Mechanism[P, Any], settings: Settings, air: bool = False) -> P:
-        """Return the problem as a mechanism wants it."""
+        """Return the problem for a mechanism.
+
+        Args:
+            mechanism: The mechanism, which determines the class of the problem.
+            settings: Users, radii and epsilon.
+            air: Whether to use distances by air, if the map has a file with them.
+        """
         kind = mechanism.problem_class
         key = (kind, settings, air)
         if key not in self._loaded:
@@ -98,22 +105,21 @@ class Workshop:
 def trial(
     workshop: Workshop, name: str, settings: Settings, limit: float, *, bounds: bool = False, stretch: float = 1.0
 ) -> dict[str, Any]:
-    """Run a method under a limit.
+    """Run a method within a time limit, and return its row of a table.
 
     Args:
-        workshop: the map.
-        name: of :data:`METHODS`.
-        settings: users, radii, epsilon.
-        limit: in processor seconds.
-        bounds: compute Theorems 4.6 and 4.7 too.
-        stretch: seconds on the clock for each processor second, where the machine is shared.
+        workshop: The map.
+        name: Name of the method in :data:`METHODS`.
+        settings: Users, radii and epsilon.
+        limit: Time limit in processor seconds.
+        bounds: Whether to compute the bounds of Theorems 4.6 and 4.7.
+        stretch: Seconds on the clock for each processor second, above 1 on a shared machine.
 
     Returns:
-        ``seconds``, ``cpu`` seconds of all threads, ``cost``; ``epsilon`` between the users' rows; ``gv_ratio`` and
-        ``gv_error`` (0 where a release is one matrix, which is certified); with ``bounds``, Theorems 4.6 and 4.7 as
-        ``lower``, ``upper``, ``ratio`` (over users' whole matrices). ``seconds`` is ``"> limit"``, and the rest is
-        missing, where nothing whole came in time, ``"no answer"`` where no solver bears the numbers (``limited`` says
-        why). Else ``limited`` tells that a limit ended it above the gap asked for.
+        ``seconds``, ``cpu`` (seconds of all threads), ``limited`` (whether a limit ended the method above the requested
+        gap), and the entries of :func:`_judge_outcome`. With ``bounds`` also ``lower``, ``value``, ``upper`` and
+        ``ratio`` over users' whole matrices. If there was no complete result in time, the row has only ``seconds``,
+        ``"> limit"``. If no solver can handle the numbers, ``seconds`` is ``"no answer"``, and ``limited`` says why.
     """
     method_spec = METHODS[name]
     settings = evolve(settings, within=None) if method_spec.everywhere else settings
@@ -122,6 +128,7 @@ def trial(
     problem = users if method_spec.mechanism == "lr-geo" else workshop.load(mechanism, settings, method_spec.air)
     problem.data.required, problem.data.needed, problem.data.weighted  # noqa: B018  (loading is not counted)
     method = method_spec.method or registry().get(method_spec.mechanism).method(None).name
+    # `busy` is the processor time before the method, and its processor time after it.
     start_seconds, busy = time.monotonic(), time.process_time()
     context = SolveContext(
         method=method, solver="highs", gap=method_spec.gap, search_time=Clock(stretch * limit, clock()), seed=0
@@ -133,6 +140,7 @@ def trial(
     except (ModelError, SolverError) as error:
         return {"seconds": "no answer", "limited": str(error)[:200]}
     seconds, busy = time.monotonic() - start_seconds, time.process_time() - busy
+    # LR-Geo returns a fallback if time runs out, which `limited` marks; other mechanisms count as unfinished.
     if method_spec.mechanism != "lr-geo" and (outcome.stopped or busy > limit):
         return {"seconds": f"> {min(limit, busy):.3g}"}
     row = {
@@ -153,9 +161,22 @@ def trial(
 
 
 def _judge_outcome(problem: Any, users: LRGeoInstance, outcome: Any, method: str) -> dict[str, Any]:
-    """Mean true cost of the users' own rows, epsilon between all of those, Equations (34) and (35) where they apply."""
+    """Measure the rows from which the users report.
+
+    Args:
+        problem: Not used.
+        users: The problem with its users and true costs.
+        outcome: The outcome of the method. Its release has a row for each user, or for each record of the map.
+        method: Not used.
+
+    Returns:
+        ``cost``, the mean true cost of the users' rows; ``epsilon``, the least one that holds between all of them;
+        ``gv_ratio`` and ``gv_error`` (Equations (34) and (35)), 0 for a release of a single certified matrix; and for
+        users' own matrices ``lr_set``, the mean number of records in an LR set.
+    """
     user_numbers, release = users.users, outcome.release
     own_weights = release.weights if len(release.weights) == len(user_numbers) else release.weights[user_numbers]
+    # Integer weights of a row sum to 2**63.
     z = own_weights.astype(np.float64) / 2.0**63
     record_costs = np.einsum("ik,ik->i", z, users.data.cost[user_numbers])
     blocks = attack.pair_blocks(
