@@ -1,9 +1,10 @@
-"""Figures 1 to 7 of the paper's section 7, and overflows over 10,000 runs.
+"""Reproduce Figures 1 to 7 of the paper's section 7, and count overflows over 10,000 runs.
 
-Counts of instances and steps are the paper's, with --full as without; --quick cuts them and says so in every table
-(column quick) and title. Each instance is priced at every step of its figure: curves differ by the method alone.
-Both margins are shown, and auto where the paper asks which delta to take (figures 5 and 7). The Chiang Mai file
-(Node,x,y,Evacuees) is no part of privopt: without --data figures 6 and 7 are left out with a line that says so.
+The numbers of instances and steps are the paper's, with and without --full. --quick reduces them, which every table
+(column quick) and every title states. Each instance is priced at every step of its figure, so curves differ only by the
+method. Both margins are shown, and delta = "auto" in the figures in which the paper asks which delta to take (5 and 7).
+The file of Chiang Mai (Node,x,y,Evacuees) is no part of privopt. Without --data Figures 6 and 7 are left out, with a
+line that says so.
 """
 
 from __future__ import annotations
@@ -29,22 +30,25 @@ from privopt.execution import from_url
 __all__ = ["COLUMNS", "STUDY", "main"]
 
 COSTS = ((0.0, 0.2), (0.1, 0.3), (0.3, 0.5))
+"""Intervals of the facility costs."""
 KEY: Final = ("figure", "series", "x", "method", "margin")
 VALUES: Final = ("mean", "standard_error", "instances", "failures", "quick")
 COLUMNS: Final = (*KEY, *VALUES)
+"""Columns of every table: those that identify a row, and its values over the instances."""
 DELTAS: tuple[float | None, ...] = (None, *(round(0.01 * i, 2) for i in range(101)))
+"""Reconnection radii from 0 to 1. None stands for Algorithm 2 (``laplace``)."""
 
 
 @frozen(kw_only=True)
 class Plan:
-    """How much is run: the paper's counts, or fewer.
+    """The size of a run: the paper's numbers of instances and steps, or fewer.
 
     Attributes:
-        quick: whether counts are cut.
-        seed: of everything.
-        jobs: worker processes.
-        data: the Chiang Mai file, or None.
-        out: where tables and pictures go.
+        quick: Whether the numbers are reduced.
+        seed: Seed of all instances.
+        jobs: Number of worker processes.
+        data: The file of Chiang Mai, or None.
+        out: Folder of tables and pictures.
     """
 
     quick: bool
@@ -58,22 +62,36 @@ class Plan:
         return Sheet(self.out / f"{name}.csv", KEY, VALUES)
 
     def count(self, full: int, quick: int) -> int:
-        """Instances to run."""
+        """Return the number of instances to run, ``full`` or ``quick``."""
         return quick if self.quick else full
 
     def steps(self, values: Sequence[Any], step: int) -> list[Any]:
-        """Return steps of the x axis; thinned when quick."""
+        """Return the values of the horizontal axis, in a quick run only every ``step``-th one."""
         return list(values[::step]) if self.quick else list(values)
 
     def run(self, function: Callable[..., Any], count: int, *settings: Any) -> Any:
-        """Results of ``function(seed, *settings)`` for each instance, stacked."""
+        """Run ``function(seed, *settings)`` for several seeds in the worker processes, and return the results stacked.
+
+        Args:
+            function: Computes one instance.
+            count: Number of instances. Each has its own seed.
+            settings: Further arguments, the same for all instances.
+        """
         seeds = np.random.SeedSequence(self.seed).generate_state(count)
         columns = [[s] * count for s in settings]
         with from_url(None, self.jobs) as executor:
             return np.array(list(executor.map(function, seeds.tolist(), *columns)))
 
     def row(self, method: str, margin: str, values: Any, failure_rates: Any, **columns: Any) -> Row:
-        """One row of a table: mean and standard error over the instances."""
+        """Return a row of a table: the mean of some values and its standard error over the instances.
+
+        Args:
+            method: Name of the method.
+            margin: Kind of margin; empty if the method has none.
+            values: One value for each instance.
+            failure_rates: Whether each instance overflowed, or the number of its overflows.
+            columns: Further columns of the row.
+        """
         values = np.asarray(values, dtype=float)
         error = float(values.std(ddof=1)) / len(values) ** 0.5 if len(values) > 1 else 0.0
         return {
@@ -88,16 +106,23 @@ class Plan:
         }
 
     def point(self, x: float, y: float) -> Row:
-        """Return a row of a figure of places."""
+        """Return a row of a figure of places, with the coordinates in the columns x and mean."""
         return {"x": x, "method": "location", "mean": y, "instances": 1, "quick": self.quick}
 
 
 def _name(delta: float | None) -> str:
+    """Return the name of the method with a reconnection radius, or without one (None)."""
     return "laplace" if delta is None else "reconnection"
 
 
 def _delta_rows(plan: Plan, priced: Any, deltas: Sequence[float | None]) -> list[Row]:
-    """Rows of a figure over delta; Laplace is the same at each, its x empty."""
+    """Return the rows of a figure over delta. Those of ``laplace``, which has no delta, have an empty x.
+
+    Args:
+        plan: The size of the run.
+        priced: (instances, deltas, margins, 2) costs and overflows, see :meth:`fl_linear_paper.trials.Trial.price`.
+        deltas: The reconnection radii; None for ``laplace``.
+    """
     return [
         plan.row(
             _name(delta),
@@ -112,7 +137,7 @@ def _delta_rows(plan: Plan, priced: Any, deltas: Sequence[float | None]) -> list
 
 
 def fig1(plan: Plan) -> None:
-    """Draw example instances of the Matern process, by gamma: their points."""
+    """Write Figure 1: the points of an example of the Matern process for each gamma."""
     sheet = plan.sheet("fig1")
     for gamma in (1.0, 2.0, 3.0):
         instance = matern(np.random.default_rng([plan.seed, int(gamma)]), gamma=gamma)
@@ -121,10 +146,18 @@ def fig1(plan: Plan) -> None:
 
 
 def _over_delta(plan: Plan, name: str, process: str) -> None:
+    """Write a figure of the normalised cost over delta, for each interval of facility costs.
+
+    Args:
+        plan: The size of the run.
+        name: Name of the figure.
+        process: ``"matern"`` or ``"poisson"``, the process that generates the locations.
+    """
     deltas, sheet = plan.steps(DELTAS, 5), plan.sheet(name)
     for costs in COSTS:
 
         def make(costs: tuple[float, float] = costs) -> list[Row]:
+            """Return the rows for one interval of facility costs."""
             return _delta_rows(
                 plan, plan.run(instances.over_delta, plan.count(1000, 20), process, costs, deltas), deltas
             )
@@ -133,20 +166,21 @@ def _over_delta(plan: Plan, name: str, process: str) -> None:
 
 
 def fig2(plan: Plan) -> None:
-    """Normalised cost over delta, clustered instances, three intervals of facility costs; 1000 instances each."""
+    """Write Figure 2: the normalised cost over delta of 1000 clustered instances for each interval of facility costs."""
     _over_delta(plan, "fig2", "matern")
 
 
 def fig3a(plan: Plan) -> None:
-    """Normalised cost over delta, Poisson instances; 1000 of them."""
+    """Write Figure 3a: the normalised cost over delta of 1000 Poisson instances for each interval of costs."""
     _over_delta(plan, "fig3a", "poisson")
 
 
 def fig3b(plan: Plan) -> None:
-    """Normalised cost over the privacy budget, .01 to 1 by .001; 100 instances."""
+    """Write Figure 3b: the normalised cost of 100 instances over epsilon, from 0.01 to 1 in steps of 0.001."""
     epsilons = plan.steps([round(0.01 + 0.001 * i, 3) for i in range(991)], 45)
 
     def make() -> list[Row]:
+        """Return a row for each epsilon, method and margin."""
         priced = plan.run(instances.over_epsilon, plan.count(100, 8), epsilons)
         return [
             plan.row(method, kind, priced[:, e, m, k, 0], priced[:, e, m, k, 1], x=epsilon)
@@ -159,12 +193,15 @@ def fig3b(plan: Plan) -> None:
 
 
 def fig4(plan: Plan) -> None:
-    """Cost over the number of locations, 100 to 5000 by 100; 500 instances each. Not normalised."""
+    """Write Figure 4: the cost of 500 instances over the expected number of locations, 100 to 5000. Not normalised."""
     sheet = plan.sheet("fig4")
 
     def make(n: int) -> list[Row]:
+        """Return the rows of the optimum, and of each method and margin, for n expected locations."""
         results = plan.run(instances.of_size, plan.count(500, 5), n)
+        # The last two numbers of an instance are the optimum and how often it was drawn again.
         priced, optimum, redrawn = results[:, :-2].reshape(-1, 2, 2, 2), results[:, -2], results[:, -1]
+        # Without clients nothing costs anything, and the normalised cost is not defined.
         has_cost = optimum > 0
         rows = [plan.row("optimal", "", optimum, 0, series=f"{int(redrawn.sum())} redrawn")]
         for m, method in enumerate(("laplace", "reconnection")):
@@ -179,11 +216,18 @@ def fig4(plan: Plan) -> None:
 
 
 def fig5(plan: Plan) -> None:
-    """Normalised cost over the mean count, 1 to 100; 100 instances; also auto, and the best delta of a grid."""
+    """Write Figure 5: the normalised cost of 100 instances over the mean count, 1 to 100.
+
+    The methods are ``laplace``, ``reconnection`` with delta 0.2, the delta of a grid with the lowest mean cost, and
+    delta = "auto".
+    """
     means = plan.steps(range(1, 101), 11)
+    # `laplace` and the paper's delta of 0.2 come first; the rows below use their positions 0 and 1.
     deltas = (None, 0.2, *(d for d in DELTAS[1:42] if d != 0.2)) if not plan.quick else (None, 0.2, *DELTAS[1:32:3])
 
     def mean_rows(results: Any, mean: int) -> list[Row]:
+        """Return the rows of one mean count, from the results (instances, numbers) at it."""
+        # The last two numbers of an instance are the cost and the overflow of "auto".
         priced, rows = results[:, :-2].reshape(len(results), len(deltas), 2, 2), []
         for k, kind in enumerate(KINDS):
             rows += [plan.row(_name(deltas[m]), kind, priced[:, m, k, 0], priced[:, m, k, 1], x=mean) for m in (0, 1)]
@@ -200,6 +244,15 @@ def fig5(plan: Plan) -> None:
 
 
 def _town(plan: Plan, name: str) -> tuple[Any, Any] | None:
+    """Read Chiang Mai's locations and clients, or return None with a line of progress if there is no file.
+
+    Args:
+        plan: The run, with the file.
+        name: Name of the figure, for the line.
+
+    Returns:
+        (n, 2) locations, scaled to the unit square, and (n,) clients.
+    """
     if plan.data is None:
         say(f"{name}: left out, for there is no --data")
         return None
@@ -211,7 +264,7 @@ def _town(plan: Plan, name: str) -> tuple[Any, Any] | None:
 
 
 def fig6(plan: Plan) -> None:
-    """Chiang Mai's locations and clients, on the unit square."""
+    """Write Figure 6: Chiang Mai's locations and clients, on the unit square."""
     town = _town(plan, "fig6")
     if town is not None:
         points, clients = town
@@ -222,13 +275,14 @@ def fig6(plan: Plan) -> None:
 
 
 def fig7(plan: Plan) -> None:
-    """Normalised cost over delta in Chiang Mai; 100 draws of the facility costs; also auto."""
+    """Write Figure 7: the normalised cost over delta in Chiang Mai, for 100 draws of the facility costs, and "auto"."""
     town = _town(plan, "fig7")
     deltas = plan.steps(DELTAS, 5)
     if town is None:
         return
 
     def make() -> list[Row]:
+        """Return the rows over delta, and that of "auto"."""
         results = plan.run(instances.in_town, plan.count(100, 10), *town, deltas)
         rows = _delta_rows(plan, results[:, :-2].reshape(len(results), len(deltas), 2, 2), deltas)
         return [*rows, plan.row("auto", "exact", results[:, -2], results[:, -1])]
@@ -237,10 +291,15 @@ def fig7(plan: Plan) -> None:
 
 
 def failures(plan: Plan) -> None:
-    """Overflows over 10,000 runs (1000 instances, 10 draws each; promised .1) and their mean cost; delta = .2, auto."""
+    """Count overflows over 10,000 runs (1000 instances with 10 draws of the noise each), and compute their mean cost.
+
+    The promised probability of an overflow is 0.1. The methods are ``laplace``, ``reconnection`` with delta 0.2 and,
+    for several mean counts, "auto".
+    """
     sheet, draws = plan.sheet("failures"), 10
 
     def make() -> list[Row]:
+        """Return the cost and the failure rate of each method and margin."""
         results, rows = plan.run(instances.repeated, plan.count(1000, 20), draws), []
         for m, method in enumerate(("laplace", "reconnection")):
             for k, kind in enumerate(KINDS):
@@ -250,6 +309,7 @@ def failures(plan: Plan) -> None:
         return rows
 
     def auto(mean: int) -> list[Row]:
+        """Return the failure rate of "auto" at one mean count, over 100 draws for each instance."""
         rates = plan.run(instances.auto_failing, plan.count(100, 4), 100, mean)
         return [plan.row("auto", "exact", rates, 100 * rates, series="failure rate")]
 
@@ -259,6 +319,7 @@ def failures(plan: Plan) -> None:
 
 
 def _plan(arguments: Namespace) -> Plan:
+    """Return the plan for the options of the command line."""
     if arguments.size == "quick":
         say("quick: counts of instances and steps are cut; the figures are rough")
     return Plan(
@@ -271,6 +332,7 @@ def _plan(arguments: Namespace) -> Plan:
 
 
 def _options(parser: ArgumentParser) -> None:
+    """Add the options of this study to the parser of the command line."""
     parser.add_argument("--data", type=Path, help="Chiang Mai's CSV: Node,x,y,Evacuees")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,4 +1,4 @@
-"""Costs of serving clients as one table of all pairs: the OR-Library's instances, and random ones of the tests."""
+"""Hold the costs of serving clients in a table of all pairs, for the OR-Library's instances and random tests."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ def _table(value: Floats) -> Floats:
 
 @frozen(eq=False)
 class Table:
-    """All pairs.
+    """The costs of all pairs of a facility and a client (see `privopt_fl_linear.service_costs.Costs`).
 
     Attributes:
-        cost: (F, C) of serving a client from a facility, >= 0; infinite where it may not.
+        cost: (F, C) cost of serving a client from a facility, >= 0. Infinite for pairs that are not allowed.
     """
 
     cost: Floats = field(converter=_table)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Facilities, clients."""
+        """Numbers of facilities and of clients."""
         return self.cost.shape[0], self.cost.shape[1]
 
     def nearest(self, clients: Ints, count: int) -> tuple[Ints, Floats]:
-        """See `Costs.nearest`."""
+        """Return the ``count`` cheapest facilities of each client and their costs, (len(clients), count) each."""
         rows = self.cost.T[clients]
         facilities = np.argsort(rows, axis=1, kind="stable")[:, :count]
         return facilities, np.take_along_axis(rows, facilities, axis=1)
 
     def cheapest(self, opened: Ints) -> tuple[Ints, Floats]:
-        """See `Costs.cheapest`."""
+        """Return the cheapest facility in ``opened`` for each client, and its cost, both (C,)."""
         facility = opened[np.argmin(self.cost[opened], axis=0)]
         return facility, self.cost[facility, np.arange(self.cost.shape[1])]

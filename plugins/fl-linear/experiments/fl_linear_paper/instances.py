@@ -1,4 +1,7 @@
-"""One instance of each figure, by its seed: what worker processes compute."""
+"""Compute one instance of each figure, given its seed, in a worker process.
+
+Costs and overflows are those of `Trial.price`: the normalised cost, and whether some facility overflows.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,14 @@ def site_of(instance: Instance) -> Site:
 
 
 def over_delta(seed: int, kind: str, costs: tuple[float, float], deltas: Sequence[float | None]) -> Any:
-    """Costs and overflows of one instance over delta."""
+    """Return costs and overflows (deltas, 2, 2) of one instance over the reconnection radius.
+
+    Args:
+        seed: Seed of the instance and the noise.
+        kind: ``"matern"`` or ``"poisson"``.
+        costs: Interval of the facility costs.
+        deltas: The radii; None for ``laplace``.
+    """
     rng = np.random.default_rng(seed)
     instance = matern(rng, costs=costs) if kind == "matern" else poisson(rng, costs=costs)
     trial = Trial.of(site_of(instance), deltas)
@@ -30,7 +40,10 @@ def over_delta(seed: int, kind: str, costs: tuple[float, float], deltas: Sequenc
 
 
 def over_epsilon(seed: int, epsilons: Sequence[float]) -> Any:
-    """Return the same over the privacy budget."""
+    """Return costs and overflows (epsilons, 2, 2, 2) of one Matern instance over epsilon.
+
+    The second axis has ``laplace`` and delta 0.2.
+    """
     rng = np.random.default_rng(seed)
     instance = matern(rng)
     n = len(instance.points)
@@ -42,7 +55,11 @@ def over_epsilon(seed: int, epsilons: Sequence[float]) -> Any:
 
 
 def of_size(seed: int, n: int) -> Any:
-    """One instance of n locations expected: costs and overflows, the optimum, and how often it was drawn again."""
+    """Return the results of one Matern instance with n expected locations, as a flat array.
+
+    These are costs and overflows (2, 2, 2) of ``laplace`` and delta 0.2, the optimum, and how often the instance was
+    drawn again.
+    """
     rng = np.random.default_rng([seed, n])
     instance = matern(rng, n=n)
     trial = Trial.of(site_of(instance), (None, 0.2))
@@ -51,7 +68,16 @@ def of_size(seed: int, n: int) -> Any:
 
 
 def over_means(seed: int, means: Sequence[int], deltas: Sequence[float | None]) -> Any:
-    """Over the mean count, the same at each location; ``auto`` last."""
+    """Return the results of one Matern instance at several counts, each the same at all locations.
+
+    Args:
+        seed: Seed of the instance and the noise.
+        means: The counts.
+        deltas: Reconnection radii; None for ``laplace``.
+
+    Returns:
+        A row for each count: costs and overflows (deltas, 2, 2) as a flat array, then the cost and overflow of "auto".
+    """
     rng = np.random.default_rng(seed)
     instance = matern(rng)
     n = len(instance.points)
@@ -67,7 +93,17 @@ def over_means(seed: int, means: Sequence[int], deltas: Sequence[float | None]) 
 
 
 def in_town(seed: int, points: Any, clients: Any, deltas: Sequence[float | None]) -> Any:
-    """Given locations and clients, facility costs drawn; ``auto`` last."""
+    """Draw facility costs for given locations and clients, and return the results as a flat array.
+
+    Args:
+        seed: Seed of the facility costs and the noise.
+        points: (n, 2) locations.
+        clients: (n,) clients of each location.
+        deltas: Reconnection radii; None for ``laplace``.
+
+    Returns:
+        Costs and overflows (deltas, 2, 2), then the cost and overflow of "auto".
+    """
     rng = np.random.default_rng(seed)
     n = len(points)
     site = Site(metric=Plane(points), cost=rng.uniform(0.1, 0.3, n))
@@ -79,7 +115,12 @@ def in_town(seed: int, points: Any, clients: Any, deltas: Sequence[float | None]
 
 
 def repeated(seed: int, draws: int) -> Any:
-    """Means over several draws of the noise."""
+    """Return the means of costs and overflows (2, 2, 2) of ``laplace`` and delta 0.2 over several draws of the noise.
+
+    Args:
+        seed: Seed of the Matern instance and the noise.
+        draws: Number of draws.
+    """
     rng = np.random.default_rng(seed)
     instance = matern(rng)
     n = len(instance.points)
@@ -88,7 +129,13 @@ def repeated(seed: int, draws: int) -> Any:
 
 
 def auto_failing(seed: int, draws: int, mean: int) -> Any:
-    """Return the share of draws in which ``auto`` overflows."""
+    """Return the share of draws of the noise in which a plan of "auto" overflows.
+
+    Args:
+        seed: Seed of the Matern instance and the noise.
+        draws: Number of draws.
+        mean: Number of clients of every location.
+    """
     rng = np.random.default_rng([seed, mean])
     instance = matern(rng)
     n = len(instance.points)

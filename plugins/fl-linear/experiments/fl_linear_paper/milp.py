@@ -1,7 +1,8 @@
-"""The facility-location integer program: a capacity for each facility, the counts known, opening costs if any.
+"""Solve the facility-location integer program: a capacity for each facility, known counts, opening costs if any.
 
-Algorithm 1, and facilities with a fixed part of their cost, where the decision is no longer local, are held against it.
-Given as rectangular matrices it is the uncapacitated facility location problem of the OR-Library.
+Algorithm 1 is tested against it, and so are facilities with a fixed part of their cost, for which the best facility of
+a location depends on the other locations. With rectangular matrices it is the uncapacitated facility location problem
+of the OR-Library.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ if TYPE_CHECKING:
 __all__ = ["MOST_PAIRS", "Location", "facility_location_model", "solve_facility_location"]
 
 MOST_PAIRS = 40_000
-"""Pairs of a facility and a location up to which the integer program is taken on: 200 locations serve themselves."""
+"""Largest number of pairs of a facility and a location, enough for 200 locations that may all hold a facility."""
 
 
 @frozen(kw_only=True, eq=False)
 class Location:
-    """An answer of the integer program.
+    """A solution of the integer program.
 
     Attributes:
         facility: (C,) the facility of each location.
-        capacities: (F,) clients served by each facility; 0 where closed.
-        opened: facilities in use, ascending.
-        objective: cost of exactly this answer.
-        bound: the solver's lower bound.
-        solver: its name and version.
+        capacities: (F,) clients served by each facility, 0 for a closed one.
+        opened: The facilities in use, ascending.
+        objective: Cost of exactly this solution.
+        bound: The solver's lower bound.
+        solver: Name and version of the solver.
         status: ``"optimal"`` or ``"feasible"``.
     """
 
@@ -54,13 +55,13 @@ def facility_location_model(
     distances: Floats,
     opening_cost: Floats | None = None,
 ) -> Model:
-    """Return the model: minimise opening + capacity + connection costs.
+    """Return the integer program that minimises opening, capacity and connection costs.
 
     Args:
-        facility_cost: (F,) cost of one client's capacity.
-        clients: (C,) clients of each location, >= 0, known.
-        distances: (F, C) connection cost of one client; need be no metric.
-        opening_cost: (F,) cost of opening at all; default: none.
+        facility_cost: (F,) cost of the capacity for one client.
+        clients: (C,) known numbers of clients of the locations, >= 0.
+        distances: (F, C) connection cost of one client. It need not be a metric.
+        opening_cost: (F,) fixed cost of opening a facility. None for no such costs.
 
     >>> print(facility_location_model([1, 2], [3, 4], [[0, 5], [5, 0]]))  # doctest: +NORMALIZE_WHITESPACE
     facility-location: minimize sum(f[u]*k[u] for u in F) + sum(b[v]*d[u, v]*x[u, v] for u in F, v in V)
@@ -99,15 +100,15 @@ def solve_facility_location(
     backend: str = "cbc",
     **options: Unpack[SolveOptions],
 ) -> Location:
-    """Solve the model exactly; the answer is priced again from its own assignment.
+    """Solve the integer program, and compute the cost of the solution again from its assignment.
 
     Args:
-        facility_cost, clients, distances, opening_cost: as in `facility_location_model`.
-        backend, options: as `privopt.dsl.Model.solve` takes them.
+        facility_cost, clients, distances, opening_cost: See `facility_location_model`.
+        backend, options: Arguments of `privopt.dsl.Model.solve`.
 
     Raises:
-        InputError: more than `MOST_PAIRS` pairs of facility and location.
-        SolverError: the solver's objective is not that of its answer.
+        InputError: There are more than `MOST_PAIRS` pairs of a facility and a location.
+        SolverError: The solver states a lower cost than its solution has.
     """
     d = np.asarray(distances, dtype=np.float64)
     if d.size > MOST_PAIRS:
@@ -117,6 +118,7 @@ def solve_facility_location(
         )
     f, b = np.asarray(facility_cost, dtype=np.float64), np.asarray(clients, dtype=np.float64)
     solution = facility_location_model(f, b, d, opening_cost).solve(backend, **options)
+    # Solvers return binary variables up to a tolerance, so the largest one names the facility.
     facility = np.asarray(np.argmax(solution.value("x"), axis=0), dtype=np.int64)
     capacities = np.array([math.fsum(b[facility == u]) for u in range(len(f))])
     opened_facilities = np.unique(facility)

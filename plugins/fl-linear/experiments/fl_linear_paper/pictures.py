@@ -1,4 +1,4 @@
-"""Pictures of FL-Linear's tables."""
+"""Draw the pictures of FL-Linear's tables."""
 
 from __future__ import annotations
 
@@ -21,10 +21,14 @@ AXES: Final = {
     "fig6": ("", ""),
     "fig7": ("delta", "normalised cost"),
 }
+"""Labels of the horizontal and the vertical axis, by figure."""
 
 
 def _painter(name: str) -> Painter:
+    """Return the function that draws a figure, given by its name, from the rows of its table."""
+
     def paint(rows: Rows) -> Any:
+        """Draw the points of a map, or curves, in a panel for each series."""
         series = split(rows, "series") if name in SIDE_BY_SIDE else {"": rows}
         figure, axes = panels(len(series), width=5.2, height=4.2)
         for axis, (title, series_rows) in zip(axes[0], series.items(), strict=True):
@@ -41,6 +45,10 @@ def _painter(name: str) -> Painter:
 
 
 def _lines(axis: Any, rows: Rows) -> None:
+    """Draw a curve for each method and margin, or a horizontal line for a method without an x.
+
+    The vertical axis is logarithmic if the largest mean is more than 8 times the smallest.
+    """
     turn = 0
     for method, method_rows in split(rows, "method").items():
         for margin, margin_rows in split(method_rows, "margin").items():

@@ -1,23 +1,27 @@
-"""The bounds of the paper's theorems: coefficients that need no secret, and values where the counts are known.
+"""Evaluate the bounds of the paper's theorems: coefficients that need no secret, and values at known counts.
 
-Each bound reads: expected cost <= factor * OPT + additive + additive_per_mean_client * b_avg, for the margin of the
-paper (which the exact margin never exceeds). With m = (2 / epsilon) ln(2 n / alpha) and g = min over the opened
-facilities of sqrt|L_v| (gamma := g / ln n, so the hypothesis on the balls is not needed):
+Each bound has the form: expected cost <= factor * OPT + additive + additive_per_mean_client * b_avg, with the paper's
+margin (which the exact margin never exceeds). OPT is the optimum without privacy, b_v the number of clients of location
+v, and b_avg its mean. With m = (2 / epsilon) ln(2 n / alpha), and g the minimum of sqrt|L_v| over the opened facilities
+(gamma := g / ln n, so the hypothesis on the balls is not needed):
 
 * Theorem 4 (Algorithm 2, every b_v >= 1): factor 1 + m.
-* Theorem 7 (Algorithm 3, every b_v >= 1): factor 1 + m / g, delta n (4 b_avg + m / g).
-* Section 6.1 (b_v >= 0, f > 0): factor 1 + (m / g) eta / nu, 4 delta n b_avg; nu clients a location, eta = fmax / fmin.
-* Theorem 11 (b_v >= 1 with probability at least p > 1 / gamma): factor 1 + m / ln n, delta n b_avg (4 + m / ln n), as
-  its proof has it; its printed statement differs.
-* Theorem 13 (b_v >= 1 with constant probability, |L_v| >= gamma^2 ln(n)^3): factor 1 + m / (gamma ln n), delta n b_avg
-  (4 + m / (gamma ln n)).
+* Theorem 7 (Algorithm 3, every b_v >= 1): factor 1 + m / g, plus delta n (4 b_avg + m / g).
+* Section 6.1 (b_v >= 0, f > 0): factor 1 + (m / g) eta / nu, plus 4 delta n b_avg, with nu clients per location and eta
+  = fmax / fmin.
+* Theorem 11 (b_v >= 1 with probability at least p > 1 / gamma): factor 1 + m / ln n, plus delta n b_avg (4 + m / ln n).
+  This is from its proof; the printed statement differs.
+* Theorem 13 (b_v >= 1 with constant probability, |L_v| >= gamma^2 ln(n)^3): factor 1 + m / (gamma ln n), plus delta n
+  b_avg (4 + m / (gamma ln n)).
 
-Theorems 11 and 13 hold where sqrt|L_v| <= N_v / ln n, and sqrt|L_v| <= N_v / (gamma ln n), at every facility (Theorems
-10 and 12: with probability 1 - 1/n for large n); with the counts known the event itself is checked.
+Theorems 11 and 13 hold if sqrt|L_v| <= N_v / ln n, or sqrt|L_v| <= N_v / (gamma ln n), at every facility, where N_v is
+its number of clients (Theorems 10 and 12: with probability 1 - 1/n for large n). With known counts this event itself is
+checked.
 
-Lemma 2's 4 delta for reconnection is 2 delta with the greedy order (`reconnection.reconnect`); the bounds use the
-printed 4, ``reconnection_per_client`` the other. "Expected" is over all noise: given that nothing fails the mean is a
-little larger, since failure is the event of low noise (one location, alpha = .9: Theorem 4 is exceeded by 17 %).
+Lemma 2's 4 delta for reconnection is 2 delta with the greedy order (`reconnection.reconnect`). The bounds use the
+printed 4, and ``reconnection_per_client`` uses 2. "Expected" is over all noise. Given that nothing overflows, the mean
+is slightly larger, because an overflow is the event of low noise (with one location and alpha = 0.9, Theorem 4 is
+exceeded by 17 %).
 """
 
 from __future__ import annotations
@@ -39,13 +43,17 @@ EVERYWHERE = "every location has at least one client"
 def bounds(
     *, method: str, n: int, epsilon: float, alpha: float, delta: float, assignment: Assignment
 ) -> dict[str, Any]:
-    """Return the coefficients of every bound that applies to the method, each with its hypothesis.
+    """Return the coefficients of every bound that applies to a method, each with its hypothesis, by name.
 
     Args:
         method: ``"laplace"`` or ``"reconnection"``.
-        n, epsilon, alpha, delta: public parameters; delta = 0 for ``"laplace"``.
-        assignment: the connection used.
+        n: Number of locations.
+        epsilon: Privacy budget of one client.
+        alpha: Failure probability of the margins.
+        delta: Reconnection radius, 0 for ``"laplace"``.
+        assignment: The facility that serves each location.
     """
+    # m, g and gamma are those of the module's docstring; gamma of Theorem 13 has another power of ln n.
     m = 2.0 / epsilon * math.log(2.0 * n / alpha)
     g = math.sqrt(float(assignment.sizes.min()))
     log_n = math.log(n) if n > 1 else math.nan
@@ -85,6 +93,15 @@ def bounds(
 
 
 def _bound(factor: float, additive: float, per_client: float, hypothesis: str, gamma: float | None = None) -> Any:
+    """Return the coefficients of a bound as a dictionary.
+
+    Args:
+        factor: Factor of the optimum.
+        additive: Term that does not depend on the counts.
+        per_client: Factor of the mean count.
+        hypothesis: The condition of the bound, in words.
+        gamma: The theorem's gamma, if it has one.
+    """
     bound: dict[str, Any] = {"factor": factor, "additive": additive, "additive_per_mean_client": per_client}
     if gamma is not None:
         bound["gamma"] = gamma
@@ -100,13 +117,15 @@ def values(
     assignment: Assignment,
     served: Floats,
 ) -> dict[str, Any]:
-    """Return nu, eta, and each bound's value and whether its hypothesis holds: secret, for it needs the true counts.
+    """Return nu, eta, the value of each bound, and whether its hypothesis holds. The true counts make this secret.
 
     Args:
-        found: from `bounds`.
+        bounds_by_name: The coefficients from `bounds`.
         counts: (n,) true counts.
-        optimum: cost of Algorithm 1 at them.
-        served: (m,) true counts of each facility, N_v.
+        cost: (n,) facility cost of one client at each location.
+        optimum: Cost of Algorithm 1 at the true counts.
+        assignment: The facility that serves each location.
+        served: (m,) true counts N_v of each opened facility.
     """
     n = len(counts)
     mean = float(np.mean(counts))
