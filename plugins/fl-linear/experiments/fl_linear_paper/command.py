@@ -166,7 +166,7 @@ def _over_delta(plan: Plan, name: str, process: str) -> None:
 
 
 def fig2(plan: Plan) -> None:
-    """Write Figure 2: the normalised cost over delta of 1000 clustered instances for each interval of facility costs."""
+    """Write Figure 2: the normalised cost over delta of 1000 clustered instances for each interval of costs."""
     _over_delta(plan, "fig2", "matern")
 
 

@@ -177,6 +177,7 @@ def _solve_program(
     # A capacity above the sum of all weights never binds. Cutting it there keeps infinite capacities out of the
     # coefficients.
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
+    # For each facility the weights of its locations, less its size if it is open, are at most 0.
     capacity_rows = hstack([make_rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
     model.add_block("capacity", capacity_rows, columns=[serves, opens], upper=0.0)
     if max_facilities < facilities:

@@ -165,9 +165,12 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
         if release.capacities[position] <= 0.0:
             continue
         if rule.kind == "exact" and rule.noise == "discrete":
-            law = _sum_distribution(float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members))
-            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3).
-            tail = float(law[len(law) // 2 + round(margin) + 1 :].sum())
+            probabilities = _sum_distribution(
+                float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members)
+            )
+            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3). The middle entry
+            # belongs to the sum 0.
+            tail = float(probabilities[len(probabilities) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"
         elif rule.kind == "paper":

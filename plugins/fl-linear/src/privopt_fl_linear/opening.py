@@ -176,6 +176,7 @@ class _Search:
 
         The cap keeps the steps short while the incumbent is far too expensive.
         """
+        # The factor 1 + 1e-9 lets the ascent pass the goal in spite of rounding.
         guess = 2.0 * max(lower, 0.0) + float(self.opening.max())
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
