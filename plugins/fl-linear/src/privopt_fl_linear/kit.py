@@ -168,8 +168,8 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
             probabilities = _sum_distribution(
                 float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members)
             )
-            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3). The middle entry
-            # belongs to the sum 0.
+            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3). The middle
+            # entry belongs to the sum 0.
             tail = float(probabilities[len(probabilities) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"

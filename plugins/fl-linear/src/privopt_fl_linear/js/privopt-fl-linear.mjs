@@ -7,57 +7,63 @@
 const FORMAT = "privopt-fl-linear/1";
 const WORD = 8; // bytes, the least first
 const TWO_64 = 1n << 64n;
-const LARGEST_TERM = 1n << 40n; // of epsilon as a fraction: products stay below 2^64, as in Python
-const MOST_CLIENTS = 1e12;
+const LARGEST_TERM = 1n << 40n; // largest numerator and denominator of epsilon: products stay below 2^64, as in Python
+const MOST_CLIENTS = 1e12; // largest count of a location
 const DECIMAL = /^\d{1,7}(\.\d{1,20})?$/;
 const ONE_LINE = /^(?:[^\p{C}\p{Z}]| )+$/u;
 
-/** The given bytes have an end that comes before the draw's. */
+/** Thrown if a draw needs more bytes than were given. */
 export class EntropySpentError extends Error {}
 
 /**
- * Draws a location's report from the device's generator: the line to send, and nothing else may leave.
+ * Draws a location's report from the device's random generator, and returns the line to send. Nothing else may leave.
  *
- * A second report of the same round spends a second epsilon: `reportOnce` keeps the first.
+ * `request` has the texts `location`, `epsilon` (a decimal) and `round`, and the whole number `clients`, which is
+ * secret. A second report of the same round spends epsilon a second time; `reportOnce` repeats the first one instead.
  */
-export function report(asked) {
-  return line(checked(asked), new Words((size) => crypto.getRandomValues(new Uint8Array(size))));
+export function report(request) {
+  return line(check(request), new Words((size) => crypto.getRandomValues(new Uint8Array(size))));
 }
 
-/** The same from given bytes, which must be uniform and never used again, or nothing is promised. */
-export function reportFrom(asked, entropy) {
-  let at = 0;
-  return line(checked(asked), new Words((size) => {
-    if (at + size > entropy.length) {
+/** Draws a report as `report` does, from given bytes. These must be uniform and never used again to be private. */
+export function reportFrom(request, entropy) {
+  let offset = 0;
+  return line(check(request), new Words((size) => {
+    if (offset + size > entropy.length) {
       throw new EntropySpentError(`entropy must have more than ${entropy.length} bytes: give more`);
     }
-    at += size;
-    return entropy.subarray(at - size, at);
+    offset += size;
+    return entropy.subarray(offset - size, offset);
   }));
 }
 
 /**
- * The line of a round: the one that was sent before, or a new one, kept in `store` before it is returned.
+ * Returns the line that was sent in a round, or a new one, which is stored in `store` before it is returned.
  *
- * `store` has getItem and setItem, as localStorage has.
+ * `store` has the methods getItem and setItem of localStorage.
  */
-export function reportOnce(asked, store) {
-  const own = checked(asked);
-  const key = `${FORMAT} ${JSON.stringify([own.location, own.round])}`;
-  const kept = store.getItem(key);
-  if (kept === null || kept === undefined) {
-    const made = report(asked);
-    store.setItem(key, made);
-    return made;
+export function reportOnce(request, store) {
+  const fields = check(request);
+  const key = `${FORMAT} ${JSON.stringify([fields.location, fields.round])}`;
+  const sentLine = store.getItem(key);
+  if (sentLine === null || sentLine === undefined) {
+    const newLine = report(request);
+    store.setItem(key, newLine);
+    return newLine;
   }
-  if (JSON.parse(kept).epsilon !== own.epsilon) {
+  // A line for another epsilon would spend both.
+  if (JSON.parse(sentLine).epsilon !== fields.epsilon) {
     throw new RangeError("epsilon must be that of the round's first report, got another");
   }
-  return kept;
+  return sentLine;
 }
 
-/** What was asked, in the form in which a message states it. */
-function checked({ location, clients, epsilon, round }) {
+/**
+ * Checks a request, and returns its fields in the form in which a message states them.
+ *
+ * The result also has epsilon as a reduced fraction, `up` / `down`. Throws a RangeError for an invalid field.
+ */
+function check({ location, clients, epsilon, round }) {
   for (const text of [location, round]) {
     if (typeof text !== "string" || !ONE_LINE.test(text) || !/[^ ]/.test(text)) {
       throw new RangeError("location and round must be texts of one line");
@@ -71,11 +77,12 @@ function checked({ location, clients, epsilon, round }) {
   }
   const [whole, parts = ""] = epsilon.split(".");
   let [up, down] = [BigInt(whole + parts), 10n ** BigInt(parts.length)];
-  const common = divisor(up, down);
+  const common = greatestDivisor(up, down);
   [up, down] = [up / common, down / common];
   if (up * 10n ** 10n < down || up > down * 10n ** 6n || up > LARGEST_TERM || down > LARGEST_TERM) {
     throw new RangeError(`epsilon must be from 1e-10 to 1e6, a fraction of terms up to 2^40, got ${epsilon}`);
   }
+  // Python writes a decimal without zeros at either end.
   const left = whole.replace(/^0+(?=\d)/, "");
   const right = parts.replace(/0+$/, "");
   const strip = (text) => text.replace(/^ +| +$/g, "");
@@ -84,23 +91,23 @@ function checked({ location, clients, epsilon, round }) {
   };
 }
 
-/** The greatest common divisor of a number and one above 0. */
-function divisor(a, b) {
+/** Returns the greatest common divisor of a number a >= 0 and a number b > 0, by Euclid's algorithm. */
+function greatestDivisor(a, b) {
   while (a) {
     [a, b] = [b % a, a];
   }
   return b;
 }
 
-/** The message, as Python's json writes it. */
+/** Draws the noise, and returns the message as Python's json module writes it. */
 function line({ location, round, clients, epsilon, up, down }, words) {
   const noisy = BigInt(clients) + laplace(words, up, down);
-  const told = [["format", FORMAT], ["location", location], ["round", round], ["epsilon", epsilon], ["noise", "discrete"]];
-  const texts = told.map(([name, text]) => `"${name}": ${JSON.stringify(text)}`);
+  const entries = [["format", FORMAT], ["location", location], ["round", round], ["epsilon", epsilon], ["noise", "discrete"]];
+  const texts = entries.map(([name, text]) => `"${name}": ${JSON.stringify(text)}`);
   return `{${[...texts, `"noisy_clients": ${noisy}`].join(", ")}}`;
 }
 
-/** Uniform whole numbers of a stream of bytes. */
+/** Draws uniform whole numbers from a stream of bytes. `read(size)` returns the next `size` bytes. */
 class Words {
   #read;
 
@@ -108,20 +115,25 @@ class Words {
     this.#read = read;
   }
 
-  /** A uniform number from 0 to bound - 1, without a bias: words that do not divide evenly are refused. */
+  /**
+   * Returns a uniform number from 0 to bound - 1.
+   *
+   * The lowest 2^64 mod bound words are rejected, so that equally many words remain for each number.
+   */
   below(bound) {
-    const refused = (TWO_64 - bound) % bound;
+    const rejected = (TWO_64 - bound) % bound;
     for (;;) {
       const word = this.#read(WORD).reduceRight((sum, byte) => sum * 256n + BigInt(byte), 0n);
-      if (word >= refused) {
+      if (word >= rejected) {
         return word % bound;
       }
     }
   }
 }
 
-/** Whether an event of probability exp(-u / t) happens, for 0 <= u <= t (Algorithm 1). */
+/** Draws whether an event of probability exp(-u / t) happens, for 0 <= u <= t (Algorithm 1). */
 function survives(words, u, t) {
+  // The first k at which a draw of probability u / (t k) fails is odd with probability exp(-u / t).
   for (let k = 1n; ; k += 1n) {
     if (words.below(t * k) >= u) {
       return k % 2n === 1n;
@@ -129,7 +141,7 @@ function survives(words, u, t) {
   }
 }
 
-/** A draw with P(v) proportional to exp(-|v| s / t) (Algorithm 2). */
+/** Returns a draw with P(v) proportional to exp(-|v| s / t) (Algorithm 2). */
 function laplace(words, s, t) {
   for (;;) {
     const u = words.below(t);
@@ -140,10 +152,12 @@ function laplace(words, s, t) {
     while (survives(words, 1n, 1n)) {
       v += 1n;
     }
+    // u + t v is geometric with rate 1 / t; its quotient by s, rounded down, has the rate s / t.
     const size = (u + t * v) / s;
     if (words.below(2n) === 0n) {
       return size;
     }
+    // A negative 0 is drawn again, because 0 would otherwise be twice as likely.
     if (size !== 0n) {
       return -size;
     }
