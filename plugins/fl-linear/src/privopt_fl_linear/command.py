@@ -31,7 +31,12 @@ cli = program("privopt-fl-linear", "Facility location from counts under local di
 
 
 def _parse_epsilon(context: click.Context, parameter: click.Parameter, value: str) -> Fraction:
-    """Convert the text of the option --epsilon to an exact number (a click callback; click shows its errors)."""
+    """Convert the text of the option --epsilon to an exact number (a click callback; click shows its errors).
+
+    Args:
+        context, parameter: The option, as click passes it to a callback. They are not used.
+        value: The text of the option.
+    """
     from privopt_fl_linear.messages import parse_epsilon
 
     try:

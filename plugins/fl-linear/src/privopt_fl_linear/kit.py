@@ -151,6 +151,11 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
 
     Margins are compared with quantiles computed by convolution, or with the paper's formula. Connections are compared
     with the balls of the reconnection radius.
+
+    Args:
+        problem: The problem, with its public data and the server's choices.
+        release: The release that a method found.
+        result: The recorded result, with the method and the details.
     """
     if result.method == "optimal":
         return

@@ -151,7 +151,15 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         )
 
     def public_files(self, problem: FLInstance, release: FLRelease) -> Mapping[str, bytes]:
-        """Return the files of locations and distances, sorted by id, with noisy counts in place of the true ones."""
+        """Return the files of locations and distances, sorted by id, with noisy counts in place of the true ones.
+
+        Args:
+            problem: The problem, with its locations.
+            release: The release, with its counts, and whether noise was drawn for them.
+
+        Returns:
+            The contents of the files by name.
+        """
         # The counts of the release are noisy if noise was drawn here or if they are the problem's own noisy counts.
         # Otherwise they are the true ones, which must not be published.
         is_noisy = release.noise_engine is not None or release.counts is problem.data.noisy
@@ -193,6 +201,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def verify(self, problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
         """Repeat the server's computation from the noisy counts, and compare the plan with the release.
 
+        Args:
+            problem: The published problem.
+            release: The release as it was read from its folder.
+            result: The stated result. Its method determines what is compared.
+
         Returns:
             The differences, one sentence each. Empty if there are none.
         """
@@ -231,6 +244,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         The attacker achieves the full epsilon, because neighbouring counts shift the noise by 1. ``statistical`` is a
         lower bound on epsilon, measured by an attack on fresh reports at counts 0 and 1. It is None if the noise was
         drawn elsewhere.
+
+        Args:
+            problem: The problem, with epsilon and the kind of noise.
+            release: The release, with its counts.
+            result: The stated result, which records who drew the noise.
         """
         if result.method == "optimal":
             return {"epsilon": {"claimed": None, "achieved": math.inf}}
@@ -266,6 +284,11 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
 
 def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> list[str]:
     """Compare connections and capacities with those computed from the noisy counts and public data.
+
+    Args:
+        problem: The published problem, with noisy counts.
+        release: The release as it was read from its folder.
+        result: The stated result, which records how the plan was chosen.
 
     Returns:
         The difference, as one sentence. Empty if there is none.
@@ -303,6 +326,12 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
     """Return the entries of result.json that describe a plan: sizes, costs, margins and failure probability.
 
     All entries are functions of the counts ``noisy`` (n,) and of public data, so they may be published.
+
+    Args:
+        problem: The problem, with public data and settings.
+        method: The method that was run.
+        plan: The plan.
+        noisy: (n,) noisy counts.
     """
     site, settings, server = problem.data.site, problem.declared.settings, problem.make_server(method)
     details: dict[str, Any] = {
@@ -374,6 +403,11 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
 
     By default this is Algorithm 1. If the open facilities are to be chosen, or capacities are bounded, facility
     location is solved instead, and ``recorded`` has the proved ``lower_bound`` and the number of ``nodes``.
+
+    Args:
+        problem: The problem, with the true counts.
+        server: The server's public choices, such as the number of facilities that may open.
+        context: Solver, gap and limits.
     """
     data, site, recorded, stopped = problem.data, problem.data.site, {}, False
     if problem.is_nearest_best:

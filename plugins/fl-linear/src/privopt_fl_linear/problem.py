@@ -263,6 +263,11 @@ def _remove_negative_zeros(values: Any) -> Any:
 def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
     """Check that ids are unique, that some location may hold a facility, and that noisy counts are whole if required.
 
+    Args:
+        name: Name of the table of locations, for faults.
+        columns: The columns of the table, by name.
+        must_be_whole: Whether noisy counts must be whole numbers.
+
     Raises:
         InputError: Some rows fail these checks. The error lists all of them.
     """

@@ -57,6 +57,12 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
 
     The bound is the minimum over s of (ln(1/beta) + k ln M(s)) / s, where M is the moment generating function of one
     draw.
+
+    Args:
+        discrete: Whether the noise is discrete Laplace.
+        epsilon: Rate of one draw.
+        k: Number of draws.
+        beta: Probability that the bound allows, in (0, 1).
     """
     golden = 0.6180339887498949
     lower, upper = 0.0, epsilon
@@ -163,7 +169,15 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
 
 
 def tails(k: int, points: ArrayLike, epsilon: float, noise: Noise, error: float = 1e-9) -> Floats:
-    """Return P(sum of k draws > t) within ``error`` for each t of an array, in clients. For k = 0 the sum is 0."""
+    """Return P(sum of k draws > t) for each t of an array. For k = 0 the sum is 0.
+
+    Args:
+        k: Number of draws of Laplace(1/epsilon) noise.
+        points: (B,) the values of t, in clients.
+        epsilon: Rate of one draw.
+        noise: Kind of the noise.
+        error: Absolute precision of the probabilities.
+    """
     points = np.ascontiguousarray(points, dtype=np.float64)
     if k == 0:
         return (points < 0).astype(np.float64)

@@ -34,7 +34,12 @@ MAX_RECOMPUTED: Final = 10_000
 
 @use_theme
 def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw a map of locations (sized by their reports), facilities (sized by their capacity) and connections."""
+    """Draw a map of locations (sized by their reports), facilities (sized by their capacity) and connections.
+
+    Args:
+        release: The plan, and the counts from which it was made.
+        problem: The problem, whose locations have coordinates.
+    """
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, places = problem.data.coordinates
     geographic = names != ("x", "y")
@@ -115,7 +120,16 @@ def cost_over_delta(problem: FLInstance, noisy: Floats, delta: float | None) -> 
 
 
 def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> list[tuple[str, float]]:
-    """Return (label, cost) for this release and for other plans at the same noisy counts, for a bar chart."""
+    """Return (label, cost) for this release and for other plans at the same noisy counts, for a bar chart.
+
+    Args:
+        problem: The problem, with the public data.
+        release: The release, with the noisy counts.
+        result: The stated result, with its cost and the costs of other plans.
+
+    Returns:
+        The pairs. This release comes first, and a plan without margins last.
+    """
     site, noisy = problem.data.site, release.counts
     rows = [(f"this release ({result.method})", float(result.objective.value))]
     base = release.assignment
@@ -153,7 +167,10 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
     """Make the report's table of the largest facilities: locations served, reported clients, margin and capacity.
 
-    ``noisy`` (m,) are the sums of the noisy counts of each facility, or None if counts are not published.
+    Args:
+        problem: The problem, with the ids and costs.
+        release: The plan.
+        noisy: (m,) sums of the noisy counts of each facility. None if counts are not published.
     """
     opened, site = release.assignment.opened, problem.data.site
     order = np.argsort(-release.capacities, kind="stable")
@@ -299,6 +316,11 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
 
         The figures are read from ``truth.json`` in the folder ``private``, which ``solve`` wrote. The list is empty if
         that file is missing.
+
+        Args:
+            problem, result: Not used.
+            release: The plan.
+            private: The folder that the owner keeps.
         """
         file = private / "truth.json"
         if not file.is_file():

@@ -215,6 +215,12 @@ def _serve_prior(server: Server, noisy: Counts, context: SolveContext, base: Ass
 def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set: AnySet) -> Plan:
     """Make the plan whose facilities the noisy counts choose, with the margins ``any_set``, which hold for any choice.
 
+    Args:
+        server: The public choices.
+        noisy: (n,) noisy counts.
+        context: Solver, gap, limits and progress.
+        any_set: Margins that hold for every set of locations.
+
     Raises:
         InfeasibleError, StoppedError: No plan respects the bounds, or none was found within the time limit.
     """

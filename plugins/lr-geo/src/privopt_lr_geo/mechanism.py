@@ -128,7 +128,14 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def details(
         self, problem: LRGeoInstance, release: LRGeoRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return sizes, and the population's loss (exact) or how far rows of different users violate metric DP."""
+        """Return sizes, and the population's loss (exact) or how far rows of different users violate metric DP.
+
+        Args:
+            problem: The problem with its users.
+            release: The release, with the users' matrices or the public numbers.
+            method: The method that was run.
+            recorded: Not used, because all entries follow from the problem and the release.
+        """
         data = problem.data
         if method == "exact":
             assert release.published is not None  # what its certificate was measured on
@@ -196,7 +203,18 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return lines[:20]
 
     def audit(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Mapping[str, Any]:
-        """Measure what an attacker learns from reports, and what the server learns from uploads."""
+        """Measure what an attacker learns from reports, and what the server learns from uploads.
+
+        Args:
+            problem: The problem with its users.
+            release: The release, with the users' rows.
+            result: The stated result. Its method determines whether there are uploads to attack.
+
+        Returns:
+            ``epsilon`` (claimed and achieved), ``bayes_error``, ``expected_loss``, ``entropy_bits`` and ``gv``
+            (violations between rows of different users) and, for methods with uploads, the success rates of the
+            ``server``.
+        """
         from privopt.run.attack_channel import bayes_error, entropy_bits
         from privopt_lr_geo.server_inference import attack_server
         from privopt_metric_dp.attacks import matrix_figures as attack

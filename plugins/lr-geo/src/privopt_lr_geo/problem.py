@@ -80,6 +80,11 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
     def of_one_user(cls, declared: LRGeoProblem, user: str, file: str = "problem") -> Self:
         """Load the problem for one user. The user's record is secret: no error message names it or a record near it.
 
+        Args:
+            declared: The public problem file.
+            user: Id of the user's record, which replaces the declared users.
+            file: Name of the problem file, for faults.
+
         Raises:
             InputError: The record is not on the map or has a prior of 0, or the problem itself has faults.
         """
@@ -94,6 +99,10 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
         """Load the metric problem, find the users, and check the radii against the map.
 
         The users are public here, unlike in :meth:`of_one_user`.
+
+        Args:
+            declared: The problem file.
+            file: Name of the problem file, for faults.
 
         Raises:
             InputError: The users, radii or options have faults. All of them are listed.

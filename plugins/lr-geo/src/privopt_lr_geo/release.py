@@ -198,6 +198,10 @@ class LRGeoRelease(MatrixRelease):
     def read(cls, folder: Path, problem: LRGeoInstance) -> LRGeoRelease:
         """Read mechanism.npz and, if they exist, public.npz and private/matrices.
 
+        Args:
+            folder: The folder of the release.
+            problem: The problem, whose map the public numbers must match.
+
         Raises:
             InputError: A file is missing or malformed.
         """

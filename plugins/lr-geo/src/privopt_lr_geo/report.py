@@ -274,7 +274,13 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 
 def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:
-    """Return the section on one user's LR set and on the outputs whose probabilities are free in its matrix."""
+    """Return the section on one user's LR set and on the outputs whose probabilities are free in its matrix.
+
+    Args:
+        problem: The problem, with its radii.
+        release: Not used.
+        figure: The figure of the user's range.
+    """
     options, unit = problem.declared.lr_geo, problem.data.unit
     user = problem.data.records.label(int(problem.users[_pick_user(problem)]))
     lead = (

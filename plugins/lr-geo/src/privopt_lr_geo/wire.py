@@ -233,7 +233,12 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _make_handler(running, self))
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Start a thread for a connection, or close the connection if there are too many."""
+        """Start a thread for a connection, or close the connection if there are too many.
+
+        Args:
+            request: The socket of the connection.
+            client_address: Address of the client, which is passed on to the base class.
+        """
         if self._connections.acquire(blocking=False):
             try:
                 super().process_request(request, client_address)

@@ -68,7 +68,13 @@ class World:
 
     @classmethod
     def draw(cls, rng: np.random.Generator, locations: int = LOCATIONS, traits: Traits | None = None) -> World:
-        """Draw the feature vectors of the given number of locations, by default with the fitted constants."""
+        """Draw the feature vectors of locations.
+
+        Args:
+            rng: Source of randomness.
+            locations: Number of locations.
+            traits: The constants of the generator. None for the fitted ones.
+        """
         traits = traits or Traits()
         regions = rng.standard_normal((traits.regions, traits.dimensions))
         member = rng.permutation(np.arange(locations) % traits.regions)

@@ -134,7 +134,13 @@ def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
 
 
 def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -> Iterator[str]:
-    """Check a release in rationals and by trying every set of photos, and yield a message for each fault."""
+    """Check a release in rationals and by trying every set of photos, and yield a message for each fault.
+
+    Args:
+        problem: The problem, with its album and task.
+        release: The release that a method found.
+        result: The result that was recorded for it.
+    """
     album = problem.album
     protected_count = _count_protected(album, tuple(np.flatnonzero(release.retained).tolist()))
     details = result.details.facts

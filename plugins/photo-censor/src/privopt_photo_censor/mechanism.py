@@ -189,7 +189,13 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         )
 
     def _make_plan(self, album: Album, task: Task, context: SolveContext) -> Plan:
-        """Run the method given by the context: ``greedy``, ``top-1`` or, by default, the search for the optimum."""
+        """Run the method given by the context: ``greedy``, ``top-1`` or, by default, the search for the optimum.
+
+        Args:
+            album: The scores, and which photos must stay.
+            task: A top-k or a deletion budget.
+            context: The method, and the function that reports progress.
+        """
         if context.method == "greedy":
             return greedy(album, task)
         if context.method == "top-1":
@@ -233,6 +239,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def verify(self, problem: PhotoInstance, release: Deletions, result: Result) -> list[str]:
         """Check the guarantee of the clean copies from their scores, and repeat deterministic baselines.
 
+        Args:
+            problem: The problem, with its scores.
+            release: The release as it was read from its folder.
+            result: The stated result. Its method determines what is repeated.
+
         Returns:
             The faults, one sentence each. Empty if there are none.
         """
@@ -251,6 +262,12 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
     def proved_bound(self, problem: PhotoInstance, release: Deletions, result: Result, folder: Path) -> float | None:
         """Return the stated bound if the tree of cases in proof.npz proves it, or None if no bound is stated.
+
+        Args:
+            problem: The problem, with its scores.
+            release: Not used, because the bound does not depend on the release.
+            result: The stated result, with the bound.
+            folder: The folder of the release, with proof.npz.
 
         Raises:
             CertificationError: The tree does not prove the bound.

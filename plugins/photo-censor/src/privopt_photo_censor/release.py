@@ -203,6 +203,11 @@ def read_scores(folder: Path, photos: int) -> dict[str, NDArray[Any]]:
 def _read_copy_scores(folder: Path, copies: tuple[Copy, ...] | None, album: Album) -> Floats | None:
     """Read the scores (copies, locations) of the clean copies from scores.npz, or return None without copies.
 
+    Args:
+        folder: The folder of the release.
+        copies: The clean copies. None if none were made.
+        album: The album, which determines the shape of the scores.
+
     Raises:
         InputError: There are scores but no copies, or copies but no scores, or the scores have the wrong shape.
     """

@@ -172,7 +172,12 @@ def _describe_metadata(release: Deletions) -> str:
 
 
 def _make_tiles(album: Album, release: Deletions) -> Markup:
-    """Return a tile for each photo: its status, its metadata, and P(true place | photo) as a bar."""
+    """Return a tile for each photo: its status, its metadata, and P(true place | photo) as a bar.
+
+    Args:
+        album: The scores.
+        release: The release, with the names of the photos and which are kept.
+    """
     chances = compute_true_probabilities(album)
     contents = release.problem.folder_contents
     positioned, captioned = (

@@ -133,6 +133,10 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
 def _take_logarithms(file: File, values: Floats) -> Floats:
     """Return the natural logarithms of probabilities (photos, locations), -inf for 0.
 
+    Args:
+        file: The table, for the faults.
+        values: (photos, locations) probabilities.
+
     Raises:
         InputError: A probability is negative, or a row does not sum to 1.
     """

@@ -93,6 +93,7 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     """
 
     def pack(positions: Floats) -> Floats:
+        """Convert positions (N, 2) in degrees to the packed numbers, without signs."""
         sizes = np.abs(positions)
         whole_degrees = np.floor(sizes)
         minutes = (sizes - whole_degrees) * 60.0

@@ -82,6 +82,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     report_type = pa.struct([(field_name, types[column_type]) for field_name, column_type in rows.fields.items()])
 
     def report(*columns: pa.Array) -> pa.Array:
+        """Draw the reports of a batch, given the columns of the function's arguments, as Arrow structures."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
         return (
             rows(pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument}))
@@ -119,8 +120,8 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         expectation = ", ".join(rows.arguments)
         raise UsageError(f"expr must have a column each for {expectation}, got {', '.join(columns) or 'none'}")
 
-    # Polars passes the columns of the rows as one column of structs.
     def report(row_structs: pl.Series) -> pl.Series:
+        """Draw the reports of rows, whose columns Polars passes as one column of structures."""
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
@@ -218,6 +219,7 @@ class ReleasedRows(OpenRelease):
         coordinates = _to_pair(position, "at")
 
         def draw(count: int) -> list[str]:
+            """Return the ids of ``count`` reports for the position."""
             latitude, longitude = coordinates
             # Written so that NaN is refused too. The position is not named: it is the secret.
             if not (abs(latitude) <= 90.0 and -180.0 <= longitude <= 360.0):
@@ -372,8 +374,8 @@ class ReleasedMatrix(ReleasedRows):
         protector = PositionProtector.of(release, problem.data, Secret.at(names, planar=not degrees), ApplyOptions())
         pending_notes = [note] if note is not None else []
 
-        # Protects a table of equal rows, so that draws are exactly those of apply.
         def draw(count: int) -> list[str]:
+            """Return the ids of ``count`` reports, drawn for a table of equal rows exactly as apply draws."""
             rows = pl.DataFrame(
                 {name: np.full(count, coordinate) for name, coordinate in zip(names, coordinates, strict=True)}
             )

@@ -45,6 +45,7 @@ def _time_pattern(time_format: str) -> str:
     has_hour = False
 
     def replace_token(match: re.Match[str]) -> str:
+        """Return the strptime directive of a token such as YYYY or MM."""
         nonlocal has_hour
         # MM is ambiguous: it is a month until an hour was written.
         token = match[0]

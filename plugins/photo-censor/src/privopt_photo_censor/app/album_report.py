@@ -73,6 +73,10 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     """Return the sections of the report on a folder without a classifier.
 
     The sections are the album, a map, what each photo reveals, guessed places, and what was left out.
+
+    Args:
+        problem: The problem, with the contents of the folder.
+        release: The release, with its thumbnails and clean copies.
     """
     album = problem.folder.metadata
     placed_count = sum(photo.place for photo in album)

@@ -154,6 +154,10 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     """Yield the name and text of every field in Exif, XMP, IPTC and Photoshop data, and in other blocks of the file.
 
     A text can occur more than once, because Exif is read both by Pillow and from the bytes of the file.
+
+    Args:
+        photo: The photo, opened and loaded.
+        contents: The bytes of the photo's file.
     """
     yield from _exif_texts(photo.getexif())
     hidden = texts_of(photo)  # unpacked profiles of a PNG, and XMP in several segments

@@ -64,7 +64,12 @@ def _warn_of_scores(problem: PhotoInstance) -> list[str]:
 
 
 def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a scored folder: unscored pictures, and kept photos whose file or name reveals the place."""
+    """Return warnings for a scored folder: unscored pictures, and kept photos whose file or name reveals the place.
+
+    Args:
+        problem: The problem, with the scores and the contents of the folder.
+        release: The release, which says which photos are kept and whether clean copies were made.
+    """
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
     retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
     # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
@@ -96,7 +101,12 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
-    """Return warnings for a folder without a classifier: which photos reveal their place, and what to post."""
+    """Return warnings for a folder without a classifier: which photos reveal their place, and what to post.
+
+    Args:
+        problem: The problem, with the contents of the folder.
+        release: The release, which says whether clean copies were made.
+    """
     album, left_out = problem.folder.metadata, problem.folder.left_out
     lines = ["no photo was scored: no one looked at whether the pictures themselves reveal the place"]
     if left_out:

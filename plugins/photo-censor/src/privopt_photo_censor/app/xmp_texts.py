@@ -92,7 +92,12 @@ class _Reader:
         return self._schemas.get(prefix, RDF if prefix == "rdf" else "") == RDF
 
     def _add(self, name: str, text: str) -> None:
-        """Add a property unless it is empty or technical, or a number, truth value, time or digest."""
+        """Add a property unless it is empty or technical, or a number, truth value, time or digest.
+
+        Args:
+            name: Name of the property, with its prefix.
+            text: Text of the property.
+        """
         prefix, _, local = name.rpartition(":")
         schema, value = self._schemas.get(prefix, ""), text.strip()
         if not value or schema.startswith(TECHNICAL_SCHEMAS) or TECHNICAL.fullmatch(local):

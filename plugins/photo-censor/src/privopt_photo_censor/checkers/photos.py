@@ -51,6 +51,11 @@ class Photos:
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         """Read the scores and deletions, and check that the problem states exactly one task.
 
+        Args:
+            folder: The folder of the release.
+            problem: The problem of the release.
+            result: The contents of result.json.
+
         Raises:
             RefusedError: The problem has unknown or contradictory keys, or does not match the files.
         """

@@ -38,7 +38,12 @@ class Incumbent:
     """
 
     def __init__(self, album: Album, task: Task) -> None:
-        """Create an incumbent without a set of photos."""
+        """Create an incumbent without a set of photos.
+
+        Args:
+            album: The scores, with finite scores of the true location.
+            task: A top-k or a deletion budget.
+        """
         self.album, self.task = album, task
         self.reach = reach(album.alternates)
         self.k = task.top_k if task.top_k is not None else 0

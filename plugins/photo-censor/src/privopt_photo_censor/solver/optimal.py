@@ -102,6 +102,10 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """Return a plan if no search is needed to find an optimal one, and None otherwise.
 
     An example is a photo that gives the true location probability 0: if it is retained, every location is protected.
+
+    Args:
+        album: The scores, and which photos must stay.
+        task: A top-k or a deletion budget.
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
     protected_count = protected_k(album)

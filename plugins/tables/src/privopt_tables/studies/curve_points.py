@@ -335,7 +335,10 @@ class LawLine(Line):
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point of a certified release: its loss, and what its channel shows if its secrets are finite."""
+        """Return the point of a certified release: its loss, and what its channel shows if its secrets are finite.
+
+        The arguments are those of :func:`make_point`, except that release and problem are the mechanism's own.
+        """
         point = Point(
             mechanism=self.name,
             epsilon=epsilon,

@@ -278,7 +278,15 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
 
 
 def _read_addresses(osmium: Any, file: Path) -> list[Position]:
-    """Return the positions of nodes and buildings with a house number. A building counts at its first node."""
+    """Return the positions of nodes and buildings with a house number. A building counts at its first node.
+
+    Args:
+        osmium: The module osmium, which is imported only where it is needed.
+        file: The map file.
+
+    Returns:
+        (latitude, longitude) of each address in degrees, in the order of the file.
+    """
     reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
     addresses = []
     for element in reader.with_filter(osmium.filter.KeyFilter("addr:housenumber")):
