@@ -90,7 +90,13 @@ def privopt_commands() -> Sequence[CommandSpec]:
             "docs/tutorials/ten-minutes.md",
         ),
         ("verify", check, "Check every claim of a release again.", "verify city", "docs/explanation/guarantees.md"),
-        ("audit", check, "Measure what an attacker learns from a release.", "audit city", "docs/explanation/guarantees.md"),
+        (
+            "audit",
+            check,
+            "Measure what an attacker learns from a release.",
+            "audit city",
+            "docs/explanation/guarantees.md",
+        ),
         (
             "checker",
             check,
@@ -122,7 +128,13 @@ def privopt_commands() -> Sequence[CommandSpec]:
             "docs/how-to/data-protection.md",
         ),
         ("sign", publish, "Sign a release with an OpenSSH key.", "sign city ~/.ssh/id_ed25519", reference),
-        ("new", author, "Write a plugin project whose tests pass.", "new acme-mech", "docs/tutorials/write-a-plugin.md"),
+        (
+            "new",
+            author,
+            "Write a plugin project whose tests pass.",
+            "new acme-mech",
+            "docs/tutorials/write-a-plugin.md",
+        ),
         (
             "check",
             author,

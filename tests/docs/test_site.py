@@ -78,6 +78,8 @@ def test_search_page_needs_no_server(site):
 
 
 def test_pages_outside_the_menu_say_for_whom_they_are(site):
-    outside, inside = ((site / name).read_text("utf-8") for name in ("guide/repeated.html", "tutorials/ten-minutes.html"))
+    outside, inside = (
+        (site / name).read_text("utf-8") for name in ("guide/repeated.html", "tutorials/ten-minutes.html")
+    )
     assert 'class="where"><a href="../developers.html"' in outside
     assert 'class="where"' not in inside

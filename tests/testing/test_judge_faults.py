@@ -1,4 +1,4 @@
-"""For every planted fault that can be seen from outside, the judge finds it, or says its power: docs/how-to/judge.md."""
+"""The judge finds every planted fault that can be seen from outside, or says its power (docs/how-to/judge.md)."""
 
 import math
 from fractions import Fraction

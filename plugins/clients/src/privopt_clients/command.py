@@ -76,7 +76,9 @@ def export(
     if folder is None:
         export_modules(out, force=force)
         if not quiet:
-            complain(f"{out}: the modules and anywhere.html, without an artefact; see docs/how-to/approximate-location.md")
+            complain(
+                f"{out}: the modules and anywhere.html, without an artefact; see docs/how-to/approximate-location.md"
+            )
         return
     with progress_display(quiet=quiet) as progress:
         result = run(
