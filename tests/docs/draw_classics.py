@@ -1,10 +1,13 @@
-"""docs/img/classics.svg, errors of the classics over epsilon: ``python tests/docs/draw_classics.py`` draws it again.
+"""Figures of docs/reference/classics.md: ``python tests/docs/draw_classics.py`` draws them again.
 
-All curves are closed forms; nothing is drawn at random.
+``classics.svg`` has the errors of all mechanisms over epsilon. ``classics-NAME.svg`` has the distribution of one
+mechanism's reports for two inputs that the guarantee compares. All numbers are closed forms, and
+nothing is drawn at random.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import exp, expm1
 from pathlib import Path
@@ -14,8 +17,9 @@ import numpy as np
 from matplotlib import pyplot as plt
 
 from privopt_classics.exact import odds_below
+from privopt_classics.geometric import Count, GeometricLaw
 from privopt_classics.hadamard_response import HadamardLaw
-from privopt_classics.laws import Privacy
+from privopt_classics.laws import Privacy, ReportLaw
 from privopt_classics.noisy_max import NoisyMax
 from privopt_classics.permute_and_flip import PermuteAndFlip
 from privopt_classics.piecewise import BoundedNumber, PiecewiseLaw
@@ -35,6 +39,8 @@ LAWS = {
     "Hadamard response": HadamardLaw,
     "subset selection": SubsetLaw,
 }
+EXAMPLE_EPSILON = Fraction(1)
+"""Epsilon of the figures of single mechanisms."""
 COLOURS = ("#b0b6bf", "#c2410c", "#9a5b00", "#0b57a4")
 
 
@@ -90,9 +96,67 @@ def number_errors() -> dict[str, list[float]]:
     }
 
 
+def example_laws() -> dict[str, ReportLaw]:
+    """Return a small law of each mechanism that publishes its distribution, by name."""
+    privacy, odds = Privacy(epsilon=EXAMPLE_EPSILON), odds_below(EXAMPLE_EPSILON)
+    question = Question(answers=("a", "b", "c", "d"), privacy=privacy)
+    bits = Question(answers=("a", "b", "c"), privacy=privacy)
+    return {
+        "randomised-response": ResponseLaw(problem=question, parameter=odds),
+        "unary-encoding": UnaryLaw(problem=bits, parameter=odds),
+        "hadamard-response": HadamardLaw(problem=question, parameter=odds),
+        "subset-selection": SubsetLaw(problem=Question(answers=tuple("abcdef"), privacy=privacy), parameter=odds),
+        "piecewise": PiecewiseLaw(problem=BoundedNumber(steps=20, privacy=privacy), parameter=odds),
+        "geometric": GeometricLaw(problem=Count(largest=8, privacy=privacy), parameter=EXAMPLE_EPSILON),
+        "staircase": StaircaseLaw(
+            problem=BoundedSum(largest=12, sensitivity=4, privacy=privacy), parameter=EXAMPLE_EPSILON
+        ),
+    }
+
+
+def example_chances() -> dict[str, list[list[float]]]:
+    """Return the chances of four choices under two neighbouring lists of scores, by mechanism."""
+    neighbours = [4, 3, 2, 0], [3, 3, 3, 1]
+    rate = EXAMPLE_EPSILON / 2
+    return {
+        "permute-and-flip": [list(PermuteAndFlip.chances(scores, rate)) for scores in neighbours],
+        "noisy-max": [list(NoisyMax.chances(scores, rate)) for scores in neighbours],
+    }
+
+
+def draw_pair(name: str, outputs: Sequence[str], rows: Sequence[Sequence[float]], inputs: Sequence[str]) -> None:
+    """Draw the probabilities of all outputs for two inputs, as bars side by side."""
+    figure, panel = plt.subplots(figsize=(4.6, 2.0), layout="constrained")
+    positions = np.arange(len(outputs))
+    for offset, row, label, colour in zip((-0.2, 0.2), rows, inputs, (COLOURS[1], COLOURS[3]), strict=True):
+        panel.bar(positions + offset, row, 0.4, color=colour, label=label)
+    # At most 10 labels fit beside one another.
+    shown = positions[:: max(1, -(-len(outputs) // 10))]
+    panel.set_xticks(shown, [outputs[position] for position in shown])
+    panel.set(ylabel="probability", xlabel=f"what is published, at epsilon {EXAMPLE_EPSILON}")
+    panel.spines[["top", "right"]].set_visible(False)
+    figure.legend(frameon=False, ncols=2, loc="outside upper right")
+    figure.savefig(PICTURE.with_name(f"classics-{name}.svg"), metadata={"Date": None})
+    plt.close(figure)
+
+
+def draw_laws() -> None:
+    """Draw the distributions of all mechanisms, each for two inputs that the guarantee compares."""
+    for name, law in example_laws().items():
+        # Two sums may differ by the sensitivity, and all numbers in [-1, 1] are neighbours of one another.
+        first, second = {"staircase": (4, 8), "piecewise": (2, 14)}.get(name, (1, 2))
+        inputs = [f"secret {law.records[index]}" for index in (first, second)]
+        probabilities = law.probabilities()
+        outputs = [f"{float(output):.1f}" if name == "piecewise" else output for output in law.outputs()]
+        draw_pair(name, outputs, [probabilities[first].tolist(), probabilities[second].tolist()], inputs)
+    for name, rows in example_chances().items():
+        draw_pair(name, ["a", "b", "c", "d"], rows, ["scores 4, 3, 2, 0", "scores 3, 3, 3, 1"])
+
+
 def main() -> None:
-    """Draw one panel for each kind of problem."""
+    """Draw one panel for each kind of problem, and the figure of each mechanism."""
     mpl.rcParams.update({"svg.hashsalt": "classics", "font.size": 8})
+    draw_laws()
     figure, panels = plt.subplots(1, 4, figsize=(11.5, 2.9), layout="constrained")
     for panel, title, errors in (
         (panels[0], "variance of a share, times reports", share_errors()),
