@@ -85,7 +85,7 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether two facilities cost the same for some location, so that renaming ids may change the plan.
+    """Return whether two facilities cost the same for some location. Renaming ids may then change the plan.
 
     Ties go to the first id, so the kit skips its check with other ids for such problems. The columns of a row are id,
     coordinates, capacity, facility cost and clients.

@@ -371,7 +371,7 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
-    # The promise is that with probability 1 - alpha this is empty.
+    # With probability 1 - alpha no facility overflows.
     overflowing = np.flatnonzero(counts > plan.capacities)
     truth: dict[str, Any] = {
         "clients": int(clients.sum()),

@@ -220,8 +220,8 @@ class _Search:
             if best_bound >= self.bound_goal:
                 break
             check()
-            # The ascent has stalled. If prices are held down by the limit of omitted pairs, more
-            # pairs are listed; else it is done.
+            # The ascent has stalled. If the costs of omitted pairs limit some prices, more pairs are listed; otherwise
+            # it is finished.
             if gain <= 1e-5 * (target - best_bound):
                 if not self.pair_list.extend_pairs(price >= BINDING_SHARE * pairs.omitted_cost):
                     break

@@ -123,8 +123,8 @@ class Server:
             delta: The reconnection radius that led to the assignment. It is recorded in the plan.
             level: Total failure probability of all margins.
         """
-        # Sets that were chosen without the noise each need a margin for themselves alone (Theorem
-        # 3). Where the noisy total chose among radii, `level` was lowered for that.
+        # Sets that were chosen without the noise each need a margin for themselves alone (Theorem 3). If the noisy
+        # total chose among radii, the caller has lowered `level` for that.
         margins = self.rule.margins(assignment.sizes, level)
         sizes = add_margins(sum_counts(assignment, noisy), margins)
         return Plan(assignment=assignment, margins=margins, capacities=sizes, delta=delta, level=level)

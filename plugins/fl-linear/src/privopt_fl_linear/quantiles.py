@@ -136,8 +136,8 @@ class _WrappedTail:
         # Discrete: all points from n to below n + 1 have the same tail, which the formula gives at n + 1/2.
         t = np.floor(points) + 0.5 if self.discrete else points
         probabilities: Floats = np.where(t > 0, 0.0, 1.0)
-        # Beyond half the circle the wrapped tail says nothing. There the true one is below a
-        # quarter of the error allowed.
+        # Beyond half the circle the wrapped tail is meaningless. There the true tail is within a quarter of the allowed
+        # error of 0, or of 1 for negative points.
         inside_circle = np.flatnonzero(np.abs(t) < self.period / 2.0)
         count = max(1, MAX_SINES // max(1, len(self.weight)))
         for start in range(0, len(inside_circle), count):

@@ -200,7 +200,7 @@ def _lower_envelope(choices: Sequence[Candidate], n: int) -> tuple[list[Candidat
 def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tuple[list[Candidate], list[float]]:
     """Return the lower envelope without candidates that are used over less than ``min_width`` clients of the total.
 
-    ``min_width`` is the size of the noise in the total, so that noise alone would decide for or against a radius with a
+    ``min_width`` is the size of the noise in the total. Noise alone would decide for or against a radius with a
     narrower range. The results are those of `_lower_envelope`.
     """
     choices = list(choices)

@@ -260,13 +260,13 @@ def interchange(
                     spared[j] += spared_cost
             if len(open_list) < max_facilities and saved > gain:
                 gain, enter, leave = saved, i, -1
-            # Swaps of i for a facility j of which i spares something.
+            # Swaps of i for a facility j whose loss is smaller because of i.
             for t in range(count):
                 j = touched[t]
                 if saved + opening[j] - loss[j] + spared[j] > gain:
                     gain, enter, leave = saved + opening[j] - loss[j] + spared[j], i, j
-            # Swaps of i for any other facility h: the list is in order of savings, so the first h of which i spares
-            # nothing is the best of them.
+            # Swaps of i for any other facility h: the list is in order of savings, so the first h whose
+            # loss i does not change is the best of them.
             for h in open_list:
                 if spared[h] == 0.0:
                     if saved + opening[h] - loss[h] > gain:

@@ -58,7 +58,7 @@ class Client:
         """
         around, costs = self.around, self.costs
         if answer.z.shape != costs.shape:
-            # The number of records around a user tells something of where it is.
+            # The sizes are not quoted, because the number of records around a user reveals something about its place.
             raise InputError([Fault("answer", "z", "another shape", "the shape of the package")])
         # The user trusts no answer: whatever the server sent, only what it certifies itself is used.
         if not (np.abs(answer.z) <= MAX_ENTRY).all():

@@ -136,8 +136,7 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
     if isinstance(declared_users, RandomUsers):
         if declared_users.random > count:
             faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
-        # The first of one permutation, so that a larger number of users has those of a smaller one
-        # among them.
+        # The first ones of a permutation, so that a larger number of users includes those of a smaller number.
         return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
             np.int64
         )
@@ -174,7 +173,7 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
         return
     # The row of a place with a prior of 0 has no weight in the program, so it would be arbitrary.
     absent = users[data.prior[users] == 0]
-    # If everybody is a user, one example says enough.
+    # If everybody is a user, one example is enough.
     for user in absent[: 1 if everybody else None].tolist():
         name = data.records.ids[user]
         faults.add(data.file, "utility.prior", f"a prior of 0 on the user's cell {name!r}", "a prior above 0")
@@ -193,7 +192,7 @@ def _check_map(problem: LRGeoProblem, data: MetricData, faults: Faults) -> None:
         expectation = f"at most obfuscation_radius, {options.obfuscation_radius:g}"
         faults.add(file, "lr-geo.exponential_beyond", f"{options.exponential_beyond:g}", expectation)
     min_distance = float(data.distances[data.distances > 0].min(initial=np.inf))
-    # A smaller radius leaves every user alone in its LR set, so that nothing would be protected.
+    # A smaller radius leaves every user alone in its LR set, and then nothing is protected.
     if np.isfinite(min_distance) and options.radius * (1 + PATH_TOLERANCE) < min_distance:
         expectation = f"at least {min_distance:.6g}, the least distance between two records"
         faults.add(file, "lr-geo.radius", f"{options.radius:g}", expectation)

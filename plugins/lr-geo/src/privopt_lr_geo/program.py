@@ -131,7 +131,7 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     # The largest tied exponent of each column over all users: y is scaled by it.
     max_exponents = np.max([part.max(axis=0) for part in tied], axis=0)
     shift = np.where(np.isfinite(max_exponents), max_exponents, np.nan)
-    # A column is flat if its output is r_obf or more from every record of every user, so that all coefficients are
+    # A column is flat if its output is r_obf or more from every record of every user. Then all coefficients are
     # equal. A free entry is -inf here, so a flat column is tied in every row of every user.
     is_flat = np.isfinite(max_exponents) & np.all([(part == max_exponents).all(axis=0) for part in tied], axis=0)
     total = np.sum([package.costs.sum(axis=0) for package in packages], axis=0)

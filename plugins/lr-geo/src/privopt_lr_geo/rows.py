@@ -85,8 +85,8 @@ class ColumnWeights:
 def _round_row(row: Floats) -> Unsigned:
     """Round a row of doubles (K,) down to integers, and add the rest to the largest one so that the sum is 2**63."""
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    # Products may be rounded upwards, so that `missing` is negative. Modulo 2**64 it is then taken
-    # off the largest entry.
+    # Products may be rounded upwards, and then `missing` is negative. Modulo 2**64 it is subtracted from the largest
+    # entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
     rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))

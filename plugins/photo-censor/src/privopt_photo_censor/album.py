@@ -151,7 +151,7 @@ class Alternates:
         true: (N,) scores of the true location.
         margin: theta.
         diff: (m, N) scores - true - theta in doubles, with 0 in place of -inf.
-        kills: (m, N) True if the score is -inf, so that the photo rules the location out if it is retained.
+        kills: (m, N) True if the score is -inf: the photo then rules the location out if it is retained.
         size: (m,) largest |score| + |true| + |theta| in the row, which is the scale of its rounding errors.
         keep: (N,) True for photos that are never deleted.
     """

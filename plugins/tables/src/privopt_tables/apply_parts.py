@@ -309,7 +309,7 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
     """
     secret, names = protector.secret, frame.columns
     subject = None if options.charge is None else options.charge.subject
-    # These columns are dropped or needed anyway, so that they need not be searched.
+    # These columns are dropped or needed anyway, so they are not searched.
     needed = {*secret.columns, *secret.omitted, *secret.geometries, options.subject_column, options.time, subject}
     return [
         name

@@ -176,7 +176,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
         errors = _last_decimals(texts.filter(pl.Series(is_single_number)))
         parts.append(_single_numbers(np.abs(values[is_single_number]), errors, single_rows))
     other_cells = np.flatnonzero(~is_single_number & texts.str.contains("[0-9]").to_numpy())
-    # Patterns are slow, so that not all texts of a large table can be searched.
+    # Patterns are slow, so not all texts of a large table can be searched.
     if len(other_cells) > max_cells:
         other_cells = other_cells[np.linspace(0, len(other_cells) - 1, max_cells).astype(np.int64)]
     read_cells = np.sort(np.concatenate([single_rows, other_cells]))

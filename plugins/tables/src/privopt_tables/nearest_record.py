@@ -281,7 +281,7 @@ class Snap:
         # The box around all points, in the axes of the tree.
         diagonal = float(np.linalg.norm(np.ptp(points, axis=0)))
         if self.places.kind == "geographic":
-            # The points are in space, so that the diagonal is a chord of the globe, or longer than any.
+            # The points are in space, so the diagonal is a chord of the globe, or longer than any chord.
             diagonal = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / (2 * EARTH_RADIUS_KM)))
         return max(1.0, diagonal)
 

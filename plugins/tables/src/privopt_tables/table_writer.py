@@ -55,7 +55,7 @@ class TableWriter:
             folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
-            # The parts are deleted soon, so that fast compression is worth more than small files.
+            # The parts are deleted soon, so fast compression matters more than small files.
             batch.write_parquet(part, compression="lz4")
             self._parts.append(part)
         self._is_begun = True

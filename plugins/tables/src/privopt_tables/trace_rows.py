@@ -257,7 +257,7 @@ class Tracer:
         is_first, report_reason = np.zeros(row_count, dtype=np.bool_), np.array(reason)
         report_reason[trace_numbers < 0] = _NO_SUBJECT
         report_reason[trace_numbers == _NO_PERIOD] = _NO_TIME
-        # Steps of every row to every output may not fit into memory, so that such rows are walked in parts.
+        # Steps of every row to every output may not fit into memory, so such rows are walked in parts.
         output_count = self.walker.weights.shape[1]
         part_size = max(1, len(traced_rows) if measure_steps is None else MAX_HELD_STEPS // output_count)
         for start in range(0, max(1, len(traced_rows)), part_size):

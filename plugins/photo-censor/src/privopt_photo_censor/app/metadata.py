@@ -81,8 +81,8 @@ class FolderContents:
 
     Attributes:
         metadata: What each photo reveals apart from its picture.
-        left_out: What was not examined, so that nothing is guaranteed for it: files of other formats, subfolders (whose
-            names end in ``/``), and further pictures or films inside a photo's file.
+        left_out: What was not examined and is therefore not covered by the guarantee: files of other formats,
+            subfolders (whose names end in ``/``), and further pictures or films inside a photo's file.
         thumbnails: Small upright JPEGs of the photos without metadata, at most about 2 MB in total.
         digests: SHA-256 of the files when they were read. Empty for a release that was read from files.
     """

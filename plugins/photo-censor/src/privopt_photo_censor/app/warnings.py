@@ -40,7 +40,7 @@ def _warn_of_likely_place(release: Deletions) -> list[str]:
     album = release.problem.album
     chances = belief(album, release.retained)
     chance = float(chances[album.true])
-    # Ties protect, so that the place may be a best guess of several.
+    # Ties count as protected, so the place may be one of several best guesses.
     true_rank = rank(album, release.retained)
     if chance < LIKELY:
         return []

@@ -140,8 +140,8 @@ class Photos:
         is_integral = type(bound) in (int, float) and bound == int(bound)
         is_consistent = bound <= self.value if self.k else bound >= self.value
         need(is_integral and is_consistent, f"lower_bound: {bound}")
-        # The claim that a better choice does not exist: one deletion less than the bound says with k places protected,
-        # or one place more with the photos that the budget leaves.
+        # The claim is that no better choice exists: none with fewer deletions than the bound that protects k places, or
+        # none that protects more places than the bound within the budget.
         if self.k:
             places, fewest = self.k, len(self.all) - int(bound) + 1
         else:

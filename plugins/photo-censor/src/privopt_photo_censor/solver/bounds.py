@@ -48,7 +48,7 @@ class Photos:
     def drop_photos(self, killed: Bools) -> Photos | None:
         """Return the photos without those in the mask ``killed`` (N,), which rule out a location.
 
-        Returns None if one of these photos must stay, so that the location cannot be protected.
+        Returns None if one of these photos must stay, because the location cannot be protected then.
         """
         return None if (self.must & killed).any() else Photos(self.must, self.may & ~killed)
 

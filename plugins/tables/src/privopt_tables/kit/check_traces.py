@@ -103,7 +103,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     if not isinstance(walker, Walker):
         trial.fail("the release has no walker, which draws the reports of traces", problem)
     output_count = walker.weights.shape[1]
-    # Every sequence of reports is summed up, so that the length of traces is limited by the number of outputs.
+    # Every sequence of reports is summed up, so the number of outputs limits the length of traces.
     # The number of sequences of n reports over K outputs is K (K + 1)^(n - 1).
     length = next((n for n in (TRACE_LENGTH, 3) if output_count * (output_count + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
     if not length:
@@ -153,7 +153,7 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
                     problem,
                 )
     epsilon = Fraction(trial.subject.epsilon(trial.subject.load(problem)))
-    # The terms are the release's own, so that a fresh report is taken to cost at least the problem's epsilon.
+    # The terms are the release's own claim, so a fresh report is taken to cost at least the problem's epsilon.
     min_segment = max(terms.report, epsilon) + terms.threshold + 2 * terms.test
     if terms.segment < min_segment:
         trial.fail(

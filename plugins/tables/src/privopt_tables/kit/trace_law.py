@@ -100,7 +100,7 @@ class Law:
             repeated_places: Places of the rows that repeat the report.
             renewal_place: Place of the row that renews the report; None if the segment has not ended.
         """
-        # Given the threshold's noise the tests are independent, so that their order has no effect.
+        # Given the threshold's noise the tests are independent, so their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
         if key not in self._segment_cache:
             prediction = self.prediction

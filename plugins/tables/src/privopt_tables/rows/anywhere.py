@@ -100,7 +100,7 @@ class AnywhereProtector(RowProtector):
             is_granted, reason = self.charger.charge_table(frame)
         granted_rows = np.flatnonzero(is_granted)
         positions_by_column = [self._read_positions(frame, columns) for _, columns in self.positions]
-        # A row is reported completely or not at all, as the guarantee of several positions says.
+        # A row is reported completely or not at all, as the guarantee of several positions requires.
         for _, unusable in positions_by_column:
             is_refused = (reason[granted_rows] < 0) & (unusable[granted_rows] >= 0)
             reason[granted_rows[is_refused]] = unusable[granted_rows[is_refused]]

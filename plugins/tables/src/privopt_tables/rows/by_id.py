@@ -89,7 +89,7 @@ class IdProtector(RowProtector):
             for _, position in self.positions
         ]
         row_reports = zip(*reports_by_position, strict=True)
-        # A row is reported completely or not at all, as the guarantee of several positions says.
+        # A row is reported completely or not at all, as the guarantee of several positions requires.
         is_complete = np.array([all(report is not None for report in reports) for reports in row_reports], dtype=bool)
         reason[rows[~is_complete]] = _UNKNOWN
         self.count_refusals(reason, first)

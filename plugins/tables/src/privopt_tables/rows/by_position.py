@@ -258,7 +258,7 @@ class PositionProtector(RowProtector):
                 positions = np.where(is_usable[:, None], positions, np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
-                # An id tells where its record lies, so that position must not occur in another column either.
+                # An id determines the position of its record, which must not occur in another column either.
                 # Unknown ids get row -1, whose position is replaced with NaN.
                 rows = [row_of_id.get(name or "", -1) for name in self._record_ids(frame, columns)]
                 positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)

@@ -194,7 +194,7 @@ class WordProtector(RowProtector):
             first: Number of the frame's first row in the whole table.
         """
         # The sentences are read before the charge, which is by their numbers of known words. The guarantee is between
-        # sentences with the same number, so that the charge may reveal it.
+        # sentences with the same number, so the charge may reveal it.
         texts = texts_of(frame[self.secret.columns[0]]).to_list()
         words = [[word_number(self.record_numbers, word) for word in split_words(text or "")] for text in texts]
         known_counts = np.array([sum(number >= 0 for number in row) for row in words], dtype=np.int64)

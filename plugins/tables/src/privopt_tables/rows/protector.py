@@ -48,7 +48,7 @@ class RowProtector(ABC):
         secret: The columns that hold or reveal the secret, which are dropped.
         positions: The positions of each row, as pairs of the prefix of the report columns (or None) and the columns.
         source: Source of random bytes.
-        is_seeded: Whether the source is seeded, so that the reports are not private.
+        is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: Source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
         charger: Charges each row to its subject before the secret is read; None if nothing is charged.
         refusals: Number of rows without a report so far, by reason.
@@ -164,7 +164,7 @@ class RowProtector(ABC):
             first: Number of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
-        # No subject has an empty name, so that it can stand for none.
+        # An empty name means no subject, because no subject has one.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
         # Secrets are part of the digest: a changed secret would need another report than the one that was charged.
@@ -253,7 +253,7 @@ class RowProtector(ABC):
             names: The names of the original table's columns, and of its index.
         """
         named_elsewhere = {*self.secret.columns, *self.secret.omitted, *self.secret.geometries}
-        # Hashed columns do not stay as they are, which other warnings say of columns.
+        # Other warnings say that a column stays as it is, which is not true of hashed columns.
         hashed_names = {name for hashes in self.column_hashes for name in hashes.columns}
         hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
         named_elsewhere |= hashed_names

@@ -170,7 +170,7 @@ def draw_curves(
         unit=loss_unit,
         distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
-        # The first mechanism's problem stands for all: they read the same file.
+        # The first mechanism's problem represents all, because they read the same file.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=lines[0].per_km,
     )

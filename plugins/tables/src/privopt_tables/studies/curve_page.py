@@ -140,7 +140,7 @@ def curve_page(curves: Curves, problem: str) -> str:
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
     # The script moves this line by its id to the epsilon that is chosen.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
-    # The line has another place in each of the two drawings, the second of which is made of the first.
+    # The line has a different position in each of the two drawings. The second drawing is made from the first.
     svgs, across = [], []
     for name in ("wide", "narrow"):
         drawn_figure = figure if name == "wide" else make_narrow(figure)

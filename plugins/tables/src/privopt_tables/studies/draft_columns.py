@@ -203,7 +203,7 @@ def recognize_table(
     elif plane_columns is not None:
         x, y = plane_columns
         notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
-        # Nothing tells degrees from km by their values, so the note says how to name columns of degrees.
+        # Values alone do not distinguish degrees from km, so the note says how to name columns of degrees.
         columns |= {"x": x, "y": y}
         kind = "euclidean"
     elif ids_alone:
@@ -221,7 +221,7 @@ def recognize_table(
         ids, alternatives = (choice.id,), ()
         if rows := _repeated_row_numbers(frame[choice.id])[:5]:
             raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
-    # Roads join places, and an owner who names a column of ids says that rows are places.
+    # Roads connect places, and an owner who names a column of ids states that rows are places.
     is_list_of_places = ids_alone or choice.id is not None
     people_column = None if is_list_of_places else _find_people_column(frame.columns, ids)
     # A start or a pickup is the place of a trip, and so many positions are rarely a list of public places.

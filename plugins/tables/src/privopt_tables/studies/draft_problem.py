@@ -233,7 +233,7 @@ def draft(
         folder: The folder in which the problem file will be.
         roads: CSV or Parquet with columns from, to, km, between the ids of ``points``.
         one_way: Whether the loss is the error in travel distance along the directed ``roads``.
-        within: Distance in km within which a person is hidden, or the addresses of which it shall have enough. By
+        within: Distance in km within which a person is hidden, or addresses, enough of which must be within it. By
             default three times the distance between neighbours.
         factor: Factor by which one report may change the odds between two places at that distance.
         choice: Columns of ``points`` named by the user. Others are recognised.

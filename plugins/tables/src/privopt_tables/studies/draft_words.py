@@ -101,7 +101,7 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     distances_by_rank = neighbour_distances(data)
     # Within this radius nearly all words have ten others, so exp(epsilon * radius) = e hides each among these.
     radius = _distance_quantile(distances_by_rank[RANKS[0]], HIDDEN_SHARE)
-    # Most words share their vector with ten others, so that epsilon would be infinite.
+    # If most words share their vector with ten others, epsilon would be infinite.
     if not radius > 0:
         raise InputError(
             [Fault(vectors.name, "", f"{RANKS[0]} and more equal vectors", "words apart from one another")]
