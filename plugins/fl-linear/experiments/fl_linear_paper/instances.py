@@ -42,7 +42,7 @@ def over_delta(seed: int, kind: str, costs: tuple[float, float], deltas: Sequenc
 def over_epsilon(seed: int, epsilons: Sequence[float]) -> Any:
     """Return costs and overflows (epsilons, 2, 2, 2) of one Matern instance over epsilon.
 
-    The second axis has ``laplace`` and delta 0.2.
+    The second axis has ``laplace`` and delta 0.2; the last two axes are those of `Trial.price`.
     """
     rng = np.random.default_rng(seed)
     instance = matern(rng)

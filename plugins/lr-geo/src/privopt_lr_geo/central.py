@@ -138,8 +138,7 @@ class CentralSearch:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
-            # The users' program may not come in time, so a small part goes into a mechanism of all
-            # records first.
+            # The users' program may not come in time, so a small part goes into a mechanism of all records first.
             if limited:
                 with soft.limit_to_share(SHARE_OF_TIME):
                     self.offer_optimal()
@@ -173,8 +172,7 @@ class CentralSearch:
         with context.time_phase("build"):
             packages = [client.package for client in self.clients]
         with context.time_phase("solve"):
-            # The seed stays with the users: it determines the order of their rows and their
-            # circles.
+            # The seed stays with the users: it determines the order of their rows and their circles.
             return server.solve(packages, terms, evolve(context, seed=None))
 
     def offer_exponential(self) -> None:

@@ -73,8 +73,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     rows, columns = np.flatnonzero(i >= 0), np.flatnonzero(k >= 0)
     is_covered = np.ix_(rows, columns)
     beta = extract.beta[np.ix_(i[rows], k[columns])]
-    # Lemmas B.1 and B.2: the cost differs from the table's by at most the travel from both places
-    # to their cells.
+    # Lemmas B.1 and B.2: the cost differs from the table's by at most the travel from both places to their cells.
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
     # Public bounds first: a cost is at most the travel between both places, and at least 0.
     upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)

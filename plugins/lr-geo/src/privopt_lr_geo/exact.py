@@ -111,8 +111,8 @@ class ExactSearch:
             SolverError: No method produced a mechanism.
         """
         data, incumbent = self.data, self.incumbent
-        # Under a limit a simple mechanism comes first: there is something to publish, and its
-        # certification shows how long closing takes.
+        # Under a time limit a simple mechanism comes first: there is something to publish, and its
+        # certification shows how much time to leave for the certification of the last mechanism.
         if self.context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
@@ -128,8 +128,7 @@ class ExactSearch:
         while incumbent.prove():
             pass
         bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
-        # If column weights are good enough, repairing and certifying other candidates would be
-        # wasted.
+        # If column weights are good enough, repairing and certifying other candidates would be wasted.
         if not self.columns_do(bound):
             # Nothing else was found in time. The exponential mechanism always exists if outputs are in reach.
             if incumbent.best.candidate is None and self.columns is None:
@@ -280,8 +279,7 @@ class ExactSearch:
         pairs, lengths, _ = certified_pairs(data)
         with self.context.time_phase("repair"):
             measured = certify(all_rows, pairs, lengths, data.epsilon)
-        # Weights are public numbers in doubles, so nothing guarantees the integers but this check
-        # of all rows.
+        # Weights are public numbers in doubles, so nothing guarantees the integers but this check of all rows.
         if not measured.holds:
             raise CertificationError("pairs did not certify")
         all_rows.setflags(write=False)
@@ -340,8 +338,7 @@ def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRele
     """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
-    # Only rows of users are in mechanism.npz, so its pairs are those among users. The guarantee
-    # rests on public.npz.
+    # Only rows of users are in mechanism.npz, so its pairs are those among users. The guarantee rests on public.npz.
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
     # A region is certified by its pieces, not by pairs.
     if data.region is not None:

@@ -37,8 +37,7 @@ class PathDistances:
             data: The map with its required pairs.
         """
         self.data = data
-        # Distances between coordinates obey the triangle inequality, and so do those along roads. A
-        # table need not.
+        # Distances between coordinates obey the triangle inequality, and so do those along roads. A table need not.
         self.direct = data.within is None and data.records.kind != "plain" and not _is_table(data)
         # A metric with `roads` is one along roads.
         self.direct = self.direct or (data.within is None and hasattr(data.metric, "roads"))

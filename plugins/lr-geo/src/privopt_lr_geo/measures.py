@@ -86,8 +86,7 @@ def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
     i, j = pairs.T
     pair_counts = count[i] * count[j]
     pair_numbers = np.repeat(np.arange(len(pairs)), pair_counts)
-    # Every row of one record with every row of the other: within a pair they are numbered row by
-    # row.
+    # Every row of one record with every row of the other: within a pair they are numbered row by row.
     offsets = np.arange(int(pair_counts.sum())) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
     row_pairs = np.column_stack(
         [

@@ -95,8 +95,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
         """Return the loss: the mean true cost of the users' own rows, or for a region the expected cost."""
         if problem.data.region is not None:
-            # MeanOfUsers divides by the number of rows, and the prior's weights add up to 1
-            # already.
+            # MeanOfUsers divides by the number of rows, and the prior's weights add up to 1 already.
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 

@@ -78,11 +78,9 @@ class Package:
                 faults.add(
                     "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
                 )
-        # Values are looked at only if shapes and types are right: the comparisons below need
-        # numbers.
+        # Values are looked at only if shapes and types are right: the comparisons below need numbers.
         faults.check()
-        # NaN fails every comparison and is refused. An infinite distance is allowed: no path joins
-        # the two.
+        # NaN fails every comparison and is refused. An infinite distance is allowed: no path joins the two.
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
             faults.add("package", "", "negative distances or infinite costs", "distances of at least 0, finite costs")
             faults.check()

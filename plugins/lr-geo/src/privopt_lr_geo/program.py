@@ -121,9 +121,8 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
         packages: One upload for each user.
         terms: Epsilon, radius and exponent that the server announced.
     """
-    # Equation (19), with the form cut off around each row's own place: min(d, r_obf) is
-    # 1-Lipschitz, which Theorem 4.4 needs. Around the user, as printed, it fails
-    # (docs/papers/lr-geo.md, "What is corrected").
+    # Equation (19), with the form cut off around each row's own place: min(d, r_obf) is 1-Lipschitz, which Theorem 4.4
+    # needs. Around the user, as printed, it fails (docs/papers/lr-geo.md, "What is corrected").
     exponents = [
         -terms.epsilon * terms.exponent * np.minimum(package.reach, terms.obfuscation_radius) for package in packages
     ]
@@ -255,8 +254,7 @@ def central_model(central: Central) -> Model:
         for name, limits in (("above", piece.upper), ("below", -piece.lower)):
             limited = np.flatnonzero(np.isfinite(limits))
             if len(limited):
-                # Limits stay exponents of the model's rows: their exponentials may exceed the range
-                # of a solver.
+                # Limits stay exponents of the model's rows: their exponentials may exceed the range of a solver.
                 bound = m.param(f"{name}{n}", limits)
                 where = np.column_stack([limited, positions[column[limited]]])
                 smaller, larger = (z[e], y[k]) if name == "above" else (y[k], z[e])

@@ -92,8 +92,7 @@ class Places:
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             outward = self.roads.travel(ids[origins], ids[destinations])
-            # The lemmas need one number for both directions. On one-way roads that is the longer
-            # one.
+            # The lemmas need one number for both directions. On one-way roads that is the longer one.
             return (
                 np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed

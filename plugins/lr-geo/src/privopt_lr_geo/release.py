@@ -211,8 +211,7 @@ class LRGeoRelease(MatrixRelease):
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
-        # Method exact has no private matrices; a recipient of the other methods does not have them
-        # either.
+        # Method exact has no private matrices; a recipient of the other methods does not have them either.
         if published is None and private.is_dir():
             matrices = {
                 str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records

@@ -94,8 +94,7 @@ def solve(
     try:
         return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
-        # Only exponents beyond what HiGHS scales can be the reason; any other failure is the
-        # solver's own.
+        # Only exponents beyond what HiGHS scales can be the reason; any other failure is the solver's own.
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")

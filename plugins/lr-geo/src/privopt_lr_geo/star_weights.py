@@ -70,8 +70,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
         if cap <= allowed:
             serves = _cheapest_outputs(kernel, data, data.prior)
             return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate, cap=cap)
-        # Another cap changes the weights a little: the margin keeps the next cap from being too
-        # large again.
+        # Another cap changes the weights a little: the margin keeps the next cap from being too large again.
         cap = allowed - 0.1
     raise SolverError("some weight is too small to be rounded")
 
@@ -110,8 +109,7 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         sums = np.log(kernel @ x)
         # How much of epsilon the division by row sums uses up, per unit of distance.
         used_rate = float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
-        # The first rate, half of epsilon, needs no check: dividing rows by their sums costs at most
-        # the other half.
+        # The first rate, half of epsilon, needs no check: dividing rows by their sums costs at most the other half.
         if best is None or rate_share * allowed + used_rate <= allowed:
             lower, best = rate_share, (rate_share, x)
         else:
@@ -134,6 +132,14 @@ def _min_log_ratio(data: MetricData) -> float:
 
 def _positive_weights(kernel: Floats) -> Floats:
     """Return x >= 0 with kernel x close to 1, found by dropping columns until the weights of all others are positive.
+
+    If no column is left, all weights are 1 / N, and kernel x need not be close to 1.
+
+    Args:
+        kernel: A symmetric matrix (N, N) of positive entries; its columns are the outputs.
+
+    Returns:
+        The weights x (N,), 0 for each dropped column.
 
     Raises:
         SolverError: The kernel of the remaining columns is singular.

@@ -59,8 +59,7 @@ def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
         InputError: The file in the folder is not a seed.
     """
     path = folder / NAME
-    # lexists: a link that leads nowhere is refused by `read_arrays`, rather than taken for a
-    # missing file.
+    # lexists: a link that leads nowhere is refused by `read_arrays`, rather than taken for a missing file.
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
         return int(high << WORD_BITS | low)

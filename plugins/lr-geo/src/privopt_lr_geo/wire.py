@@ -104,8 +104,7 @@ class UploadRound:
             The status and body of the response.
         """
         try:
-            # Parsed before the lock is taken, because a large package takes long and others would
-            # wait.
+            # Parsed before the lock is taken, because a large package takes long and others would wait.
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
@@ -164,8 +163,7 @@ class UploadRound:
         finally:
             self._ended.set()
         with self._changed:
-            # The process ends with this call, so every client must have had the time to fetch its
-            # answer.
+            # The process ends with this call, so every client must have had the time to fetch its answer.
             self._changed.wait_for(lambda: len(self._fetched) == self.users, self.seconds)
         return True
 
@@ -429,8 +427,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
     with limit(seconds):
         while True:
             check()
-            # Asked before uploading: a client that was killed after its upload need not send it
-            # again.
+            # Asked before uploading: a client that was killed after its upload need not send it again.
             status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
                 status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
