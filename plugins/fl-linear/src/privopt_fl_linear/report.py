@@ -257,8 +257,8 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
             )
         if site.capacity is not None and noisy is not None:
             lead += (
-                " The probability is that of one collection of counts: each further one, where a plan of the first did "
-                "not fit say, fails as often again."
+                " The probability is that of a single collection of counts. If counts are collected again because no "
+                "plan fitted the first ones, each further collection adds the same risk of too small a capacity."
             )
         if len(opened) > MAX_BARS:
             lead += f" The {MAX_BARS} largest of {len(opened)} are drawn."
