@@ -22,7 +22,11 @@ TABLES = {
 }
 """Tables that a problem may have. Those of other mechanisms are allowed, but not read."""
 
-KEYS = "scores probabilities folder classifier true_location keep keep_at_least"
+KEYS = "scores probabilities folder classifier true_location keep keep_at_least max_megapixels"
+"""Keys of the table [photos] of problem files."""
+
+PRIVACY_KEYS = "top_k deletion_budget margin"
+"""Keys of the table [privacy]."""
 
 
 class Photos:
@@ -61,7 +65,7 @@ class Photos:
         """
         problem.allow(TABLES)
         photos = problem.table("photos", KEYS)
-        options = self.options = problem.table("privacy", "top_k deletion_budget margin")
+        options = self.options = problem.table("privacy", PRIVACY_KEYS)
         self.folder, self.result = folder, result
         # The classifier is not read: its scores are in the release.
         problem.used |= {f"problem/{photos.get('classifier')}"}
