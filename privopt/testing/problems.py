@@ -82,7 +82,7 @@ class GeneratedProblem:
     def of_file(cls, path: Path) -> GeneratedProblem:
         """Read a problem file and the files that it names, which lie in the same folder."""
         text = path.read_text("utf-8")
-        # Any text of the file may be a file's name, as keys of all mechanisms are read alike.
+        # Any text of the file may be a file's name, as keys of all mechanisms are read in the same way.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
         return cls(toml=text, files={name: (path.parent / name).read_bytes() for name in names})
 

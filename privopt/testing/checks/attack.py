@@ -233,7 +233,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
     pair_limit, pilot_factor = MAX_PAIRS, 1
     if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
-        # Bits of doubles tell most where the results are near 0, and about no more than one of a problem's numbers.
+        # The last bits of doubles reveal most if the results are near 0, and only about one of a problem's numbers.
         candidates = problems + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         problems = sorted(candidates, key=partial(_distance_from_zero, trial))[:MAX_PROBLEMS]
         pair_limit, pilot_factor = 2 * MAX_PAIRS, FINE_PILOT_FACTOR
@@ -247,7 +247,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         return
     # At least 40 from each pair, as fewer draws would hardly rank the pairs.
     pilot_draws = pilot_factor * max(40, trial.effort.draws // (PILOT_DIVISOR * len(pairs)))
-    # Two heats: the three most promising pairs by few draws, then the best of them by four times as many.
+    # Two rounds: few draws choose the three most promising pairs, and four times as many the best of these.
     for count, pair_count in ((pilot_draws, 3), (4 * pilot_draws, 1)):
         if len(pairs) > pair_count:
             order = np.argsort([-_promised_log_ratio(trial, candidate, count) for candidate in pairs], kind="stable")

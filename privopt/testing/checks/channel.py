@@ -85,7 +85,7 @@ def _check_stated_odds(
     pairs, distances = must_be_alike.pairs[compared], must_be_alike.distances[compared]
     for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
         first, second = (stated_channel.probabilities[row[must_be_alike.names[index]]] for index in (i, j))
-        # An infinite distance promises nothing.
+        # At an infinite distance nothing is bounded.
         for epsilon, delta in curve if math.isfinite(distance) else ():
             finding = excess(first, second, epsilon * distance, delta, symmetric=subject.notion.symmetric)
             if finding is not None:

@@ -62,7 +62,7 @@ def bad_input(trial: Trial) -> None:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem = trial.problem()
-    trial.run(problem)
+    trial.run(problem)  # ends the example if even the valid problem is not solved
     secret = secret_files(trial.subject.read_problem(problem))
     cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "nightly":

@@ -76,7 +76,7 @@ def zeros_on_both_sides(trial: Trial) -> None:
         trial.be_idle()
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
-            # Without symmetry, an output that only the second record of a pair gives shows nothing.
+            # Without symmetry only x > 0 and y = 0 is forbidden: the second record may give outputs of its own.
             is_forbidden = (x == 0) != (y == 0) if trial.subject.notion.symmetric else x > 0 == y
             if is_forbidden and math.isfinite(d):
                 zero, giver = (names[i], names[j]) if x == 0 else (names[j], names[i])
@@ -101,7 +101,7 @@ def epsilon_achieved(trial: Trial) -> None:
         trial.be_idle()
     for (i, j), d in zip(pairs.tolist(), distances.tolist(), strict=True):
         if math.isinf(d):
-            continue  # an infinite distance promises nothing
+            continue  # at an infinite distance nothing is bounded
         allowed = epsilon * Fraction(d)
         for k, (x, y) in enumerate(zip(rows[i], rows[j], strict=True)):
             if x == 0 or y == 0:

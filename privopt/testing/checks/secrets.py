@@ -36,7 +36,7 @@ from privopt.testing.under_trial import Subject, error_text
 from privopt.testing.variants import csv_table, exports, secret_files
 
 LEAK_RUNS: Final = 24
-"""Number of runs in all of which a secret must occur to be a leak, because noise may hit a true count by chance."""
+"""A secret is a leak only if it occurs in each of this many runs, because noise may give a true count by chance."""
 
 MAX_EQUAL_RUNS: Final = 160
 """Maximum number of runs on each of two neighbours to find equal releases, as long as there is a suspicion."""

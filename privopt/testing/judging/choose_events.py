@@ -115,7 +115,7 @@ def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[ND
     draws = float(hits.sum())
     hit_lower, _ = _wilson_bounds(hits[rank].cumsum() / draws, draws)
     _, against_upper = _wilson_bounds(against[rank].cumsum() / draws, draws)
-    # The floor only keeps the logarithm defined: an event at it promises nothing.
+    # The floor keeps the logarithm defined, and gives an event so low a value that it is not chosen.
     values = np.log(np.maximum(hit_lower - delta, 1e-300)) - np.log(against_upper)
     best = int(np.argmax(values))
     event = np.zeros(len(hits), dtype=bool)

@@ -106,7 +106,7 @@ def _read_numbers(output: Any) -> Floats | None:
         if raw.dtype.kind == "c":
             return np.stack([raw.real.ravel(), raw.imag.ravel()], axis=1).ravel().astype(np.float64)
         if raw.dtype.kind in "iu" or (raw.dtype.kind == "O" and all(type(element) is int for element in raw.flat)):
-            # Rounded to doubles, large integers would lose the last bits, which may tell the input.
+            # Rounded to doubles, large integers would lose the last bits, which may reveal the input.
             exceeds_doubles = raw.size and max(int(raw.max()), -int(raw.min())) > 2**53
             integers = [int(element) for element in raw.flat] if exceeds_doubles else []
             if integers:

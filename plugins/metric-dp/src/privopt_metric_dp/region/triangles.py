@@ -101,7 +101,7 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
 
 
 def _side_lengths(sides: Ints) -> Floats:
-    """Return the lengths (S, 3) of sides, computed by square roots, which all machines round alike, unlike hypot."""
+    """Return the lengths (S, 3) of sides, by square roots: unlike hypot, they round alike on every machine."""
     x, y = sides[:, :, 0].astype(np.float64), sides[:, :, 1].astype(np.float64)
     return np.asarray(np.sqrt(x * x + y * y), dtype=np.float64)
 

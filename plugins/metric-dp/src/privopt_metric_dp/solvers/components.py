@@ -33,8 +33,8 @@ RELATIVE_SLACK = 1e-9
 """A pair counts as implied if a path is longer by at most this share."""
 
 BLOCK_COLUMNS, BLOCK_ENTRIES = 128, 4_000_000
-"""Largest number of outputs whose multipliers are lifted together, and largest number of pairs times outputs, of which
-about five arrays are allocated."""
+"""Largest number of outputs whose multipliers are lifted together, and largest number of entries (pairs times outputs)
+of each of the about five arrays that this takes."""
 
 INSIDE, SKIPPED = -1, -2
 """Values of `MergedInstance.pair` for a pair inside a group, and for a pair that is longer than another pair between

@@ -19,7 +19,7 @@ from privopt_metric_dp.problem.loss_over_region import spread_evenly
 __all__ = ["estimate_noise_loss", "people_over_region"]
 
 MOST_PEOPLE: Final = 40_000
-"""Largest number of people, equally likely, that stand for more of them."""
+"""Largest number of positions. If there are more, that many equally likely ones represent them."""
 SPACING: Final = 0.3
 """Distance between such people, in units of 1 / epsilon."""
 REACH: Final = 8.0
