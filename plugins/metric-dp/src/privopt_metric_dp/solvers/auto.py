@@ -119,6 +119,7 @@ def make_ladder(method: str) -> Ladder:
         "column-generation": ColumnGeneration(),
         "interior-point": InteriorPoint(),
     }
+    # Neither "auto" nor the star, which are the first two: the star does not exist for every part.
     fallbacks = [solvers[name] for name in METHODS[2:] if name != method]
 
     def ladder(part: Part, memory_limit: Room) -> Iterator[Solver]:

@@ -48,6 +48,7 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_d
     start, row, factor, inverse, mask = pattern.start, pattern.row, a.factor[g], a.inverse[g], a.mask[g]
     n = len(start) - 1
     inverse_diagonal, inverse_entries = np.empty(8 * n), np.empty(8 * len(row))
+    # The entry of column v in each row; -1 if the column has none there.
     where = np.full(n, -1, np.int32)
     zero, counted = spread(0.0), load(mask, 0)
     # Column v needs the entries of Z among its own rows S only. They are later columns, which are done, and all pairs
@@ -101,6 +102,7 @@ def _factor_rows(
         pivots: (N,) result: the diagonal ``w_v`` of ``R``.
         entries: (E,) result: the other entries ``-w_v b_v``.
     """
+    # The number of each row among the rows S of column v; -1 if it is not one of them.
     where = np.full(len(start) - 1, -1, np.int32)
     for v in range(begin, end):
         offset, count = start[v], start[v + 1] - start[v]
