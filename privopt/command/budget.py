@@ -180,8 +180,8 @@ def _forget_subject(book: Ledger, subject: str) -> None:
 
     book.account(subject)  # refuses a key other than the ledger's, whose hashes would match no subject
     with KeptReports(book, make=False) as stored_reports:
-        gone = stored_reports.forget(book.name_of(subject))
-    complain(f"{book.path}: {number_of(gone, 'kept report')} of {subject} removed; what was spent stays spent")
+        removed_count = stored_reports.forget(book.name_of(subject))
+    complain(f"{book.path}: {number_of(removed_count, 'kept report')} of {subject} removed; what was spent stays spent")
 
 
 def _erase_subject(book: Ledger, subject: str, *, as_json: bool) -> None:
@@ -240,5 +240,5 @@ def _forget_batch(book: Ledger, name: str) -> None:
     from privopt.ledger.batches import Batch
 
     with Batch(ledger=book.path, name=name).open_folder() as batch:
-        gone = "removed" if batch.forget() else "was gone already"
-    complain(f"{book.path}: key of batch {name} {gone}; what was charged stays charged, and the name is used up")
+        outcome = "removed" if batch.forget() else "was gone already"
+    complain(f"{book.path}: key of batch {name} {outcome}; what was charged stays charged, and the name is used up")

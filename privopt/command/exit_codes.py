@@ -197,6 +197,6 @@ def warn_of_no_privacy(folder: Path) -> None:
     """Print a warning if a release gives no privacy although its claims hold."""
     from privopt.run.build_result import read_result
 
-    words = read_result(folder).mark
-    if words:
-        remark(f"warning: {folder}: {words}")
+    mark = read_result(folder).mark
+    if mark:
+        remark(f"warning: {folder}: {mark}")

@@ -16,20 +16,20 @@ def claim(result: Result) -> str:
     # A notion's promise is about fresh noise; it would be false of noise that anybody can draw again from the seed.
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
-    words: str = registry().kind("notion", guarantee.kind).load().promise(result)
-    return words
+    sentence: str = registry().kind("notion", guarantee.kind).load().promise(result)
+    return sentence
 
 
 def trust(result: Result) -> str:
     """Return a sentence on who has to be trusted; empty if the notion does not say."""
-    words: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
-    return words
+    sentence: str = registry().kind("notion", result.guarantee.kind).load().trust(result)
+    return sentence
 
 
 def exposed_to(result: Result) -> str:
     """Return the observer to whom the release reveals what it hides from all others; empty if there is none."""
-    words: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
-    return words
+    observer: str = registry().kind("notion", result.guarantee.kind).load().exposed_to(result)
+    return observer
 
 
 def limits(result: Result) -> tuple[list[str], list[str]]:
