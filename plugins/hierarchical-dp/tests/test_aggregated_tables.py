@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from privopt.declare.schema import File
 from privopt_hierarchical_dp.level_tables import LevelTable
 from privopt_hierarchical_dp.region_names import find_total_regions, warn_of_alike_regions
+from privopt_hierarchical_dp.region_paths import as_frame
 from privopt_hierarchical_dp.tables.arithmetic_totals import find_arithmetic_totals
 from privopt_hierarchical_dp.tables.count_columns import find_count_suspects
 from privopt_hierarchical_dp.tables.table_words import find_total_names, is_count_name, is_total_name
@@ -322,7 +323,7 @@ def test_names_of_totals_and_counts():
     assert find_total_names(["Total"]) == []
     assert all(map(is_count_name, NAMES[:-1]))
     assert not any(map(is_count_name, ["age", "sex", "id", "year", "rooms", "2021", ""]))
-    assert find_total_regions([("Total", "N"), ("Total", "S")]) == []
+    assert find_total_regions(as_frame([("Total", "N"), ("Total", "S")])) == []
 
 
 def test_names_codes_with_leading_zeros(tmp_path):

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 import numpy as np
+import polars as pl
 from attrs import field, frozen
 
 from privopt.arrays import Ints, read_only
@@ -81,10 +82,8 @@ class Limits:
             totals: The numbers (R_l,) of each of the first levels.
         """
         return [
-            (level, names[index], int(numbers[index]), int(lower[index]), int(upper[index]))
-            for level, (names, numbers, lower, upper) in enumerate(
-                zip(self.tree.names, totals, self.lower, self.upper, strict=False)
-            )
+            (level, self.tree.name_of(level, index), int(numbers[index]), int(lower[index]), int(upper[index]))
+            for level, (numbers, lower, upper) in enumerate(zip(totals, self.lower, self.upper, strict=False))
             for index in np.flatnonzero((numbers < lower) | (numbers > upper)).tolist()
         ]
 
@@ -102,12 +101,13 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     """
     if source is None:
         return None
-    places = tree.places()
     # Without a bound a region has 0 to UNBOUNDED.
     lower_bounds, upper_bounds = ([np.full(width, value) for width in tree.widths] for value in (0, UNBOUNDED))
-    for region, region_lower, region_upper in _read_bounds(source, frozenset(places)):
-        level, index = places[region]
-        lower_bounds[level][index], upper_bounds[level][index] = region_lower, region_upper
+    levels, places, region_lower, region_upper = _read_bounds(source, tree)
+    for level in range(tree.depth):
+        is_here = levels == level
+        lower_bounds[level][places[is_here]] = region_lower[is_here]
+        upper_bounds[level][places[is_here]] = region_upper[is_here]
     # From the leaves up, each region's bounds are tightened by the sums of its children's.
     for level, start in reversed(list(enumerate(tree.start))):
         child_lower, child_upper = (_sum_children(bound[level + 1], start) for bound in (lower_bounds, upper_bounds))
@@ -118,7 +118,7 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
                 _in_words(lower_bounds[level][first_clash], upper_bounds[level][first_clash]),
                 _in_words(child_lower[first_clash], child_upper[first_clash]),
             )
-            region = tree.names[level][first_clash]
+            region = tree.name_of(level, first_clash)
             raise InfeasibleError(
                 f"{source.name}: region {region!r} has {own_bounds}, the regions in it {child_bounds} together"
             )
@@ -129,15 +129,15 @@ def read_limits(source: File | None, tree: Tree) -> Limits | None:
     return Limits(tree=tree, lower=lower_bounds, upper=upper_bounds)
 
 
-def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str, int, int]]:
+def _read_bounds(source: File, tree: Tree) -> tuple[Ints, Ints, Ints, Ints]:
     """Read a table with columns ``region, at_least, at_most``. An empty cell means that there is no bound.
 
     Args:
         source: The table of bounds.
-        known_regions: The names of all regions.
+        tree: The regions.
 
     Returns:
-        The region, lower bound and upper bound of each row.
+        Four arrays (rows,): the level of each row's region, its position on this level, and the lower and upper bound.
 
     Raises:
         InputError: A column is missing, a region is unknown or occurs twice, a cell is not a number, at_least is above
@@ -152,15 +152,15 @@ def _read_bounds(source: File, known_regions: frozenset[str]) -> list[tuple[str,
     for name, blank in blanks.items():
         columns.append(Column(name=name, kind="count", least=0.0, most=UNBOUNDED, optional=True, blank=blank))
     table = read_table(source, columns)
-    regions = table["region"].tolist()
-    lows, highs = (table.get(name, np.full(len(regions), blank)).tolist() for name, blank in blanks.items())
-    faults, rows = region_faults(source.name, regions, known_regions), list(zip(regions, lows, highs, strict=True))
-    # Row 1 is the header.
-    for row, (_, lower, upper) in enumerate(rows, start=2):
-        if lower > upper:
-            faults.add(source.name, f"row {row}, column at_most", "a smaller number", "at_least of that row or more")
+    regions = table["region"]
+    lows, highs = (np.asarray(table.get(name, np.full(len(regions), blank))) for name, blank in blanks.items())
+    levels, places = tree.find_regions(pl.Series(regions, dtype=pl.String))
+    faults = region_faults(source.name, regions.tolist(), places >= 0)
+    for row in np.flatnonzero(lows > highs).tolist():
+        # Row 1 is the header.
+        faults.add(source.name, f"row {row + 2}, column at_most", "a smaller number", "at_least of that row or more")
     faults.check()
-    return rows
+    return levels, places, lows, highs
 
 
 def _sum_children(bounds: Ints, start: Ints) -> Ints:

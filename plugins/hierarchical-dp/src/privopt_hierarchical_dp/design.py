@@ -292,7 +292,7 @@ class Design(ABC):
                 bound = int(lower[region] if numbers[region] < lower[region] else upper[region])
                 contradictions.append(
                     Contradiction(
-                        region=self.tree.names[level][region],
+                        region=self.tree.name_of(level, region),
                         bound=bound,
                         estimate=round(float(numbers[region])),
                         standard_error=float(errors[region]),

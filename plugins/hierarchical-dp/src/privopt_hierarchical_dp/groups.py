@@ -21,15 +21,20 @@ class Groups:
     """The groups in a file of counts or units.
 
     Attributes:
-        tree: The hierarchy of its regions.
+        regions: The hierarchy of its regions, and the paths of the leaves as the file names them.
         leaves: (R_L, N) The number of groups of each size in each leaf region. Column 0 is the smallest size class (0
             or 1); the last column is "N or more".
         empty: For unit records without a size class 0, the number of groups whose quantities add up to 0. Otherwise 0.
     """
 
-    tree: Tree
+    regions: Regions
     leaves: Ints
     empty: int = 0
+
+    @property
+    def tree(self) -> Tree:
+        """The hierarchy of the regions."""
+        return self.regions.tree
 
 
 def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | None = None) -> Groups:
@@ -59,10 +64,10 @@ def read_counts(source: File, sizes: int, *, first: int = 1, listed: Regions | N
     # A cell may have one row only: adding up repeated rows would hide a mistake in the file.
     rows = np.bincount(cells)
     for cell in np.flatnonzero(rows > 1).tolist():
-        where = f"region {tree.names[-1][cell // classes]!r}, size {cell % classes + first}"
+        where = f"region {tree.name_of(-1, cell // classes)!r}, size {cell % classes + first}"
         faults.add(source.name, where, number_of(int(rows[cell]), "row"), "one row for each leaf region and size")
     faults.check()
-    return Groups(tree=tree, leaves=_fill_counts(tree, cells, groups, classes))
+    return Groups(regions=regions, leaves=_fill_counts(tree, cells, groups, classes))
 
 
 def _cell_indices(leaf: pl.Series, size: pl.Series, classes: int, first: int) -> Ints:
@@ -135,7 +140,7 @@ def read_units(
         counted_groups["groups"],
         classes,
     )
-    return Groups(tree=regions.tree, leaves=leaves, empty=int(empty_groups["groups"].sum()))
+    return Groups(regions=regions, leaves=leaves, empty=int(empty_groups["groups"].sum()))
 
 
 def check_totals(source: File, groups: Groups) -> None:
@@ -150,19 +155,18 @@ def check_totals(source: File, groups: Groups) -> None:
             leaf regions. The message says in which direction it differs, but not by how much.
     """
     columns = [Column(name="region", kind="id"), Column(name="total", kind="count", least=0.0, unit="groups")]
-    regions, totals = (column.tolist() for column in read_table(source, columns).values())
-    sums = add_up(groups.tree, groups.leaves.sum(axis=1))
-    sum_by_region = {
-        region: int(value)
-        for names, level in zip(groups.tree.names, sums, strict=True)
-        for region, value in zip(names, level, strict=True)
-    }
-    faults = region_faults(source.name, regions, sum_by_region, is_secret=source.secret)
-    # Row 1 is the header.
-    for row, (region, value) in enumerate(zip(regions, totals, strict=True), start=2):
-        # Unknown regions are faults already, so they count as equal here.
-        if (short := value - sum_by_region.get(region, value)) != 0:
-            # The direction alone: how much a secret total is off would tell a count.
-            difference = "a greater number" if short > 0 else "a smaller number"
-            faults.add(source.name, f"row {row}, region {region!r}", difference, "the sum over its leaves")
+    regions, totals = read_table(source, columns).values()
+    levels, places = groups.tree.find_regions(pl.Series(regions, dtype=pl.String))
+    faults = region_faults(source.name, regions.tolist(), places >= 0, is_secret=source.secret)
+    # Unknown regions are faults already, so their totals count as equal here.
+    surplus = np.zeros(len(regions))
+    for level, sums in enumerate(add_up(groups.tree, groups.leaves.sum(axis=1))):
+        is_here = (levels == level) & (places >= 0)
+        surplus[is_here] = totals[is_here] - sums[places[is_here]]
+    for row in np.flatnonzero(surplus).tolist():
+        # The direction alone: how much a secret total is off would tell a count.
+        difference = "a greater number" if surplus[row] > 0 else "a smaller number"
+        # Row 1 is the header.
+        where = f"row {row + 2}, region {str(regions[row])!r}"
+        faults.add(source.name, where, difference, "the sum over its leaves")
     faults.check()

@@ -15,7 +15,7 @@ from privopt_hierarchical_dp.groups import check_totals, read_counts, read_units
 from privopt_hierarchical_dp.level_tables import LevelTable, read_regions
 from privopt_hierarchical_dp.methods import DEFAULT_METHOD
 from privopt_hierarchical_dp.problem import HierarchyProblem
-from privopt_hierarchical_dp.region_names import KEEP, check_totals_among_regions, leaf_paths
+from privopt_hierarchical_dp.region_names import KEEP, check_totals_among_regions
 from privopt_hierarchical_dp.sizes import SizesDesign
 from privopt_hierarchical_dp.tables.design import TablesDesign
 from privopt_hierarchical_dp.tables.problem import TablesProblem
@@ -93,7 +93,7 @@ def read_groups(declared: HierarchyProblem, file: str = "problem.toml") -> Insta
         groups = read_units(sources[0], table.sizes, max_quantity=quantity_limit, first=table.first_size, listed=listed)
     settings.check_lengths(groups.tree.depth, file)
     if table.totals != KEEP:
-        check_totals_among_regions(leaf_paths(groups.tree), (table.regions or sources[0]).name)
+        check_totals_among_regions(groups.regions.paths, (table.regions or sources[0]).name)
     public = SizesDesign.of(declared, DEFAULT_METHOD, groups.tree, file)
     # Exact numbers are the same in all neighbouring inputs, so refusing them reveals nothing about an individual.
     if public.limits is not None and declared.relation.exact:
@@ -123,7 +123,7 @@ def read_tables(declared: TablesProblem, file: str) -> Instance:
     public = TablesDesign.of(declared, file)
     declared.check_totals(file)
     if declared.hierarchy.totals != KEEP:
-        check_totals_among_regions(public.regions.leaves, declared.hierarchy.regions.name)
+        check_totals_among_regions(public.regions.paths, declared.hierarchy.regions.name)
     # The public files are checked before the secret one is read.
     leaves, unread = read_individuals(declared, public.regions, file)
     # Only exact numbers may be refused: refusing others would reveal secrets (see check_limits).

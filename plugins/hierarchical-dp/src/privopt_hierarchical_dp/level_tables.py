@@ -6,7 +6,7 @@ cells of tables of individuals.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -14,6 +14,7 @@ from typing import Final
 import polars as pl
 from attrs import field, frozen
 
+from privopt.arrays import Bools
 from privopt.declare import File
 from privopt.declare.frames import find_repeated_names
 from privopt.declare.tables import Column, check_column, table_of
@@ -122,12 +123,12 @@ class LevelTable:
         is_run_start = reduce(or_, (names.ne_missing(names.shift()) for names in paths))
         has_runs = 2 * is_run_start.sum() < len(is_run_start)
         run_paths = paths.filter(is_run_start) if has_runs else paths
-        unique_paths = run_paths.unique().sort(self.levels)
-        regions = listed or Regions.of(list(unique_paths.iter_rows()), file=self.source.name)
-        places = pl.Series("leaf", list(map(regions.find_leaf, unique_paths.iter_rows())), dtype=pl.Int64)
-        of_runs = run_paths.join(unique_paths.with_columns(places), on=self.levels, how="left", maintain_order="left")[
-            "leaf"
-        ]
+        regions = listed or Regions.of(run_paths, file=self.source.name)
+        if listed is None and regions.paths.height == run_paths.height:
+            # Every run has a leaf of its own, so the regions are in the order of the runs.
+            of_runs = pl.Series("leaf", regions.leaves)
+        else:
+            of_runs = regions.find_leaves(run_paths)
         leaf_indices = of_runs.gather(is_run_start.cum_sum() - 1) if has_runs else of_runs
         faults, rows = Faults(), leaf_indices.is_null().arg_true().to_list()
         where, expectation = "level_1 to level_L", "a leaf region of hierarchy.regions"
@@ -162,9 +163,7 @@ def match_columns(header: Sequence[str], names: Sequence[str], file: str) -> tup
     return written, faults
 
 
-def region_faults(
-    name: str, regions: Iterable[str], known_regions: Container[str], *, is_secret: bool = False
-) -> Faults:
+def region_faults(name: str, regions: Sequence[str], is_known: Bools, *, is_secret: bool = False) -> Faults:
     """Return a fault for each row whose region is unknown or repeated.
 
     Faults of a secret file quote only known regions, because a cell in the wrong column may hold a secret.
@@ -172,13 +171,13 @@ def region_faults(
     Args:
         name: Name of the file.
         regions: The region of each row.
-        known_regions: All regions.
+        is_known: (rows,) Whether each row's region is one of the hierarchy.
         is_secret: Whether the file is secret.
     """
     faults, listed_regions = Faults(), set[str]()
     # Row 1 is the header.
-    for row, region in enumerate(regions, start=2):
-        if region not in known_regions:
+    for row, (region, is_listed) in enumerate(zip(regions, is_known.tolist(), strict=True), start=2):
+        if not is_listed:
             actual = "another name" if is_secret else repr(region)
             faults.add(name, f"row {row}, column region", actual, "a region of the hierarchy")
         elif region in listed_regions:

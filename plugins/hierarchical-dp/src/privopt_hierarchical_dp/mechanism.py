@@ -570,13 +570,13 @@ def _check_intervals(design: Design, release: HierarchyRelease) -> list[str]:
     if recomputed is None:
         return [f"{form.intervals}: the method has no intervals" for form in release.layout.forms]
     for form, bounds, level_ends in zip(release.layout.forms, release.bounds, recomputed, strict=True):
-        for names, stated_edges, ends in zip(release.tree.names, bounds, level_ends, strict=True):
+        for level, (stated_edges, ends) in enumerate(zip(bounds, level_ends, strict=True)):
             # A stated end must lie between the results of rounding with the tolerance added, and subtracted.
             widest, narrowest = (ends.round_outwards(by) for by in (SLACK_GROUPS, -SLACK_GROUPS))
             for edge, values, *allowed in zip(("low", "high"), stated_edges, widest, narrowest, strict=True):
                 differences = np.argwhere((values < np.minimum(*allowed)) | (values > np.maximum(*allowed)))
                 for region, cell in differences[:1].tolist():
-                    where = f"region {names[region]!r}{form.cell(cell)}"
+                    where = f"region {release.tree.name_of(level, region)!r}{form.cell(cell)}"
                     complaint = f"{edge} is {values[region, cell]}; the noisy values give {allowed[0][region, cell]}"
                     lines.append(f"{form.intervals}: {where}: {complaint}")
     return lines

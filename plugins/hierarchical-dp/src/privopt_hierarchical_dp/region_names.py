@@ -1,21 +1,25 @@
-"""Checks of region names: totals listed among their parts, and codes or names that look alike."""
+"""Checks of region names: totals listed among their parts, and codes or names that look alike.
+
+A nation may have ten million regions, so whole columns are searched first for the few names that need a closer look.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from privopt.declare.name_forms import MAX_WARNINGS, warn_of_look_alikes
+import numpy as np
+import polars as pl
+
+from privopt.declare.name_forms import MAX_WARNINGS, visible_text, warn_of_look_alikes
 from privopt.errors import Fault, Faults
-from privopt_hierarchical_dp.tables.table_words import find_total_names
+from privopt_hierarchical_dp.tables.table_words import find_total_names, may_be_totals
 from privopt_hierarchical_dp.tree import Tree
 
 __all__ = [
     "KEEP",
     "check_totals_among_regions",
     "find_total_regions",
-    "leaf_paths",
     "path_starts_with",
     "warn_of_alike_regions",
 ]
@@ -23,35 +27,45 @@ __all__ = [
 KEEP: Final = "keep"
 """Value of ``totals`` by which values and regions named like totals are ordinary values and regions."""
 
-_CODE: Final = re.compile(r"0*([0-9]+)(\.0*)?")
+_CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
 """A whole number, perhaps with leading zeros or with zeros after the point, as spreadsheets write codes."""
 
+_UNUSUAL: Final = r"[^!-~ ]|  "
+"""A character other than the visible ones of ASCII and the blank, or two blanks: only names with one look alike."""
 
-def find_total_regions(paths: Iterable[tuple[str, ...]]) -> list[tuple[str, ...]]:
+
+def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
     """Return the regions that have siblings and are named like a total of them.
 
     Args:
-        paths: The paths of the leaf regions, root first.
+        paths: The paths of the leaf regions, a row each, root first. Short paths end in empty names.
 
     Returns:
-        The paths of these regions.
+        The paths of these regions, sorted.
     """
-    # The names of the children of each region; a dict keeps their order.
-    children: dict[tuple[str, ...], dict[str, None]] = {}
-    for path in paths:
-        for level, name in enumerate(path):
+    totals: list[tuple[str, ...]] = []
+    for level, column in enumerate(paths.columns):
+        above = paths.columns[:level]
+        has_candidate = paths.filter(may_be_totals(paths[column]))
+        if has_candidate.is_empty():
+            continue
+        # Siblings are compared, so all children of the parents of such names are needed, and these alone.
+        parents = has_candidate.select(above).unique()
+        inside = paths.join(parents, on=above, how="semi") if above else paths
+        children: dict[tuple[str, ...], list[str]] = {}
+        for *parent, name in inside.select(*above, column).unique().sort(*above, column).iter_rows():
             if name:
-                children.setdefault(path[:level], {})[name] = None
-    return [
-        (*parent, name) for parent, names in children.items() for name in find_total_names(names, allow_letters=False)
-    ]
+                children.setdefault(tuple(parent), []).append(name)
+        for parent_path, names in children.items():
+            totals += [(*parent_path, name) for name in find_total_names(names, allow_letters=False)]
+    return sorted(totals)
 
 
-def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> None:
+def check_totals_among_regions(paths: pl.DataFrame, file: str) -> None:
     """Raise InputError for regions named like a total of their siblings, because individuals would count twice.
 
     Args:
-        paths: The paths of the leaf regions, root first.
+        paths: The paths of the leaf regions, a row each, root first.
         file: Name of the file, for faults.
 
     Raises:
@@ -64,52 +78,69 @@ def check_totals_among_regions(paths: Iterable[tuple[str, ...]], file: str) -> N
     ).check()
 
 
-def leaf_paths(tree: Tree) -> list[tuple[str, ...]]:
-    """Return the path of each leaf region, root first. Names are those of the input, before ``/`` makes them unique."""
-    paths: list[tuple[str, ...]] = [()]
-    for level, names in enumerate(tree.names):
-        parents = tree.parents(level).tolist() if level else [0] * len(names)
-        paths = [(*paths[parent], _own_name(name)) for name, parent in zip(names, parents, strict=True)]
-    return paths
-
-
 def warn_of_alike_regions(tree: Tree) -> list[str]:
     """Return warnings about regions whose codes differ only in leading zeros or ``.0``, or whose names look alike.
 
     Such regions are probably one region that is written in two ways.
     """
-    groups: dict[tuple[str, ...], list[str]] = {}
-    parent_keys: list[tuple[str, ...]] = [()]
-    for level, names in enumerate(tree.names):
-        parents = tree.parents(level).tolist() if level else [0] * len(names)
-        # Regions are alike only if all regions above them are.
-        keys = [(*parent_keys[parent], _normalize_code(name)) for name, parent in zip(names, parents, strict=True)]
-        for name, key in zip(names, keys, strict=True):
-            groups.setdefault(key, []).append(name)
-        parent_keys = keys
-    equal_names = [group for group in groups.values() if len(group) > 1]
+    groups = _find_alike_codes(tree)
     lines = [
         f"regions {' and '.join(map(repr, group[:3]))} are different, but their codes differ in leading zeros or .0 "
         "alone: write them alike if they are one"
-        for group in equal_names[:MAX_WARNINGS]
+        for group in groups[:MAX_WARNINGS]
     ]
-    if len(equal_names) > MAX_WARNINGS:
-        lines.append(
-            f"{len(equal_names) - MAX_WARNINGS:,} more groups of regions have codes that differ in these alone"
-        )
-    return lines + warn_of_look_alikes((name for names in tree.names for name in names), "regions")
+    if len(groups) > MAX_WARNINGS:
+        lines.append(f"{len(groups) - MAX_WARNINGS:,} more groups of regions have codes that differ in these alone")
+    return lines + warn_of_look_alikes(_find_unusual_names(tree), "regions")
 
 
-def _normalize_code(name: str) -> str:
-    """Return a region's own name. If it is a whole number, leading zeros and decimal zeros are removed."""
-    own_name = _own_name(name)
-    match = _CODE.fullmatch(own_name)
-    return own_name if match is None else match[1].lstrip("0") or "0"
+def _find_alike_codes(tree: Tree) -> list[list[str]]:
+    """Return groups of regions whose own codes, and those of all regions above them, differ only in zeros.
+
+    Returns:
+        The names of the regions of each group, in the order of the tree.
+    """
+    groups: list[list[str]] = []
+    # Regions above are alike if they have the same key, which is the position of the first of them.
+    parent_keys = np.zeros(1, np.int64)
+    for level, names in enumerate(tree.columns):
+        keys = np.arange(len(names))
+        above = parent_keys[tree.parents(level)] if level else parent_keys
+        codes = pl.DataFrame({"above": above, "name": _normalize_codes(names), "place": keys})
+        is_alike = codes.select("above", "name").is_duplicated()
+        if is_alike.any():
+            alike = codes.filter(is_alike).group_by("above", "name", maintain_order=True).agg("place")
+            for places in alike["place"].to_list():
+                groups.append(names.gather(places).to_list())
+                keys[places] = places[0]
+        parent_keys = keys
+    return groups
 
 
-def _own_name(name: str) -> str:
-    """Return a region's name without the path that is written before names shared by several regions."""
-    return name.rsplit("/", 1)[-1]
+def _normalize_codes(names: pl.Series) -> pl.Series:
+    """Return regions' own names. If one is a whole number, its leading zeros and decimal zeros are removed."""
+    own = _own_names(names)
+    code = own.str.extract(_CODE, 1).str.strip_chars_start("0")
+    return code.replace("", "0").zip_with(code.is_not_null(), own)
+
+
+def _own_names(names: pl.Series) -> pl.Series:
+    """Return regions' names without the paths that are written before names shared by several regions."""
+    return names.str.extract(r"([^/]*)$", 1) if names.str.contains("/", literal=True).any() else names
+
+
+def _find_unusual_names(tree: Tree) -> list[str]:
+    """Return the names in which a reader could overlook a character, and the names that they could be taken for.
+
+    All other names differ in characters that are seen, so that no two of them look alike.
+    """
+    names = pl.concat(tree.columns)
+    is_unusual = names.str.contains(_UNUSUAL)
+    if not is_unusual.any():
+        return []
+    unusual = names.filter(is_unusual).unique()
+    seen = pl.Series([visible_text(name) for name in unusual.to_list()], dtype=pl.String)
+    return names.filter(is_unusual | names.is_in(seen.implode())).to_list()
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:

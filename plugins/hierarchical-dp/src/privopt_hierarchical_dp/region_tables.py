@@ -11,7 +11,7 @@ import polars as pl
 from attrs import frozen
 from numpy.typing import NDArray
 
-from privopt.arrays import Ints
+from privopt.arrays import Bools, Ints
 from privopt.errors import Fault, InputError, reason_of
 from privopt_hierarchical_dp.tree import Tree
 
@@ -82,22 +82,6 @@ class Layout:
     noun: str
 
 
-def _list_regions(tree: Tree) -> list[tuple[str, str, int, int]]:
-    """Return every region once, sorted by name as in files.
-
-    Returns:
-        The name of each region, its parent's name (empty for the root), its level, and its position on the level.
-    """
-    regions = []
-    for level, names in enumerate(tree.names):
-        parent_names = tree.names[level - 1] if level else ()
-        parents = [parent_names[parent] for parent in tree.parents(level).tolist()] if level else [""]
-        is_first = tree.first_here(level).tolist()
-        regions += [(names[r], parents[r], level, r) for r in range(len(names)) if is_first[r]]
-    # By name; names are unique once repeated leaves are left out.
-    return sorted(regions)
-
-
 def _make_series(name: str, values: NDArray[Any]) -> pl.Series:
     """Return a column of numbers or of texts, in which empty texts become missing values."""
     column = pl.Series(name, values.tolist() if values.dtype.kind == "U" else values)
@@ -113,27 +97,25 @@ def write_rows(path: Path, tree: Tree, cells: Cells, columns: Mapping[str, Seque
         cells: The columns that identify the cells of a region.
         columns: The values (R_l, ...) of each column on each level, with the same number of cells for each region.
     """
-    regions = _list_regions(tree)
     # The number of cells of a region; 1 if no column identifies any.
     count = len(next(iter(cells.values()), [0]))
-    begins = np.cumsum([0, *tree.widths])
-    # The row of each region in the levels that are put one below the other.
-    order = np.array([begins[level] + index for _, _, level, index in regions])
+    # The listing has every region once, with its row in the levels that are put one below the other.
+    listing, order = tree.listing, tree.listing["number"].to_numpy()
     values = {
         name: np.concatenate([level.reshape(len(level), -1) for level in levels]) for name, levels in columns.items()
     }
     # Regions are written in blocks, because names repeat for each cell and would take much memory at once.
     step = max(1, ROWS_AT_ONCE // count)
     with path.open("wb") as stream:
-        for begin in range(0, len(regions), step):
-            block = regions[begin : begin + step]
+        for begin in range(0, len(order), step):
+            block = listing[begin : begin + step]
             # Each region is repeated for each of its cells.
-            rows = np.repeat(np.arange(len(block)), count)
+            rows = np.repeat(np.arange(block.height), count)
             series = [
-                pl.Series("region", [region for region, *_ in block], dtype=pl.String).gather(rows),
-                pl.Series("parent", [parent or None for _, parent, *_ in block], dtype=pl.String).gather(rows),
+                block["region"].gather(rows),
+                block["parent"].gather(rows),
                 *(
-                    pl.Series(name, list(column_values)).gather(np.tile(np.arange(count), len(block)))
+                    pl.Series(name, list(column_values)).gather(np.tile(np.arange(count), block.height))
                     for name, column_values in cells.items()
                 ),
                 *(
@@ -192,19 +174,20 @@ def read_rows(
     if not is_as_written:
         order_expectation = f"for each region in turn the cells by {', '.join(cells) or 'region'}, in their order"
         raise InputError([Fault(str(path), "", "other rows", order_expectation)])
-    region, parent = (table[name].gather(first_rows).fill_null("").to_list() for name in ("region", "parent"))
+    region, parent = (table[name].gather(first_rows) for name in ("region", "parent"))
     if tree is None:
-        tree = _tree_of(region, parent, path)
-    elif list(zip(region, parent, strict=True)) != [cell_values[:2] for cell_values in _list_regions(tree)]:
-        raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
-    row_by_region = {name: row for row, name in enumerate(region)}
+        tree, rows = _tree_of(region.fill_null(""), parent.fill_null(""), path)
+    else:
+        listing = tree.listing
+        if not (region.equals(listing["region"]) and parent.equals(listing["parent"], null_equal=True)):
+            raise InputError([Fault(str(path), "", "other rows", "the problem's regions, sorted by name")])
+        rows = list(tree.ranks)
     # A leaf that is repeated on several levels has one row, which each of them reads.
-    rows = [[row_by_region[name] for name in level] for level in tree.names]
     numbers = [table[name].to_numpy().reshape(regions, count) for name in columns]
     return tree, [[np.ascontiguousarray(values[row]) for row in rows] for values in numbers]
 
 
-def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
+def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, list[Ints]]:
     """Return the tree of the regions and parents in a published table.
 
     Args:
@@ -212,27 +195,73 @@ def _tree_of(region: list[str], parent: list[str], path: Path) -> Tree:
         parent: The name of each region's parent. Empty for the root.
         path: The file, for faults.
 
+    Returns:
+        The tree, and for each level the row (R_l,) of each region.
+
     Raises:
-        InputError: A region occurs twice, parents form a cycle or have no rows, or there is more than one tree.
+        InputError: A region has no name or occurs twice, a parent has no rows, parents form a cycle, or there is more
+            than one tree.
     """
-    parent_by_region = dict(zip(region, parent, strict=True))
-    if len(parent_by_region) != len(region):
-        raise InputError([Fault(str(path), "region", "a region that occurs twice", "each region once")])
-    # Regions that are the parent of another; the others are leaves.
-    inner = set(parent)
-    paths = []
-    for leaf in (name for name in region if name not in inner):
-        # From the leaf up to the root. A chain that is longer than the number of regions has a cycle.
-        chain = [leaf]
-        while parent_by_region.get(chain[-1]):
-            chain.append(parent_by_region[chain[-1]])
-            if len(chain) > len(region):
-                raise InputError([Fault(str(path), "parent", f"a circle through {leaf!r}", "a tree")])
-        paths.append(tuple(reversed(chain)))
-    tree = Tree.from_paths(paths, file=str(path))
-    # Parents that are named but have no rows are in the tree, too. Regions on a cycle that no leaf leads to are not.
-    missing = [name for level in tree.names for name in level if name not in parent_by_region]
-    if missing or len({name for level in tree.names for name in level}) != len(region):
-        actual = f"parent {missing[0]!r} without rows" if missing else "regions outside the tree"
-        raise InputError([Fault(str(path), "parent", actual, "a tree whose regions all have rows")])
-    return tree
+    file = str(path)
+    if region.is_duplicated().any():
+        raise InputError([Fault(file, "region", "a region that occurs twice", "each region once")])
+    if (region == "").any():
+        raise InputError([Fault(file, "region", "an empty name", "the name of each region")])
+    rows = pl.DataFrame({"name": region}).with_row_index("row")
+    is_root = (parent == "").to_numpy()
+    parent_rows = pl.DataFrame({"name": parent}).join(rows, on="name", how="left", maintain_order="left")["row"]
+    missing = parent.filter(parent_rows.is_null() & ~pl.Series(is_root))
+    if len(missing):
+        actual = f"parent {missing[0]!r} without rows"
+        raise InputError([Fault(file, "parent", actual, "a tree whose regions all have rows")])
+    if is_root.sum() > 1:
+        actual = f"the roots {', '.join(map(repr, region.filter(is_root).sort().head(3).to_list()))}"
+        raise InputError([Fault(file, "parent", actual, "one root")])
+    levels = _follow_children(parent_rows.fill_null(0).to_numpy().astype(np.int64), is_root)
+    is_reached = np.zeros(len(region), np.bool_)
+    for numbers, _, _ in levels:
+        is_reached[numbers] = True
+    if not is_reached.all():
+        # Without a way from the root, going up from a region never ends.
+        actual = f"a circle through {region[int(np.argmin(is_reached))]!r}"
+        raise InputError([Fault(file, "parent", actual, "a tree")])
+    tree, positions = Tree.arrange([(region.gather(own), above, repeats) for own, above, repeats in levels])
+    ordered_rows = []
+    for (numbers, _, _), position in zip(levels, positions, strict=True):
+        ordered = np.empty_like(numbers)
+        ordered[position] = numbers
+        ordered_rows.append(ordered)
+    return tree, ordered_rows
+
+
+def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bools]]:
+    """Follow the children of regions down from the root, level by level, until all regions of a level are leaves.
+
+    Args:
+        parents: (regions,) The number of each region's parent. That of the root is not read.
+        is_root: (regions,) Whether each region is the root. At most one is.
+
+    Returns:
+        For each level the numbers of its regions, the index of each one's parent on the level above, and whether it
+        repeats that parent, which is a leaf.
+    """
+    # The children of region r are children[starts[r] : starts[r + 1]].
+    children = np.flatnonzero(~is_root)
+    children = children[np.argsort(parents[children], kind="stable")]
+    counts = np.bincount(parents[children], minlength=len(parents))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    own = np.flatnonzero(is_root)
+    levels = [(own, np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_))]
+    while counts[own].any():
+        # A leaf above the last level is its own only child.
+        repetitions = np.maximum(counts[own], 1)
+        above = np.repeat(np.arange(len(own)), repetitions)
+        is_repeated = counts[own][above] == 0
+        # The place of each child among its siblings.
+        offsets = np.arange(len(above)) - np.repeat(np.cumsum(repetitions) - repetitions, repetitions)
+        following = own[above]
+        is_new = ~is_repeated
+        following[is_new] = children[starts[following[is_new]] + offsets[is_new]]
+        own = following
+        levels.append((own, above, is_repeated))
+    return levels

@@ -202,22 +202,21 @@ class HierarchyRelease(Release):
         for number, (form, levels) in enumerate(zip(forms, self.counts, strict=True)):
             for level, counts in enumerate(levels):
                 # One row of cells for each region.
-                names, rows = tree.names[level], counts.reshape(len(counts), -1)
+                rows = counts.reshape(len(counts), -1)
                 if rows.min(initial=0) < 0:
-                    lines.append(
-                        f"{form.file}: region {names[int(np.argmin(rows.min(axis=1)))]!r} has a negative count"
-                    )
+                    name = tree.name_of(level, int(np.argmin(rows.min(axis=1))))
+                    lines.append(f"{form.file}: region {name!r} has a negative count")
                 # Only the first levels have exact totals: all of them, the root's, or none.
                 if level < len(self.totals):
                     for region in np.flatnonzero(rows.sum(axis=1) != self.totals[level])[:1].tolist():
                         actual = f"has {int(rows[region].sum())} {self.layout.noun}"
                         exact = f"the total published is {int(self.totals[level][region])}"
-                        lines.append(f"{form.file}: region {names[region]!r} {actual}; {exact}")
+                        lines.append(f"{form.file}: region {tree.name_of(level, region)!r} {actual}; {exact}")
                 if level + 1 < tree.depth:
                     child_sums = np.add.reduceat(levels[level + 1], tree.start[level][:-1], axis=0).reshape(rows.shape)
                     wrong_cells = np.argwhere(child_sums != rows)
                     for region, cell in wrong_cells[:1].tolist():
-                        first_place = f"the first in region {names[region]!r}{form.cell(cell)}"
+                        first_place = f"the first in region {tree.name_of(level, region)!r}{form.cell(cell)}"
                         complaint = f"{len(wrong_cells)} counts of level {level + 1} are not the sums of their children"
                         lines.append(f"{form.file}: {complaint}, {first_place}")
                 # Two tables must agree once both are summed over the attributes that they do not share.
@@ -228,7 +227,7 @@ class HierarchyRelease(Release):
                     )
                     for region in np.flatnonzero(differences.reshape(len(differences), -1).any(axis=1))[:1].tolist():
                         disagrees = f"does not agree with {other_form.name} on what they share"
-                        lines.append(f"{form.file}: region {names[region]!r} {disagrees}")
+                        lines.append(f"{form.file}: region {tree.name_of(level, region)!r} {disagrees}")
         return lines
 
 

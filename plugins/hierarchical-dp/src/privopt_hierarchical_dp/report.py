@@ -73,13 +73,13 @@ def tree_figure(tree: Tree, numbers: Sequence[Ints], width: float = 8.4) -> Figu
         # Offset of each region from the left edge of its parent: the numbers of its earlier siblings.
         within = np.concatenate([np.cumsum([0.0, *totals[level][a:b]])[:-1] for a, b in pairwise(start.tolist())])
         left_edges.append(left_edges[-1][tree.parents(level)] + within)
-    for level, names in enumerate(tree.names):
+    for level in range(tree.depth):
         shares, starts = totals[level] / root_total, left_edges[level] / root_total
         drawn = np.flatnonzero((shares >= NARROW_SHARE) & tree.first_here(level))
         style: dict[str, Any] = {"color": PALE, "edgecolor": SOFT, "linewidth": 0.6}
         axes.barh(np.full(len(drawn), -level - 0.45), shares[drawn], 0.9, starts[drawn], **style)
         for region in drawn.tolist():
-            label = f"{names[region]}\n{int(totals[level][region]):,}"
+            label = f"{tree.name_of(level, region)}\n{int(totals[level][region]):,}"
             # A tenth of an inch is the width of a character with some space around the text; two lines are 0.3 high.
             characters, inches = max(map(len, label.split("\n"))), shares[region] * width
             if inches > min(0.1 * characters, 0.3 if characters <= UPRIGHT_CHARACTERS else math.inf):
@@ -179,7 +179,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
         tree_section = figure_section("The hierarchy", figures["tree"], lead, narrow=narrow_tree)
         sections = [tree_section, evolve(_noise_section(design, release), for_experts=True)]
-        lead = f"In {release.tree.names[0][0]}. The exact errors are secret."
+        lead = f"In {release.tree.name_of(0, 0)}. The exact errors are secret."
         if release.bounds is not None:
             probability = f"{100 * problem.declared.confidence:g}\u00a0% probability"
             lead += f" Each interval, here and in {{file}}, contains the true count with {probability}."
@@ -310,7 +310,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
                     if noisy_here and rules.too_noisy == "suppress":
                         numbers = ["" for _ in numbers]
                     numbers.append(TOO_NOISY if noisy_here else "")
-                rows.append([tree.names[level][region], *labels, *numbers])
+                rows.append([tree.name_of(level, region), *labels, *numbers])
     row_count = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
     lead = "As released."
     if level_ends is not None:

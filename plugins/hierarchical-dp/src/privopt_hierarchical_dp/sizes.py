@@ -454,9 +454,9 @@ class SizesDesign(Design):
         has_region_totals = self.limits is not None or self.exact > 1 or self.rule.totals == "always"
         recomputed = estimated_totals(tree, noisy, root=root, known=known, **noise_options) if has_region_totals else []
         return lines + [
-            f"region {names[region]!r} has {number_of(int(numbers[region]), 'group')}; "
+            f"region {tree.name_of(level, region)!r} has {number_of(int(numbers[region]), 'group')}; "
             f"the noisy values give {int(targets[region])}"
-            for names, numbers, targets in zip(tree.names, totals, recomputed, strict=False)
+            for level, (numbers, targets) in enumerate(zip(totals, recomputed, strict=False))
             for region in np.flatnonzero(numbers != targets).tolist()[:1]
         ]
 

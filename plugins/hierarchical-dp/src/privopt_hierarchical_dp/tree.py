@@ -1,24 +1,25 @@
 """The region hierarchy: levels of regions, in which each region has one parent.
 
 Branches may end above the last level. Such a leaf is repeated on every level below it, so that each level covers the
-whole hierarchy.
+whole hierarchy. Names are polars columns and positions NumPy arrays, so that a nation's ten million blocks need no
+Python object each.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final, TypeVar
 
 import numpy as np
+import polars as pl
 from attrs import field, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Bools, Ints, read_only
-from privopt.errors import Fault, InputError, number_of
+from privopt_hierarchical_dp.region_paths import as_frame, number_regions
 
-__all__ = ["Regions", "Tree", "add_up", "name_paths", "past_sums", "sum_axes", "sum_squares"]
+__all__ = ["Regions", "Tree", "add_up", "past_sums", "sum_axes", "sum_squares"]
 
 
 N = TypeVar("N", bound=np.number[Any])
@@ -50,30 +51,52 @@ class Tree:
     (2, (('US',), ('GA', 'NY')), [0, 2])
     >>> Tree.from_paths([("US", "NY", "Kings"), ("US", "Guam")]).names
     (('US',), ('Guam', 'NY'), ('Guam', 'Kings'))
+    >>> Tree.from_paths([("US", "OR", "Washington"), ("US", "Washington", "King")]).names[2]
+    ('OR/Washington', 'King')
+    >>> Tree.from_paths([("L", "L", "L"), ("L", "M", "L")]).names
+    (('L',), ('L/L', 'M'), ('L/L/L', 'M/L'))
 
     Attributes:
-        names: The names of the regions of each level.
+        columns: The names of the regions of each level, as a column of texts.
         start: Offsets (R_l + 1,) for each level except the last. The children of region r are the regions start[r] to
             start[r + 1] - 1 of the next level.
+        ranks: The place (R_l,) of each region of each level in the list of all regions by name, in which a repeated
+            leaf occurs once. In a :meth:`subtree` these are the places in the whole tree's list.
     """
 
-    names: tuple[tuple[str, ...], ...]
+    columns: tuple[pl.Series, ...]
     start: tuple[Ints, ...] = field(converter=_to_read_only)
+    ranks: tuple[Ints, ...] = field(converter=_to_read_only)
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], ...]:
+        """The names of the regions of each level, as Python texts, for small trees and for messages."""
+        return tuple(tuple(column.to_list()) for column in self.columns)
 
     @property
     def depth(self) -> int:
         """The number of levels, L."""
-        return len(self.names)
+        return len(self.columns)
 
     @property
     def widths(self) -> tuple[int, ...]:
         """The number of regions on each level, starting with the root."""
-        return tuple(map(len, self.names))
+        return tuple(map(len, self.columns))
 
     @property
     def regions(self) -> int:
         """The number of regions on all levels together."""
         return sum(self.widths)
+
+    def name_of(self, level: int, place: int) -> str:
+        """Return the name of a region.
+
+        Args:
+            level: The region's level, counted from 0.
+            place: The region's position on this level.
+        """
+        name: str = self.columns[level][place]
+        return name
 
     def parents(self, level: int) -> Ints:
         """Return the position, on ``level - 1``, of the parent of each region on ``level`` (counted from 0)."""
@@ -83,9 +106,8 @@ class Tree:
         """Return a mask of the regions of ``level`` that do not repeat a leaf of the level above."""
         if not level:
             return np.ones(1, dtype=bool)
-        parent_names = self.names[level - 1]
-        pairs = zip(self.names[level], self.parents(level).tolist(), strict=True)
-        return np.array([name != parent_names[parent] for name, parent in pairs], dtype=bool)
+        # A repeated leaf has the place of the leaf in the list of regions; all other regions have places of their own.
+        return np.asarray(self.ranks[level] != self.ranks[level - 1][self.parents(level)])
 
     def leaf_range(self, level: int, place: int) -> tuple[int, int]:
         """Return the range of the leaf regions below a region, excluding the end.
@@ -113,8 +135,14 @@ class Tree:
             starts.append(start[begin : end + 1] - first_child)
             begin, end = first_child, int(start[end])
             slices.append(slice(begin, end))
-        names = tuple(self.names[level + step][part] for step, part in enumerate(slices))
-        return Tree(names=names, start=tuple(starts)), slices
+        columns = tuple(self.columns[level + step][part] for step, part in enumerate(slices))
+        ranks = tuple(self.ranks[level + step][part] for step, part in enumerate(slices))
+        return Tree(columns=columns, start=tuple(starts), ranks=ranks), slices
+
+    @property
+    def root_alone(self) -> Tree:
+        """The tree of one level that has the root alone."""
+        return Tree(columns=self.columns[:1], start=(), ranks=self.ranks[:1])
 
     def labels(self, level: int) -> list[str]:
         """Return the names of a level. Repeated leaves get their level added, to make names unique across levels."""
@@ -124,22 +152,52 @@ class Tree:
             for name, is_new in zip(self.names[level], new, strict=True)
         ]
 
-    def places(self) -> dict[str, tuple[int, int]]:
-        """Return the level and position of each region by name. If it is on several levels, the first one counts."""
-        return {
-            region: (level, index)
-            # From the last level up, so that the entry of the first level overwrites those of repeated leaves.
-            for level, names in reversed(list(enumerate(self.names)))
-            for index, region in enumerate(names)
-        }
+    @cached_property
+    def listing(self) -> pl.DataFrame:
+        """Every region once, sorted by name (Unicode code points), as files list them.
+
+        The columns are ``region``; ``parent``, the parent's name, which is null for the root; and ``number``, the
+        region's number if all regions are counted level by level, from the root. A repeated leaf has the number of its
+        first occurrence.
+        """
+        offsets = np.cumsum([0, *self.widths])
+        numbers = np.concatenate(
+            [offsets[level] + np.flatnonzero(self.first_here(level)) for level in range(self.depth)]
+        )
+        order = np.empty(len(numbers), np.int64)
+        order[np.concatenate(self.ranks)[numbers]] = numbers
+        # The root has no parent; -1 stands for it until it becomes null.
+        parents = np.concatenate(
+            [[-1], *(offsets[level - 1] + self.parents(level) for level in range(1, self.depth))]
+        ).astype(np.int64)[order]
+        names = pl.concat(self.columns)
+        parent = names.gather(pl.Series(np.maximum(parents, 0)))
+        return pl.DataFrame(
+            {"region": names.gather(order), "parent": parent.zip_with(pl.Series(parents >= 0), _nulls(len(order)))}
+            | {"number": order}
+        )
+
+    def find_regions(self, names: pl.Series) -> tuple[Ints, Ints]:
+        """Find regions by name. A leaf that is repeated on several levels is found on the first one.
+
+        Args:
+            names: The names.
+
+        Returns:
+            The level of each name, counted from 0, and the position on this level; -1 for names of no region.
+        """
+        listed = self.listing.select("region", "number")
+        found = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
+        numbers, offsets = found["number"].fill_null(-1).to_numpy(), np.cumsum([0, *self.widths])
+        levels = np.searchsorted(offsets, numbers, side="right") - 1
+        return levels, np.where(numbers < 0, -1, numbers - offsets[levels])
 
     def by_name(self, level: int) -> Ints:
         """Return the positions of the regions of ``level`` in the order of their names, as in files."""
-        names = self.names[level]
-        return np.array(sorted(range(len(names)), key=names.__getitem__), dtype=np.int64)
+        return np.argsort(self.ranks[level])
 
     @classmethod
-    def from_paths(cls, paths: Sequence[tuple[str, ...]], *, file: str = "counts") -> Tree:
+    def from_paths(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str = "counts") -> Tree:
         """Return the tree with the given paths of leaves.
 
         Args:
@@ -151,47 +209,53 @@ class Tree:
             InputError: An empty name is followed by another name, a leaf has regions below it, there are two roots, or
                 two regions would be written with the same name.
         """
-        faults = _find_gaps(paths, file)
-        if not paths:
-            faults.append(Fault(file=file, where="", actual="no region", expectation="at least one leaf region"))
-        if len(roots := sorted({path[0] for path in paths if path})) > 1 and not faults:
-            actual = f"the roots {', '.join(map(repr, roots[:3]))}"
-            faults.append(Fault(file=file, where="level_1", actual=actual, expectation="one root"))
-        if faults:
-            raise InputError(faults)
-        written = name_paths(paths)
-        faults = _find_equal_names(paths, written, file)
-        if faults:
-            raise InputError(faults)
-        # One more level above the root, whose region has an empty name, gives every region a parent.
-        levels = [("",) * len(written), *zip(*written, strict=True)]
-        return cls._arrange_levels(
-            # For each level the parent of each region.
-            [dict(zip(level_names, parent_names, strict=True)) for parent_names, level_names in pairwise(levels)]
-        )
+        return Regions.of(paths, file=file).tree
 
     @classmethod
-    def _arrange_levels(cls, parent_of: Sequence[dict[str, str]]) -> Tree:
+    def arrange(cls, levels: Sequence[tuple[pl.Series, Ints, Bools]]) -> tuple[Tree, list[Ints]]:
         """Return the tree with the regions of each level ordered by parent and then by name.
 
+        The order depends on the set of regions alone, since the order of the rows of a file may reveal secrets.
+
         Args:
-            parent_of: The parent's name of each region, for each level.
+            levels: For each level the names of its regions in any order, which are unique but for repeated leaves; the
+                index (R_l,) of each region's parent in the level above, which is not read for the root; and whether
+                (R_l,) each region repeats its parent, which is a leaf.
+
+        Returns:
+            The tree, and for each level the position (R_l,) in the tree of each given region.
         """
-        # Sorted by name and then, stably, by parent. The order depends on the set of regions alone, since the order of
-        # the rows may reveal secrets.
-        names: list[tuple[str, ...]] = []
+        new = [~is_repeated for _, _, is_repeated in levels]
+        # Names are compared only here; the order within each level then follows from these ranks.
+        names = pl.concat([column.filter(is_new) for (column, _, _), is_new in zip(levels, new, strict=True)])
+        ranks_of_new = np.empty(len(names), np.int64)
+        ranks_of_new[names.arg_sort().to_numpy()] = np.arange(len(names))
+        columns: list[pl.Series] = []
         starts: list[Ints] = []
-        for level, table in enumerate(parent_of):
-            level_names = sorted(table)
-            if level == 0:
-                names.append(tuple(level_names))
-                continue
-            index_by_name = {name: index for index, name in enumerate(names[-1])}
-            parents = np.array([index_by_name[table[name]] for name in level_names], dtype=np.int64)
-            grouped = np.argsort(parents, kind="stable")
-            names.append(tuple(level_names[index] for index in grouped))
-            starts.append(np.searchsorted(parents[grouped], np.arange(len(index_by_name) + 1)))
-        return cls(names=tuple(names), start=tuple(starts))
+        positions: list[Ints] = []
+        ranks: list[Ints] = []
+        used, given_ranks = 0, np.zeros(0, np.int64)
+        for (column, parents, is_repeated), is_new in zip(levels, new, strict=True):
+            # A repeated leaf keeps the rank that it has on the level above.
+            level_ranks = given_ranks[parents] if is_repeated.any() else np.empty(len(column), np.int64)
+            count = int(is_new.sum())
+            level_ranks[is_new] = ranks_of_new[used : used + count]
+            used, given_ranks = used + count, level_ranks
+            above = positions[-1][parents] if positions else np.zeros(len(column), np.int64)
+            order = np.lexsort((level_ranks, above))
+            position = np.empty(len(order), np.int64)
+            position[order] = np.arange(len(order))
+            if positions:
+                starts.append(np.searchsorted(above[order], np.arange(len(positions[-1]) + 1)))
+            columns.append(column.gather(order))
+            positions.append(position)
+            ranks.append(level_ranks[order])
+        return cls(columns=tuple(columns), start=tuple(starts), ranks=tuple(ranks)), positions
+
+
+def _nulls(count: int) -> pl.Series:
+    """Return a column of ``count`` missing texts."""
+    return pl.Series([None], dtype=pl.String).new_from_index(0, count)
 
 
 @frozen(kw_only=True, eq=False)
@@ -200,113 +264,45 @@ class Regions:
 
     Attributes:
         tree: The hierarchy.
-        leaves: The position of each leaf region by path, root first, without empty names at the end.
+        paths: The distinct paths of the leaves, root first, in the order of the table. Short paths end in empty names.
+        leaves: (paths,) The position of each path's leaf among the leaves of the tree.
     """
 
     tree: Tree
-    leaves: Mapping[tuple[str, ...], int]
+    paths: pl.DataFrame
+    leaves: Ints
 
     @classmethod
-    def of(cls, paths: Sequence[tuple[str, ...]], *, file: str) -> Regions:
+    def of(cls, paths: Sequence[tuple[str, ...]] | pl.DataFrame, *, file: str) -> Regions:
         """Return the regions that a table lists.
 
         Args:
-            paths: The path of each leaf, root first.
+            paths: The path of each leaf, root first, as a tuple of names or as a row.
             file: The file from which the paths were read, for faults.
 
         Raises:
             InputError: The paths do not form a tree.
         """
-        tree = Tree.from_paths(paths, file=file)
-        places = {name: index for index, name in enumerate(tree.names[-1])}
-        return cls(
-            tree=tree,
-            leaves={
-                _trim_path(path): places[region_names[-1]]
-                for path, region_names in zip(paths, name_paths(paths), strict=True)
-            },
+        frame = as_frame(paths)
+        is_repeated = frame.is_duplicated() if frame.width else pl.Series([], dtype=pl.Boolean)
+        frame = frame.unique(maintain_order=True) if is_repeated.any() else frame
+        levels, leaf = number_regions(frame, file)
+        tree, positions = Tree.arrange(levels)
+        return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
+
+    def find_leaves(self, paths: pl.DataFrame) -> pl.Series:
+        """Return the position of the leaf with each path, or null if there is none.
+
+        Args:
+            paths: A row for each path, root first. The table may have more or fewer levels than the regions.
+        """
+        depth = max(paths.width, self.paths.width)
+        # Missing levels are those of short branches, whose names are empty.
+        wanted, listed = (as_frame(frame, depth) for frame in (paths, self.paths))
+        found = wanted.join(
+            listed.with_columns(leaf=pl.Series(self.leaves)), on=wanted.columns, how="left", maintain_order="left"
         )
-
-    def find_leaf(self, path: tuple[str, ...]) -> int | None:
-        """Return the position of the leaf with this path, or None if there is none."""
-        return self.leaves.get(_trim_path(path))
-
-
-def name_paths(paths: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Return the paths of all leaves with the written names of regions, padded to the longest path.
-
-    A name shared by several regions becomes a path below the root, joined by ``/``.
-
-    >>> name_paths([("US", "OR", "Washington"), ("US", "Washington", "King"), ("US", "Guam", "")])
-    [('US', 'OR', 'OR/Washington'), ('US', 'Washington', 'King'), ('US', 'Guam', 'Guam')]
-    >>> name_paths([("L", "L", "L"), ("L", "M", "L")])
-    [('L', 'L/L', 'L/L/L'), ('L', 'M', 'M/L')]
-    """
-    trimmed_paths = [_trim_path(path) for path in paths]
-    regions = {path[: level + 1] for path in trimmed_paths for level in range(len(path))}
-    name_counts = Counter(region[-1] for region in regions)
-    # A path keeps the root if its second name is the root's own: without it, root and child would be written alike.
-    short_paths = {region: region if region[1:2] in ((), region[:1]) else region[1:] for region in regions}
-    written_names = {
-        region: "/".join(short_paths[region]) if name_counts[region[-1]] > 1 else region[-1] for region in regions
-    }
-    depth = max(map(len, trimmed_paths), default=0)
-    named_paths = [tuple(written_names[path[: level + 1]] for level in range(len(path))) for path in trimmed_paths]
-    # A leaf of a short branch is repeated on the levels below.
-    return [path + path[-1:] * (depth - len(path)) for path in named_paths]
-
-
-def _trim_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a path without empty names at the end."""
-    while path and not path[-1]:
-        path = path[:-1]
-    return path
-
-
-def _find_gaps(paths: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
-    """Return a fault for each path with an empty name before another name, and each leaf with regions below it.
-
-    Args:
-        paths: The paths of the leaves.
-        file: The file, for faults.
-    """
-    # A table of counts repeats each path for every size; each is checked once.
-    trimmed_by_path = {path: _trim_path(path) for path in dict.fromkeys(paths)}
-    # The paths of all regions that are not leaves.
-    inner = {path[:level] for path in trimmed_by_path.values() for level in range(1, len(path))}
-    faults = []
-    for path, cut in trimmed_by_path.items():
-        where = f"region {' / '.join(map(str, path))}"
-        if not all(cut) or not cut:
-            actual = f"a leaf {number_of(sum(map(bool, path)), 'level')} deep with an empty name above it"
-            faults.append(Fault(file, where, actual, "empty names after a leaf's alone, where its branch is short"))
-        elif cut in inner:
-            actual = f"a leaf {number_of(len(cut), 'level')} deep that has regions below it"
-            faults.append(Fault(file, where, actual, "groups in leaf regions alone, whose sums the others are"))
-    return faults
-
-
-def _find_equal_names(paths: Sequence[tuple[str, ...]], written: Sequence[tuple[str, ...]], file: str) -> list[Fault]:
-    """Return a fault for each region that would be written with the same name as another region.
-
-    Args:
-        paths: The paths of the leaves.
-        written: The same paths with the written names, from :func:`name_paths`.
-        file: The file, for faults.
-    """
-    first_region_by_name: dict[str, tuple[str, ...]] = {}
-    fault_by_region: dict[tuple[str, ...], Fault] = {}
-    for path, region_names in zip(map(_trim_path, paths), written, strict=True):
-        for level in range(len(path)):
-            region, name = path[: level + 1], region_names[level]
-            # The first region that has this name.
-            first_region = first_region_by_name.setdefault(name, region)
-            if first_region != region:
-                description = f"regions {' / '.join(first_region)} and {' / '.join(region)}, both written {name!r}"
-                fault_by_region[region] = Fault(
-                    file, f"level_{level + 1}", description, "names that are unique over the tree"
-                )
-    return list(fault_by_region.values())
+        return found["leaf"]
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:

@@ -47,7 +47,7 @@ def top_down(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         The counts (R_l, N) of each level.
     """
     # The root by itself is Model 1 on a tree of one region.
-    root_tree = Tree(names=(tree.names[0],), start=())
+    root_tree = tree.root_alone
     counts = [project_counts(root_tree, [noisy[0]], total=total)[0]]
     for level, start in enumerate(tree.start):
         children = np.zeros((tree.widths[level + 1], counts[0].shape[1]), np.int64)

@@ -368,9 +368,10 @@ def _find_totals(
     """
     # The owner's `--keep-totals` overrides names; `--total` below adds values that no name shows.
     totals = {} if choices.keeps_totals else {name: find_total_names(values) for name, values in attributes.items()}
-    paths: list[tuple[str, ...]] = list(table.paths().unique().sort(table.levels).iter_rows())
+    listed = table.paths().unique().sort(table.levels)
+    paths: list[tuple[str, ...]] = list(listed.iter_rows())
     # Each total region is a path, whose last name is the total. All paths that start with it are left out below.
-    total_regions = [] if choices.keeps_totals else find_total_regions(paths)
+    total_regions = [] if choices.keeps_totals else find_total_regions(listed)
     for region in total_regions:
         totals.setdefault(table.levels[len(region) - 1], []).append(region[-1])
     written, faults = match_columns([*table.levels, *attributes], list(choices.totals), table.source.name)

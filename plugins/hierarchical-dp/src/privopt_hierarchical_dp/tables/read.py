@@ -64,7 +64,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
             expectation = "rows that are no total of any column: the others are not read"
             raise InputError([Fault(source.name, "", "totals in every row", expectation)])
         # Rows of totals stay in the table, so that faults name the right row numbers, but count nobody.
-        table = _blank_rows(table, skipped, next(iter(regions.leaves)), attributes, count)
+        table = _blank_rows(table, skipped, regions.paths.row(0), attributes, count)
     columns = [Column(name=name, kind="text", one_of=values) for name, values in attributes.items()]
     counted = [] if count is None else [Column(name=count, kind="count", least=0, most=MOST, unit="individuals")]
     cells = table.read_columns(*columns, *counted)

@@ -10,7 +10,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Final
 
-__all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name"]
+import polars as pl
+
+__all__ = ["find_total_names", "is_count_name", "is_id_name", "is_total_name", "may_be_totals"]
 
 _SPECIAL_LETTERS: Final = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": "h", "ı": "i", "æ": "ae", "œ": "oe"})
 """Letters with a stroke, which Unicode normalisation does not decompose."""
@@ -29,6 +31,18 @@ def is_total_name(name: str) -> bool:
     if " ".join(words) in totals:
         return True
     return any(word in totals for word in words) and all(word in totals or word in nouns for word in words)
+
+
+def may_be_totals(names: pl.Series) -> pl.Series:
+    """Return whether each name may be that of a total, so that :func:`is_total_name` must decide.
+
+    Most names cannot, because they have digits, which no name of a total has, or none of the words for totals.
+    """
+    words = sorted({word for name in _words_of("totals") for word in name.split() if word.isascii()})
+    # Names with other letters than those of ASCII may become words once their accents are removed.
+    is_ascii = names.str.len_bytes() == names.str.len_chars()
+    has_word = names.str.contains(f"(?i)(?:^|[^a-z])(?:{'|'.join(words)})(?:$|[^a-z])")
+    return (~is_ascii | has_word) & ~names.str.contains("[0-9]")
 
 
 def find_total_names(siblings: Collection[str], *, allow_letters: bool = True) -> list[str]:

@@ -1,0 +1,218 @@
+"""Reads a hierarchy from the paths of its leaves: its regions level by level, the names under which they are written.
+
+All steps are joins and comparisons of whole columns. A path is a row of names, root first; names after a leaf that ends
+above the last level are empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeAlias
+
+import numpy as np
+import polars as pl
+
+from privopt.arrays import Bools, Ints
+from privopt.errors import Fault, InputError, number_of
+
+__all__ = ["as_frame", "number_regions"]
+
+Levels: TypeAlias = list[tuple[pl.Series, Ints, Bools]]
+"""For each level the names of its regions, the index of each region's parent, and whether it repeats its parent."""
+
+
+def as_frame(paths: Sequence[tuple[str, ...]] | pl.DataFrame, depth: int = 0) -> pl.DataFrame:
+    """Return paths as a table with the columns ``level_1, ..., level_L``, in which no name is missing.
+
+    Args:
+        paths: The paths, as tuples of any lengths or as rows.
+        depth: The number of columns that the table has at least. Names in columns that are added are empty.
+    """
+    if not isinstance(paths, pl.DataFrame):
+        length = max(map(len, paths), default=0)
+        padded = [path + ("",) * (length - len(path)) for path in paths]
+        paths = pl.DataFrame(padded, schema=[(f"level_{k + 1}", pl.String) for k in range(length)], orient="row")
+    columns = {f"level_{k + 1}": column for k, column in enumerate(paths.get_columns())}
+    empty = pl.Series([""], dtype=pl.String).new_from_index(0, paths.height)
+    added = {f"level_{k + 1}": empty for k in range(paths.width, depth)}
+    return pl.DataFrame({name: column.fill_null("") for name, column in columns.items()} | added)
+
+
+def number_regions(paths: pl.DataFrame, file: str) -> tuple[Levels, Ints]:
+    """Return the regions of a hierarchy, level by level, with the names under which they are written.
+
+    Args:
+        paths: The distinct paths of the leaves, from :func:`as_frame`.
+        file: The file from which the paths were read, for faults.
+
+    Returns:
+        For each level the names of its regions in any order, the index of each region's parent on the level above, and
+        whether it repeats its parent; and the index (paths,) of each path's leaf on the last level.
+
+    Raises:
+        InputError: There is no path, an empty name is followed by another name, a leaf has regions below it, there are
+            two roots, or two regions would be written with the same name.
+    """
+    if paths.is_empty():
+        raise InputError([Fault(file=file, where="", actual="no region", expectation="at least one leaf region")])
+    while paths.width > 1 and (paths[:, -1] == "").all():
+        paths = paths[:, :-1]
+    prefixes, levels = _list_prefixes(paths)
+    _check_gaps(paths, prefixes, levels, file)
+    roots = prefixes[0].to_series()
+    if len(roots) > 1:
+        actual = f"the roots {', '.join(map(repr, roots.sort().head(3).to_list()))}"
+        raise InputError([Fault(file=file, where="level_1", actual=actual, expectation="one root")])
+    # On the last level the prefixes are the paths themselves, in their order.
+    return _write_names(prefixes, levels, file), np.arange(paths.height)
+
+
+def _list_prefixes(paths: pl.DataFrame) -> tuple[list[pl.DataFrame], Levels]:
+    """Return the distinct beginnings of paths, which are the regions of each level, and the tree that they form.
+
+    Args:
+        paths: The distinct paths.
+
+    Returns:
+        The beginnings of each length, from 1; and for each level the last name of each beginning, the index of its
+        parent, and whether it repeats its parent, which is so where that name is empty.
+    """
+    prefixes: list[pl.DataFrame] = []
+    levels: Levels = []
+    for depth in range(1, paths.width + 1):
+        columns = paths.columns[:depth]
+        prefix = paths.select(columns) if depth == paths.width else paths.select(columns).unique()
+        parents = np.zeros(prefix.height, np.int64)
+        if prefixes:
+            above = prefixes[-1].with_columns(index=pl.int_range(prefixes[-1].height))
+            parents = prefix.join(above, on=columns[:-1], how="left", maintain_order="left")["index"].to_numpy()
+        names = prefix[columns[-1]]
+        prefixes.append(prefix)
+        levels.append((names, parents, (names == "").to_numpy()))
+    return prefixes, levels
+
+
+def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> None:
+    """Check that no empty name is followed by another name, and that no leaf has regions below it.
+
+    Args:
+        paths: The distinct paths.
+        prefixes: The beginnings of the paths, by level.
+        levels: The regions, from :func:`_list_prefixes`.
+        file: The file, for faults.
+
+    Raises:
+        InputError: There are such paths. Each has a fault, in the order of the paths' names.
+    """
+    columns = paths.columns
+    has_gap = paths[columns[0]] == ""
+    for name, following in pairwise(columns):
+        has_gap |= (paths[name] == "") & (paths[following] != "")
+    has_regions_below = np.zeros(paths.height, np.bool_)
+    for depth, (_, parents, is_repeated) in enumerate(levels[1:], start=1):
+        # A region with an empty child ends there; with another child beside it, it has regions below as well.
+        is_inner = is_repeated & (np.bincount(parents)[parents] > 1)
+        if is_inner.any():
+            ends = prefixes[depth].filter(is_inner).with_columns(inner=True)
+            joined = paths.join(ends, on=columns[: depth + 1], how="left", maintain_order="left")
+            has_regions_below |= joined["inner"].fill_null(value=False).to_numpy()
+    is_faulty = has_gap.to_numpy() | has_regions_below
+    if not is_faulty.any():
+        return
+    marked = paths.with_columns(gap=has_gap).filter(is_faulty).sort(columns)
+    faults = []
+    for *path, is_gap in marked.iter_rows():
+        depth = number_of(sum(map(bool, path)), "level")
+        where = f"region {' / '.join(path)}".rstrip(" /")
+        if is_gap:
+            actual = f"a leaf {depth} deep with an empty name above it"
+            faults.append(Fault(file, where, actual, "empty names after a leaf's alone, where its branch is short"))
+        else:
+            actual = f"a leaf {depth} deep that has regions below it"
+            faults.append(Fault(file, where, actual, "groups in leaf regions alone, whose sums the others are"))
+    raise InputError(faults)
+
+
+def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> Levels:
+    """Return the regions with the names under which files list them.
+
+    A name shared by several regions becomes a path below the root, joined by ``/``. A path keeps the root if its second
+    name is the root's own, because root and child would otherwise be written alike.
+
+    Args:
+        prefixes: The beginnings of the paths, by level.
+        levels: The regions with their own names, in which a repeated leaf has an empty name.
+        file: The file, for faults.
+
+    Raises:
+        InputError: Two regions would be written with the same name. Each but the first has a fault.
+    """
+    own_names = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
+    shared = own_names.is_duplicated()
+    has_shared = bool(shared.any())
+    written_levels: Levels = []
+    used, path, written = 0, own_names[:0], own_names[:0]
+    for level, (names, parents, is_repeated) in enumerate(levels):
+        is_new, count = ~is_repeated, int((~is_repeated).sum())
+        level_written = names
+        if has_shared:
+            path = _extend_paths(path, names, parents, level)
+            is_shared = np.zeros(len(names), np.bool_)
+            is_shared[is_new] = shared[used : used + count].to_numpy()
+            level_written = path.zip_with(pl.Series(is_shared), names)
+        if is_repeated.any():
+            level_written = level_written.zip_with(pl.Series(is_new), written.gather(parents))
+        used, written = used + count, level_written.alias("name")
+        written_levels.append((written, parents, is_repeated))
+    if has_shared:
+        _check_written_once(prefixes, written_levels, file)
+    return written_levels
+
+
+def _extend_paths(above: pl.Series, names: pl.Series, parents: Ints, level: int) -> pl.Series:
+    """Return the path of each region of a level, joined by ``/``.
+
+    Args:
+        above: The paths of the level above.
+        names: The names of the level's regions.
+        parents: (R_l,) The index of each region's parent.
+        level: The level, counted from 0.
+    """
+    if level == 0:
+        return names
+    frame = pl.DataFrame({"above": above.gather(parents), "name": names})
+    joined = pl.col("above") + "/" + pl.col("name")
+    if level == 1:
+        # Paths are those below the root, unless the second name is the root's own.
+        joined = pl.when(pl.col("above") == pl.col("name")).then(joined).otherwise("name")
+    return frame.select(path=joined).to_series()
+
+
+def _check_written_once(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) -> None:
+    """Check that no two regions are written with the same name.
+
+    Args:
+        prefixes: The beginnings of the paths, by level.
+        levels: The regions with their written names.
+        file: The file, for faults.
+
+    Raises:
+        InputError: There are such regions. Each but the first, in the order of paths, has a fault.
+    """
+    written = pl.concat([names.filter(~is_repeated) for names, _, is_repeated in levels])
+    if not written.is_duplicated().any():
+        return
+    repeated_names = written.filter(written.is_duplicated()).unique().implode()
+    regions: list[tuple[tuple[str, ...], str]] = []
+    for prefix, (names, _, is_repeated) in zip(prefixes, levels, strict=True):
+        is_alike = names.is_in(repeated_names) & ~pl.Series(is_repeated)
+        regions += zip(prefix.filter(is_alike).iter_rows(), names.filter(is_alike).to_list(), strict=True)
+    first_by_name: dict[str, tuple[str, ...]] = {}
+    faults = []
+    for region, name in sorted(regions):
+        first = first_by_name.setdefault(name, region)
+        if first != region:
+            description = f"regions {' / '.join(first)} and {' / '.join(region)}, both written {name!r}"
+            faults.append(Fault(file, f"level_{len(region)}", description, "names that are unique over the tree"))
+    raise InputError(faults)
