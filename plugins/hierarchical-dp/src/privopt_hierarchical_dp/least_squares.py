@@ -455,14 +455,16 @@ def ends_of(
         elif len(max_counts) > 1:
             # The nearest region above that has a known total bounds the counts inside it.
             max_counts = max_counts[tree.parents(level)]
-        level_ends.append(
-            Ends(
-                mean=estimate.mean,
-                reach=quantile(estimate.variance, estimate.fourth, confidence),
-                max_counts=max_counts,
-                released=released,
-            )
-        )
+        mean, reach = estimate.mean, quantile(estimate.variance, estimate.fourth, confidence)
+        is_repeated = ~tree.first_here(level)
+        if is_repeated.any():
+            # A repeated leaf is one region, which files list once: its interval is that of the first level, where its
+            # number may be exact although those of the levels below are not.
+            above = tree.parents(level)[is_repeated]
+            mean, reach = mean.copy(), np.broadcast_to(reach, mean.shape).copy()
+            mean[is_repeated] = level_ends[-1].mean[above]
+            reach[is_repeated] = np.broadcast_to(level_ends[-1].reach, level_ends[-1].mean.shape)[above]
+        level_ends.append(Ends(mean=mean, reach=reach, max_counts=max_counts, released=released))
     return level_ends
 
 

@@ -1,0 +1,56 @@
+"""The scales of noise as exact rationals, and the delta that Gaussian noise implies."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from privopt.checker.exact import CONTEXT, TINY, need
+
+__all__ = ["delta_above", "ratio"]
+
+
+def delta_above(rho: Fraction, epsilon: Fraction) -> Fraction:
+    """Return an upper bound of the delta that rho-zCDP implies at epsilon.
+
+    For every a > 1 it is exp((a - 1) (a rho - epsilon)) (1 - 1 / a)^a / (a - 1), Canonne, Kamath and Steinke 2020,
+    proposition 12. Each a is proved by itself, so the search for a good one may be in doubles.
+
+    Args:
+        rho: The budget that is spent, above 0.
+        epsilon: The epsilon, above 0.
+    """
+
+    def exponent(log: float) -> float:
+        """Return the logarithm of the bound at a = 1 + exp(log)."""
+        b = math.exp(log)
+        return b * ((1 + b) * float(rho) - float(epsilon)) - (1 + b) * math.log1p(1 / b) - log
+
+    low, high = -20.0, math.log(1 + float(epsilon / rho)) + 20.0
+    for _ in range(200):
+        left, right = low + (high - low) / 3, high - (high - low) / 3
+        low, high = (low, right) if exponent(left) <= exponent(right) else (left, high)
+    order = Fraction(1 + math.exp(low)).limit_denominator(10**12)
+    order = max(order, 1 + Fraction(1, 10**9))
+    # ln(bound) = (a - 1) (a rho - epsilon) + a ln((a - 1) / a) - ln(a - 1); each logarithm is rounded up.
+    power = (order - 1) * (order * rho - epsilon) - order * _log(order / (order - 1)) - _log(order - 1)
+    power += Fraction(1, 10**90) * (1 + abs(power) + 4 * order)
+    exponential: Fraction = Fraction(CONTEXT.exp(CONTEXT.divide(power.numerator, power.denominator)))
+    return exponential * (1 + TINY) ** 2
+
+
+def _log(x: Fraction) -> Fraction:
+    """Return ln(x) for x > 0, with a relative error below 1e-100."""
+    return Fraction(CONTEXT.ln(CONTEXT.divide(x.numerator, x.denominator)))
+
+
+def ratio(text: str) -> Fraction:
+    """Return a scale above 0 from its text, a whole number or a fraction.
+
+    Raises:
+        RefusedError: The text is no such number.
+    """
+    parts = text.split("/")
+    is_ratio = len(parts) <= 2 and all(part.isascii() and part.isdigit() and len(part) < 1000 for part in parts)
+    need(is_ratio and all(map(int, parts)), f"noisy.npz: scale {text[:40]!r}", 2)
+    return Fraction(text)

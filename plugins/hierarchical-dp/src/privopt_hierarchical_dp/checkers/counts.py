@@ -1,0 +1,372 @@
+"""Check a release of counts in a hierarchy: sums, bounds, exact numbers, noise scales, and what result.json says.
+
+The formulas are those of docs/reference/proof.md, "Counts in a hierarchy". What no folder can show, or what only
+``privopt verify`` computes again, is said in the line of its claim: that the noise was drawn at the stated scales, the
+widths of intervals, and the lower bound on the loss.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from privopt.checker.arrays import read_npz
+from privopt.checker.exact import down, need, number, rational
+from privopt.checker.files import Problem
+from privopt_hierarchical_dp.checkers.budgets import delta_above, ratio
+from privopt_hierarchical_dp.checkers.regions import Regions, read_rows, written_regions
+from privopt_hierarchical_dp.checkers.relations import METHODS, promise_of_sizes, promise_of_tables
+from privopt_hierarchical_dp.checkers.tables import Table, measure, project
+
+__all__ = ["Counts"]
+
+TABLES = {"hierarchy", "privacy", "hierarchical-dp", "plan", "publish"}
+"""The tables of a problem file of either mechanism."""
+
+BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
+"""The keys of [privacy] that state the budget, by notion."""
+
+DRAWN = "that the noise was drawn, freshly and at those scales"
+"""What every certificate of noise rests on, because one release cannot show it."""
+
+
+class Counts:
+    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``."""
+
+    def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
+        """Read the problem, the tables and the noisy values.
+
+        Raises:
+            RefusedError: A file is malformed, or contains something that this checker does not know.
+        """
+        problem.allow(TABLES)
+        self.folder, self.problem, self.result = folder, problem, result
+        self.hierarchy, self.privacy_table = problem.tables["hierarchy"], problem.tables["privacy"]
+        self.is_of_sizes = result["mechanism"] == "hierarchical-dp"
+        is_known = self.is_of_sizes or (result["mechanism"], result["method"]) == ("hierarchical-tables", "margins")
+        need(is_known, f"mechanism {result['mechanism']!r}, method {result['method']!r}: unknown here", 2)
+        self.kind = self.privacy_table.get("kind", "pure-dp")
+        need(self.kind in BUDGETS, f"problem: privacy.kind {self.kind!r}: unknown here", 2)
+        self.tables = self._read_tables()
+        depth = len(self.regions.levels)
+        self.promise = (
+            promise_of_sizes(problem.tables, str(result["method"]), depth)
+            if self.is_of_sizes
+            else promise_of_tables(problem.tables, self.kind, depth)
+        )
+        self._read_noisy()
+        # A census that `plan` takes for the secret one has no part in what a release claims.
+        if "like" in self.hierarchy:
+            problem.read(self.hierarchy["like"])
+
+    def _read_tables(self) -> list[Table]:
+        """Read the counts and their intervals, and check that all tables have the same regions."""
+        if self.is_of_sizes:
+            first, most = self.hierarchy.get("first_size", 1), self.hierarchy["sizes"]
+            tables = [Table("", "release.csv", (), [(str(size),) for size in range(first, most + 1)])]
+        else:
+            attributes = self.hierarchy.get("attributes", {})
+            tables = []
+            for name, stated in self.hierarchy["tables"].items():
+                by = tuple(n for n, attribute in enumerate(attributes) if attribute in stated["by"])
+                values = [[*attributes.values()][n] for n in by]
+                tables.append(Table(f"{name}.", f"tables/{name}.csv", by, [*product(*values)]))
+        parents: dict[str, str] = {}
+        for table in tables:
+            # Groups by size have their intervals in a file of their own.
+            names = ["size"] if self.is_of_sizes else [[*attributes][n] for n in table.attributes]
+            columns = ["groups"] if self.is_of_sizes else ["count", "low", "high"]
+            own, rows = read_rows(self.folder / table.file, ["region", "parent", *names, *columns], table.cells)
+            need(parents in ({}, own), f"{table.file}: other regions than {tables[0].file}")
+            parents = own
+            table.counts = {region: [row[0] for row in cells] for region, cells in rows.items()}
+            if self.is_of_sizes:
+                header = ["region", "parent", "size", "low", "high"]
+                intervals_of, table.ends = read_rows(self.folder / "intervals.csv", header, table.cells)
+                need(intervals_of == own, "intervals.csv: other regions than release.csv")
+            else:
+                table.ends = {region: [row[1:] for row in cells] for region, cells in rows.items()}
+        self.regions = Regions(parents, tables[0].file)
+        return tables
+
+    def _read_noisy(self) -> None:
+        """Read the noisy values, their scales and the exact numbers from noisy.npz."""
+        levels, name = self.regions.levels, "scales" if self.kind == "pure-dp" else "variances"
+        numbered = range(1, len(levels) + 1)
+        wanted = " ".join(
+            f"{table.prefix}level_{level}:i8:{2 if self.is_of_sizes else 1 + len(table.attributes)}"
+            for table in self.tables
+            for level in numbered
+        )
+        scales = " ".join(f"{table.prefix}{name}:U:1" for table in self.tables)
+        exact = " ".join(f"totals_{level}:i8:1" for level in range(1, self.promise.exact + 1))
+        # The largest arrays that the tables allow, and a header for each: more is refused before it is unpacked.
+        values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
+        room = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
+        arrays = read_npz(
+            self.folder / "noisy.npz", f"{wanted} {scales} {exact}", room, "split_levels:U:1 split_tables:U:1"
+        )
+        for table in self.tables:
+            for level in levels:
+                array = arrays.pop(0)
+                # A column for each cell; cumulative counts up to a known total lack the last one.
+                width = len(array.flat) // len(level)
+                need(array.shape[0] == len(level), f"noisy.npz: {table.prefix}level: expected {len(level)} rows")
+                missing = self.is_of_sizes and self.order == "inner"
+                need(width == len(table.cells) - missing, f"noisy.npz: {table.prefix}level: {width} columns")
+                table.noisy.append([[*array.flat[row * width : (row + 1) * width]] for row in range(len(level))])
+        for table in self.tables:
+            texts = [*arrays.pop(0).flat]
+            need(len(texts) == len(levels), f"noisy.npz: {table.prefix}{name}: expected {len(levels)}", 2)
+            table.scales = [ratio(text) if text else Fraction(0) for text in texts]
+        self.exact_numbers = [[*arrays.pop(0).flat] for _ in range(self.promise.exact)]
+
+    @property
+    def order(self) -> str:
+        """What a method of hierarchical-dp measures, column by column.
+
+        ``counts``, or cumulative counts: of groups of size s or less (``less``; ``inner`` without the last one, which
+        is the exact total), or of size s or more (``more``) if neighbours may differ in numbers of groups.
+        """
+        if METHODS[self.result["method"]][0] == "counts":
+            return "counts"
+        if self.promise.has_totals:
+            return "inner"
+        return "less" if self.privacy_table.get("relation", "sizes") in ("sizes", "replaced") else "more"
+
+    def claims(self) -> Mapping[str, Callable[[], str]]:
+        """Return the functions that check the claims, by name and in order. Each returns a text about what it found."""
+        return {
+            "regions": self.public_regions,
+            "sums": self.sums,
+            "exact": self.exact,
+            "bounds": self.bounds,
+            "privacy": self.privacy,
+            "unmeasured": self.unmeasured,
+            "intervals": self.intervals,
+            "objective": self.objective,
+            "words": self.words,
+        }
+
+    def public_regions(self) -> str:
+        """Check that the regions are those of the problem's public table, if it has one.
+
+        Raises:
+            RefusedError: Regions or their parents differ.
+        """
+        count = len(self.regions.parents)
+        if "regions" not in self.hierarchy:
+            return f"{count} in a tree of {len(self.regions.levels)} levels; which the input listed is not shown"
+        listed = written_regions(self.problem, self.hierarchy["regions"])
+        need(listed == self.regions.parents, f"{self.hierarchy['regions']}: other regions than the release's")
+        return f"{count} in a tree of {len(self.regions.levels)} levels, as the public table lists them"
+
+    def sums(self) -> str:
+        """Check that children add up to their parents in every cell, and that tables agree on what they share.
+
+        Raises:
+            RefusedError: A sum differs.
+        """
+        for table in self.tables:
+            for parent, names in self.regions.children.items():
+                sums = [sum(cells) for cells in zip(*(table.counts[name] for name in names), strict=True)]
+                need(sums == table.counts[parent], f"{table.file}: region {parent!r} is not the sum of its children")
+        for number_of_table, table in enumerate(self.tables):
+            for other in self.tables[:number_of_table]:
+                shared = {*table.attributes} & {*other.attributes}
+                for region in self.regions.parents:
+                    is_equal = project(table, region, shared) == project(other, region, shared)
+                    need(is_equal, f"{table.file}: region {region!r} differs from {other.file}")
+        counts = sum(len(table.cells) for table in self.tables) * len(self.regions.parents)
+        return f"{counts} counts of at least 0; children add up to parents"
+
+    def exact(self) -> str:
+        """Check that the numbers of the exact levels are those of noisy.npz, and that result.json names these levels.
+
+        Raises:
+            RefusedError: A number or a level differs.
+        """
+        levels = [f"level_{level}" for level in range(1, self.promise.exact + 1)]
+        stated = self.result["details"]["exact"]
+        need(stated == levels, f"details.exact: {stated!r} is claimed, the problem implies {levels}")
+        for names, numbers in zip(self.regions.levels, self.exact_numbers, strict=False):
+            need(len(names) == len(numbers), "noisy.npz: totals: another length")
+            for name, total in zip(names, numbers, strict=True):
+                found = sum(self.tables[0].counts[name])
+                need(found == total, f"region {name!r} has {found}, the exact number is {total}")
+        if not levels:
+            return "no number is claimed to be exact"
+        return f"{', '.join(levels)}: numbers without noise; that they are the input's is not shown"
+
+    def bounds(self) -> str:
+        """Check that every region's number is within the public bounds.
+
+        Raises:
+            RefusedError: A number is out of bounds, or a region is unknown.
+        """
+        if "bounds" not in self.hierarchy:
+            return "none are stated"
+        file = self.hierarchy["bounds"]
+        columns = {str(name).strip().casefold(): cells for name, cells in self.problem.columns(file).items()}
+        for place, region in enumerate(name.strip() for name in columns["region"]):
+            need(region in self.regions.parents, f"problem/{file}: region {region!r} is unknown")
+            found = sum(self.tables[0].counts[region])
+            for column, sign in (("at_least", 1), ("at_most", -1)):
+                text = columns[column][place].strip() if column in columns else ""
+                keeps = not text or sign * found >= sign * rational(text)
+                need(keeps, f"region {region!r} has {found}, hierarchy.bounds has {column} {text}")
+        return f"{len(columns['region'])} regions within them"
+
+    def privacy(self) -> str:
+        """Check that the noise at the stated scales spends at most the budget, in exact rationals.
+
+        Double geometric noise of scale b spends epsilon = sensitivity / b, discrete Gaussian noise of variance V spends
+        rho = sensitivity / (2 V); both add up over tables and levels.
+
+        Raises:
+            RefusedError: More is spent than the budget, or nothing was measured.
+        """
+        times = 1 if self.kind == "pure-dp" else 2
+        measured = [scale for level in zip(*(table.scales for table in self.tables), strict=True) for scale in level]
+        self.scales = [scale for scale in measured if scale]
+        need(self.scales, "noisy.npz: nothing was measured")
+        self.spent = sum((self.promise.sensitivity / (times * scale) for scale in self.scales), Fraction(0))
+        budget = {name: number(self.privacy_table[name]) for name in BUDGETS[self.kind]}
+        need(min(budget.values()) > 0, "problem: privacy: expected a budget above 0", 2)
+        if self.kind == "approx-dp":
+            self.allowed = budget["delta"]
+            need(self.allowed < 1, "problem: privacy.delta: expected less than 1", 2)
+            is_kept = delta_above(self.spent, budget["epsilon"]) <= self.allowed
+            need(is_kept, f"rho {float(self.spent):g} at epsilon {float(budget['epsilon']):g} needs a larger delta")
+        else:
+            self.allowed = next(iter(budget.values()))
+            need(self.spent <= self.allowed, f"spent {float(self.spent):g}, the budget is {float(self.allowed):g}")
+        name = "epsilon" if self.kind == "pure-dp" else "rho"
+        return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
+
+    def unmeasured(self) -> str:
+        """Check that the values of a level without noise are sums of the level below, or exact numbers.
+
+        Raises:
+            RefusedError: They are other values.
+        """
+        levels, count = self.regions.levels, 0
+        is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]
+        for table in self.tables:
+            for depth, names in enumerate(levels):
+                is_number_alone = not self.is_of_sizes and len(table.cells) == 1
+                if is_number_alone and depth < self.promise.exact:
+                    numbers = [[value] for value in self.exact_numbers[depth]]
+                    need(table.noisy[depth] == numbers, f"noisy.npz: {table.prefix}level_{depth + 1}: no exact numbers")
+                elif not is_measured[depth]:
+                    need(depth + 1 < len(levels), "noisy.npz: the leaves are not measured")
+                    below = dict(zip(levels[depth + 1], table.noisy[depth + 1], strict=True))
+                    sums = [
+                        [sum(v) for v in zip(*(below[c] for c in self.regions.children.get(name, [name])), strict=True)]
+                        for name in names
+                    ]
+                    need(sums == table.noisy[depth], f"noisy.npz: {table.prefix}level_{depth + 1}: no sums")
+                    count += 1
+        return f"{count} levels of a table without noise are sums of those below"
+
+    def intervals(self) -> str:
+        """Check that each interval contains its count, and that an exact number has width 0.
+
+        Raises:
+            RefusedError: A count is outside, or an exact number has an interval.
+        """
+        exact = {name for level in self.regions.levels[: self.promise.exact] for name in level}
+        for table in self.tables:
+            for region, ends in table.ends.items():
+                for count, (low, high) in zip(table.counts[region], ends, strict=True):
+                    need(low <= count <= high, f"region {region!r}: {count} is outside [{low}, {high}]")
+                    is_exact = region in exact and len(table.cells) == 1
+                    need(not is_exact or low == high, f"region {region!r}: an exact number in [{low}, {high}]")
+        return "each contains its count; how wide they must be is computed by privopt verify alone"
+
+    def objective(self) -> str:
+        """Compare the loss, the squared distance of the release from its noisy values, for groups by size.
+
+        Raises:
+            RefusedError: The loss differs, or the stated bound is above it.
+        """
+        stated = self.result["objective"]
+        value, bound = number(stated["value"]), stated["lower_bound"]
+        unit = "groups squared" if self.is_of_sizes else "individuals squared"
+        need(stated["unit"] == unit and value >= 0, f"objective: {stated['value']} {stated['unit']}")
+        if bound is None:
+            need(stated["gap"] is None and self.result["status"] == "feasible", "objective: a gap without a bound")
+        else:
+            need(0 <= number(bound) <= value, f"objective.lower_bound: {bound}")
+            gap = max(0.0, (float(value) - float(bound)) / max(abs(float(value)), 1e-12))
+            asked = self.result["asked"]["gap"]
+            need(math.isclose(gap, stated["gap"], abs_tol=1e-15), f"objective.gap: {stated['gap']}")
+            status = "optimal" if gap <= asked and type(asked) is float and asked < 1 else "feasible"
+            need(self.result["status"] == status, f"status: {self.result['status']!r} at a gap of {gap:g}")
+        rest = "" if bound is None else "; the lower bound is proved by privopt verify alone"
+        if not self.is_of_sizes:
+            return f"{float(value):g} {unit}, which privopt verify alone computes{rest}"
+        loss = self._loss()
+        need(math.isclose(float(loss), float(value), rel_tol=1e-12), f"objective.value: {float(loss)} was found")
+        return f"{float(loss):g} {unit}{rest}"
+
+    def _loss(self) -> Fraction:
+        """Return the sum over levels of w |x - noisy|^2. The largest weight is 1, that of unmeasured levels 0."""
+        table, levels = self.tables[0], self.regions.levels
+        weights = [number(w) for w in self.problem.tables.get("hierarchical-dp", {}).get("level_weights", [])]
+        weights = weights or [Fraction(1)] * len(levels)
+        need(len(weights) == len(levels), "problem: level_weights: not one for each level", 2)
+        weights = [weight if scale else Fraction(0) for weight, scale in zip(weights, table.scales, strict=True)]
+        total = Fraction(0)
+        for names, rows, weight in zip(levels, table.noisy, weights, strict=True):
+            squares = 0
+            for name, noisy in zip(names, rows, strict=True):
+                measured = measure(table.counts[name], self.order)
+                squares += sum((a - b) ** 2 for a, b in zip(measured, noisy, strict=True))
+            total += weight * squares
+        return total / max(weights)
+
+    def words(self) -> str:
+        """Check that result.json states the guarantee and the certificate of the scales.
+
+        Raises:
+            RefusedError: One of these differs, or is missing.
+        """
+        guarantee, certificate = self.result["guarantee"], self.result["certificate"]
+        privacy = self.privacy_table
+        expected = {"kind": self.kind, "scope": self.promise.scope, "unit": self.promise.unit}
+        for key, value in expected.items():
+            need(guarantee[key] == value, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
+        for name in ("epsilon", "rho", "delta"):
+            text = guarantee.get(f"{name}_text")
+            is_stated = (text is None) == (name not in privacy) and (guarantee.get(name) is None) == (text is None)
+            need(is_stated, f"guarantee.{name}_text: {text!r}")
+            if text is not None:
+                is_equal = rational(text) == number(privacy[name]) and guarantee[name] == float(rational(text))
+                need(is_equal, f"guarantee.{name}_text: {text!r}")
+        need(certificate["holds"] is True and certificate["evidence"] == "declared", "certificate: not declared")
+        need(certificate["kind"] == self.kind and certificate["rests_on"] == DRAWN, "certificate.rests_on")
+        need([*map(Fraction, certificate["scales"])] == self.scales, "certificate.scales: not those of noisy.npz")
+        sensitivities = [str(self.promise.sensitivity)] * len(self.scales)
+        need(certificate["sensitivities"] == sensitivities, f"certificate.sensitivities: {sensitivities[0]} is right")
+        need(certificate["allowed"] == float(self.allowed), f"certificate.allowed: {certificate['allowed']}")
+        if self.kind == "approx-dp":
+            need(Fraction(certificate["rho"]) == self.spent, f"certificate.rho: {certificate['rho']}")
+            need(0 < certificate["worst"] <= certificate["allowed"], f"certificate.worst: {certificate['worst']}")
+        else:
+            worst = min(-down(-self.spent), float(self.allowed))
+            need(certificate["worst"] == worst, f"certificate.worst: {certificate['worst']} is claimed, {worst} found")
+        checked = sum(
+            sum(map(len, rows))
+            for table in self.tables
+            for scale, rows in zip(table.scales, table.noisy, strict=True)
+            if scale
+        )
+        need(certificate["checked"] == checked, f"certificate.checked: {checked} values have noise")
+        if "seeded" in guarantee:
+            need(guarantee["seeded"] is True and "warning" in guarantee, "guarantee.seeded", 2)
+        return f"{self.promise.scope}; {self.result['status']}"

@@ -1,0 +1,148 @@
+"""How far measured values change between neighbouring inputs, by the problem file, and what the guarantee says of it.
+
+The changes are derived in docs/papers/hierarchical-dp.md and in the docstring of ``privopt_hierarchical_dp.relations``.
+Here each formula is stated once more, so that the checker shares no code with the mechanisms.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from privopt.checker.exact import need
+
+__all__ = ["METHODS", "Promise", "promise_of_sizes", "promise_of_tables"]
+
+METHODS = {
+    "cumulative-smoothed": ("cumulative", "always"),
+    "cumulative-chain": ("cumulative", "always"),
+    "cumulative-dp": ("cumulative", "option"),
+    "cumulative": ("cumulative", "option"),
+    "hierarchical-dp": ("counts", "option"),
+    "hierarchical": ("counts", "option"),
+    "top-down": ("counts", "never"),
+}
+"""What a method of hierarchical-dp measures, and whether it publishes every region's number of groups: always, if
+``region_totals`` says so, or never. Methods whose releases need not add up are unknown here."""
+
+
+class Promise:
+    """What a release promises, as the problem file and the method's name imply it.
+
+    Attributes:
+        sensitivity: The largest sum of absolute changes of one table on one level between neighbouring inputs; under
+            Gaussian notions, of squared changes.
+        exact: The number of levels, from the root down, whose numbers are published without noise.
+        scope: The difference between neighbouring inputs, in words.
+        unit: The unit of the budget.
+        has_totals: Whether every region's number of groups is published, so that cumulative counts end before it.
+    """
+
+    def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:
+        self.sensitivity, self.exact, self.scope, self.unit = sensitivity, exact, scope, unit
+        self.has_totals = has_totals
+
+
+def count_exact_levels(names: object) -> int:
+    """Return the number of the deepest level that ``hierarchy.exact`` names, or 0 without the key.
+
+    Raises:
+        RefusedError: The value is not a list of names ``level_1``, ``level_2``, ...
+    """
+    if names is None:
+        return 0
+    is_list = isinstance(names, list) and names and all(re.fullmatch(r"level_[1-9]\d{0,2}", str(n)) for n in names)
+    need(is_list, f"problem: hierarchy.exact: {names!r}", 2)
+    assert isinstance(names, list)
+    return max(int(str(name)[6:]) for name in names)
+
+
+def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Promise:
+    """Return the promise of a release of groups by size.
+
+    Args:
+        tables: The problem file.
+        method: The name of the method.
+        depth: The number of levels.
+
+    Raises:
+        RefusedError: The method or the relation is unknown here, or the relation hides nothing of what is exact.
+    """
+    need(method in METHODS, f"method {method!r}: unknown here", 2)
+    query, totals = METHODS[method]
+    hierarchy, settings = tables["hierarchy"], tables.get("hierarchical-dp", {})
+    relation = tables["privacy"].get("relation", "sizes")
+    levels, first_size = count_exact_levels(hierarchy.get("exact")), hierarchy.get("first_size", 1)
+    classes, steps = hierarchy["sizes"] + 1 - first_size, settings.get("max_quantity", 1)
+    need(first_size in (0, 1) and classes >= 1 and steps >= 1 and levels <= depth, "problem: sizes or levels", 2)
+    # Under these two relations a change leaves every region's number of groups as it is.
+    keeps_numbers = relation in ("sizes", "replaced")
+    are_all_exact = levels == depth
+    if not levels:
+        are_all_exact = keeps_numbers and (
+            totals == "always" or (totals == "option" and bool(settings.get("region_totals")))
+        )
+    exact = depth if are_all_exact else levels or int(keeps_numbers)
+    if relation == "sizes":
+        # A group goes from one size to another, at most `steps` away.
+        unit = "per individual in fixed units" if first_size == 0 else "per individual in fixed groups"
+        scope = "one individual moves one existing group by one size"
+        return Promise(2 if query == "counts" else steps, exact, scope, unit, has_totals=are_all_exact)
+    if relation == "individuals":
+        need(not levels and first_size == 1, "problem: relation individuals with exact numbers or size 0")
+        unit = "per individual who joins or leaves"
+        return Promise(
+            2 if query == "counts" else steps, exact, "one individual joins or leaves", unit, has_totals=are_all_exact
+        )
+    if relation == "groups" and levels:
+        # The old group leaves, the new one comes. In one region the values that both change cancel.
+        cumulative = max(1, classes - 1) if are_all_exact else 2 * classes
+        scope = f"one group is replaced by another of any size in its region of level_{levels}"
+        unit = f"per group of the public numbers of level_{levels}"
+        return Promise(2 if query == "counts" else cumulative, exact, scope, unit, has_totals=are_all_exact)
+    if relation == "groups":
+        scope = "one group of any size appears or vanishes"
+        return Promise(1 if query == "counts" else classes, exact, scope, "per group", has_totals=are_all_exact)
+    need(relation == "replaced", f"privacy.relation {relation!r}: unknown here", 2)
+    household = tables["privacy"]["max_household"]
+    # From size i to size j, |i - j| cumulative counts change. Without a size 0 the least size is 1.
+    cumulative = min(household, classes - 1) if first_size == 0 else min(household, classes) - 1
+    unit = f"per household of at most {household} persons that is replaced"
+    scope = "one household is replaced by another in its region"
+    return Promise(2 if query == "counts" else max(1, cumulative), exact, scope, unit, has_totals=are_all_exact)
+
+
+def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promise:
+    """Return the promise of a release of several tables of the same individuals.
+
+    Args:
+        tables: The problem file.
+        kind: The notion of privacy.
+        depth: The number of levels.
+
+    Raises:
+        RefusedError: The relation is unknown here.
+    """
+    privacy = tables["privacy"]
+    relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))
+    need(levels <= depth, "problem: hierarchy.exact: more levels than there are", 2)
+    if relation == "replaced":
+        most = privacy["max_household"]
+        # All persons of a household may be alike: one cell loses `most`, another one gains as many.
+        change = 2 * most if kind == "pure-dp" else 2 * most**2
+        new = "one of as many persons in" if levels else "another in"
+        scope = f"one household of at most {most} persons is replaced by {new} its region"
+        unit = f"per household of at most {most} persons that is replaced" + " by one of as many" * (levels > 0)
+        return Promise(change, levels, scope, unit)
+    if relation == "attributes":
+        scope = "one individual changes any values and stays in its region"
+        return Promise(2, depth, scope, "per individual of a region's public number")
+    need(relation in ("individuals", "moves"), f"privacy.relation {relation!r}: unknown here", 2)
+    if relation == "individuals" and not levels:
+        return Promise(1, 0, "one individual joins or leaves", "per individual who joins or leaves")
+    # One cell loses an individual, another one gains one, inside a region of the deepest exact level.
+    if levels <= 1:
+        return Promise(2, 1, "one individual changes any values, or region", "per individual of a public number")
+    scope = f"one individual changes any values and stays in its region of level_{levels}"
+    return Promise(2, levels, scope, f"per individual of the public numbers of level_{levels}")

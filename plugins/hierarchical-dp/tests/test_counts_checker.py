@@ -1,0 +1,248 @@
+"""The checker's part for counts: it accepts what ``solve`` writes, and refuses planted faults, without privopt."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from fractions import Fraction
+from hashlib import sha256
+
+import numpy as np
+import pytest
+from helpers.mended_sums import edit, mend, rewrite
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from privopt.checker import check
+from privopt.command.checker_file import checker_file
+from privopt.numbers.gaussian import delta_of, rho_of
+from privopt.run.solve import solve
+from privopt.run.task import Options
+from privopt_hierarchical_dp.checkers.budgets import delta_above
+
+REGIONS = "level_1,level_2,level_3\nUS,N,a\nUS,N,b\nUS,Guam,\nUS,S,a\nUS,S,c\n"
+COUNTS = "level_1,level_2,level_3,size,groups\n" + "".join(
+    f"{path},{size},{10 * size + 3}\n" for path in REGIONS.splitlines()[1:] for size in (1, 2, 3)
+)
+RECORDS = "level_1,level_2,level_3,sex,age\n" + "".join(
+    f"{path},{sex},{age}\n" * 4 for path in REGIONS.splitlines()[1:] for sex in "fm" for age in ("x", "y")
+)
+SIZES = '[hierarchy]\ncounts = "counts.csv"\nsizes = 3\n'
+TABLES = """[hierarchy]
+records = "records.csv"
+regions = "regions.csv"
+persons = true
+{}
+[hierarchy.attributes]
+sex = ["f", "m"]
+age = ["x", "y"]
+[hierarchy.tables.sex]
+by = ["sex"]
+[hierarchy.tables.all]
+by = []
+[hierarchy.tables.both]
+by = ["age", "sex"]
+"""
+PROBLEMS = {
+    "smoothed": ("cumulative-smoothed", SIZES + "[privacy]\nepsilon = 0.7\n"),
+    "counts": ("hierarchical-dp", SIZES + 'exact = ["level_2"]\n[privacy]\nkind = "zcdp"\nrho = 0.5\n'),
+    "bounds": (
+        "cumulative-dp",
+        SIZES + 'regions = "regions.csv"\nbounds = "bounds.csv"\n[privacy]\nepsilon = 1\nrelation = "individuals"\n',
+    ),
+    "groups": ("cumulative-smoothed", SIZES + '[privacy]\nepsilon = 2\nrelation = "groups"\n'),
+    "replaced": ("cumulative-dp", SIZES + '[privacy]\nepsilon = 2\nrelation = "replaced"\nmax_household = 5\n'),
+    "approximate": ("top-down", SIZES + '[privacy]\nkind = "approx-dp"\nepsilon = 1\ndelta = 1e-6\n'),
+    "unmeasured": ("hierarchical-dp", SIZES + "[privacy]\nepsilon = 1\n[hierarchical-dp]\nbudget = [1, 0, 3]\n"),
+    "tables": ("margins", TABLES.format("") + "[privacy]\nepsilon = 1\n"),
+    "exact tables": (
+        "margins",
+        TABLES.format('exact = ["level_2"]\nbudget = [1, 1, 4]') + '[privacy]\nkind = "zcdp"\nrho = 0.1\n',
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return a function that solves a problem of PROBLEMS once, and returns a fresh copy of its folder."""
+    root = tmp_path_factory.mktemp("counts")
+    (root / "counts.csv").write_text(COUNTS)
+    (root / "records.csv").write_text(RECORDS)
+    (root / "regions.csv").write_text(REGIONS)
+    (root / "bounds.csv").write_text("region,at_least,at_most\nN,10,\nGuam,,500\nS/a,0,900\n")
+    copies = iter(range(1000))
+
+    def solved(name):
+        method, text = PROBLEMS[name]
+        if not (root / name).exists():
+            (root / "problem.toml").write_text(text)
+            mechanism = "hierarchical-tables" if method == "margins" else "hierarchical-dp"
+            solve(mechanism, root / "problem.toml", root / name, Options(method=method))
+        return shutil.copytree(root / name, root / f"copy {next(copies)}")
+
+    return solved
+
+
+def _check(folder):
+    lines: list[str] = []
+    return check(folder, lines.append), lines
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+def test_accepts_what_solve_writes(folders, name):
+    code, lines = _check(folders(name))
+    assert code == 0, lines
+    claims = [line.split(": ")[1] for line in lines]
+    assert claims == "files regions sums exact bounds privacy unmeasured intervals objective words".split()
+    assert "rests on what no folder shows" in lines[5]
+
+
+def test_seeded_noise_is_not_private(folders, tmp_path):
+    source = folders("smoothed").parent
+    (source / "problem.toml").write_text(PROBLEMS["smoothed"][1])
+    solve("hierarchical-dp", source / "problem.toml", tmp_path / "seeded", Options(seed=1))
+    assert _check(tmp_path / "seeded")[0] == 6
+
+
+def test_runs_as_one_file_without_privopt(folders, tmp_path):
+    contents, parts = checker_file("c.pyz")
+    assert {f"{kind}.hierarchical-dp" for kind in ("pure-dp", "zcdp", "approx-dp")} <= parts.keys()
+    (tmp_path / "c.pyz").write_bytes(contents)
+    command = [sys.executable, "-I", "-S", str(tmp_path / "c.pyz"), str(folders("counts"))]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "holds: privacy: rho 0.5" in ran.stdout
+
+
+def _replace(folder, name, old, new):
+    path = folder / name
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    return mend(folder)
+
+
+def _add_to_line(folder, start, number, name="release.csv"):
+    """Add a number to the last cell of the first line with the given start."""
+    path = folder / name
+    lines = path.read_text().splitlines(keepends=True)
+    place = next(place for place, line in enumerate(lines) if line.startswith(start))
+    head, _, count = lines[place].rpartition(",")
+    lines[place] = f"{head},{int(count) + number}\n"
+    path.write_text("".join(lines))
+    return mend(folder)
+
+
+def _along_path(folder):
+    """Give a leaf and all regions above it one group more of the same size, so that all sums still hold."""
+    for start in ("N/a,N,2", "N,US,2", "US,,2"):
+        _add_to_line(folder, start, 1)
+        intervals = (folder / "intervals.csv").read_text().splitlines(keepends=True)
+        wider = [f"{start},0,999999\n" if line.startswith(f"{start},") else line for line in intervals]
+        (folder / "intervals.csv").write_text("".join(wider))
+    return mend(folder)
+
+
+def _rescale(folder, name, array, factor):
+    def change(texts):
+        return np.array([str(Fraction(text) * factor) if text else "" for text in texts.tolist()])
+
+    return rewrite(folder, "noisy.npz", **{array: change})
+
+
+def _reword(folder, **changes):
+    """Change the problem file and its checksum in result.json."""
+    path = folder / "problem" / "problem.toml"
+    text = path.read_text()
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    path.write_text(text)
+    digest = sha256(path.read_bytes()).hexdigest()
+    return edit(folder, lambda result: result["problem"].update(sha256=digest))
+
+
+FAULTS = {
+    "a leaf that its parent does not know of": ("smoothed", lambda f: _add_to_line(f, "N/a,N,2", 1), "sums"),
+    "a negative count": ("smoothed", lambda f: _replace(f, "release.csv", "US,,1,", "US,,1,-"), "files"),
+    "another number than the exact one": ("smoothed", _along_path, "exact"),
+    "other counts than the loss says": ("groups", _along_path, "objective"),
+    "a tree with another parent": ("groups", lambda f: _replace(f, "release.csv", "b,N,1", "b,S,1"), "files"),
+    "a region that is not listed": (
+        "bounds",
+        lambda f: _replace(f, "problem/regions.csv", "US,S,c", "US,S,d"),
+        "regions",
+    ),
+    "a bound that is not kept": ("bounds", lambda f: _replace(f, "problem/bounds.csv", "N,10,", "N,999,"), "bounds"),
+    "noise for a larger budget": ("smoothed", lambda f: _rescale(f, "noisy", "scales", Fraction(1, 2)), "privacy"),
+    "a variance for a larger budget": (
+        "counts",
+        lambda f: _rescale(f, "noisy", "variances", Fraction(9, 10)),
+        "privacy",
+    ),
+    "a variance for a larger delta": (
+        "approximate",
+        lambda f: _rescale(f, "noisy", "variances", Fraction(9, 10)),
+        "privacy",
+    ),
+    "more noise than stated": ("smoothed", lambda f: _rescale(f, "noisy", "scales", 2), "words"),
+    "a smaller epsilon in the problem": ("groups", lambda f: _reword(f, **{"epsilon = 2": "epsilon = 1"}), "privacy"),
+    "a larger epsilon in the problem": ("groups", lambda f: _reword(f, **{"epsilon = 2": "epsilon = 3"}), "words"),
+    "a weaker relation": ("groups", lambda f: _reword(f, **{'"groups"': '"sizes"'}), "files"),
+    "a level that is called exact": (
+        "groups",
+        lambda f: edit(f, lambda r: r["details"].update(exact=["level_1"])),
+        "exact",
+    ),
+    "exact numbers that are not those of the release": (
+        "counts",
+        lambda f: rewrite(f, "noisy.npz", totals_2=lambda numbers: numbers + np.array([1, -1, 0])),
+        "exact",
+    ),
+    "a level without noise that is no sum": (
+        "unmeasured",
+        lambda f: rewrite(f, "noisy.npz", level_2=lambda values: values + 1),
+        "unmeasured",
+    ),
+    "an interval beside its count": (
+        "groups",
+        lambda f: _replace(f, "intervals.csv", "US,,1,", "US,,1,99999"),
+        "intervals",
+    ),
+    "another unit": ("groups", lambda f: edit(f, lambda r: r["guarantee"].update(unit="per individual")), "words"),
+    "another certificate": ("groups", lambda f: edit(f, lambda r: r["certificate"].update(worst=1.0)), "words"),
+    "a sensitivity of another method": (
+        "groups",
+        lambda f: edit(f, lambda r: r.update(method="hierarchical-dp")),
+        "objective",
+    ),
+    "tables that disagree": ("tables", lambda f: _replace(f, "tables/all.csv", "US,,", "US,,9"), "sums"),
+    "a loss without a unit": ("tables", lambda f: edit(f, lambda r: r["objective"].update(unit="")), "objective"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_refuses_planted_faults(folders, fault):
+    name, plant, claim = FAULTS[fault]
+    code, lines = _check(plant(folders(name)))
+    assert code in (1, 2), lines
+    assert lines[-1].split(": ")[1] == claim, lines[-1]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.fractions("1/100", 20), st.integers(2, 12))
+def test_delta_is_bounded_as_the_library_bounds_it(epsilon, digits):
+    delta = Fraction(1, 10**digits)
+    rho = rho_of(epsilon, delta)
+    assert delta_above(rho, epsilon) <= delta
+    # Both bounds are minima of one function, whose value at its least point both find.
+    assert abs(delta_above(rho, epsilon) / delta_of(rho, epsilon) - 1) < Fraction(1, 10**6)
+
+
+def test_problem_of_a_method_that_need_not_add_up_is_unknown(folders):
+    folder = edit(folders("groups"), lambda result: result.update(method="hierarchical-relaxed"))
+    code, lines = _check(folder)
+    assert (code, "unknown here" in lines[-1]) == (2, True)
+    assert json.loads((folder / "result.json").read_text())["method"] == "hierarchical-relaxed"
