@@ -2,20 +2,35 @@
 
 python-mip has no public bulk load, and building a model with its operators takes 16 s for 1.2e6 rows. This module
 declares functions of the C library that python-mip does not declare, and therefore needs a pinned version of
-python-mip. Only the worker process imports this module.
+python-mip.
+
+Only the worker process imports this module, and does so anew for each worker. It therefore keeps NumPy out of that
+process, whose import takes as long as a small solve: arrays are plain buffers of C doubles and 32-bit integers here.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from pickle import PickleBuffer
 from typing import Any
 
-import mip
-import numpy as np
-from mip import cbc
+from privopt.backends.redirection import output_appended
 
-from privopt.arrays import Floats
-from privopt.backends.solver_log import output_appended
+# python-mip imports NumPy for tensors of variables, which are not used here, and does without it where it is missing.
+_numpy = sys.modules.get("numpy")
+sys.modules["numpy"] = None  # type: ignore[assignment]
+try:
+    import mip
+    from mip import cbc
+finally:
+    del sys.modules["numpy"]
+    if _numpy is not None:
+        sys.modules["numpy"] = _numpy
+
+DOUBLE_BYTES = 8
+Buffer = bytes | bytearray | memoryview
+"""The contiguous numbers of an array, without shape or type."""
 
 _DECLARATIONS = """
 void Cbc_loadProblem(Cbc_Model *model, const int numcols, const int numrows, const int *start, const int *index,
@@ -36,6 +51,11 @@ def _declare_functions() -> None:
         cbc.ffi.cdef(_DECLARATIONS)
 
 
+def _pointer(kind: str, buffer: Buffer) -> Any:
+    """Return a pointer to a buffer's numbers of a C type ("int" or "double"), which keeps the buffer alive."""
+    return cbc.ffi.from_buffer(f"{kind}[]", buffer)
+
+
 class CbcModel:
     """One CBC model: minimise ``c x``, with rows and columns loaded in bulk.
 
@@ -54,39 +74,30 @@ class CbcModel:
         self.handle = self.model.solver._model
         self.rows = self.columns = 0
 
-    def _int_pointer(self, array: Any) -> Any:
-        """Return a pointer to an array as C ints, and the converted array, which must outlive the pointer."""
-        converted = np.ascontiguousarray(array, dtype=np.int32)
-        return cbc.ffi.cast("int *", cbc.ffi.from_buffer(converted)), converted
-
-    def _double_pointer(self, array: Any) -> Any:
-        """Return a pointer to an array as C doubles, and the converted array, which must outlive the pointer."""
-        converted = np.ascontiguousarray(array, dtype=np.float64)
-        return cbc.ffi.cast("double *", cbc.ffi.from_buffer(converted)), converted
-
     def load(self, problem: dict[str, Any]) -> None:
         """Load a problem in bulk.
 
         Args:
-            problem: Arrays by name, as ``privopt.backends.cbc.problem_arrays`` returns them.
+            problem: Buffers by name, as ``privopt.backends.cbc.problem_arrays`` returns them.
         """
-        self.columns, self.rows = len(problem["c"]), len(problem["row_lower"])
+        self.columns, self.rows = len(problem["c"]) // DOUBLE_BYTES, len(problem["row_lower"]) // DOUBLE_BYTES
         doubles = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
-        arrays = [self._int_pointer(problem[n]) for n in ("start", "index")] + [
-            self._double_pointer(problem[n]) for n in doubles
-        ]
-        # ``arrays`` keeps the converted arrays alive until the call is over.
-        cbc.cbclib.Cbc_loadProblem(self.handle, self.columns, self.rows, *(pointer for pointer, _ in arrays))
-        for column in np.flatnonzero(problem["integrality"]).tolist():
+        pointers = [_pointer("int", problem[name]) for name in ("start", "index")]
+        pointers += [_pointer("double", problem[name]) for name in doubles]
+        cbc.cbclib.Cbc_loadProblem(self.handle, self.columns, self.rows, *pointers)
+        for column in memoryview(problem["integers"]).cast("i"):
             cbc.cbclib.Cbc_setInteger(self.handle, column)
         self._check_size()
 
-    def set_start(self, start: Floats) -> None:
-        """Make CBC begin its search from a point; NaN stands for no value."""
-        columns = np.flatnonzero(np.isfinite(start))
-        pointer, columns = self._int_pointer(columns)
-        values_pointer, _values = self._double_pointer(start[columns])
-        cbc.cbclib.Cbc_setMIPStartI(self.handle, len(columns), pointer, values_pointer)
+    def set_start(self, columns: Buffer, values: Buffer) -> None:
+        """Make CBC begin its search from a point, of which some columns have values.
+
+        Args:
+            columns: The numbers of these columns, as 32-bit integers.
+            values: Their values, as doubles.
+        """
+        count = len(values) // DOUBLE_BYTES
+        cbc.cbclib.Cbc_setMIPStartI(self.handle, count, _pointer("int", columns), _pointer("double", values))
 
     def _check_size(self) -> None:
         """Raise a ValueError unless CBC has as many rows and columns as were loaded."""
@@ -99,8 +110,7 @@ class CbcModel:
     def optimise(self, options: dict[str, Any]) -> str:
         """Solve the model, and return the name of python-mip's status.
 
-        ``options`` are as ``privopt.backends.cbc.solver_options`` returns them, with an infinite time limit for no
-        limit.
+        ``options`` are as ``privopt.backends.cbc.solver_options`` returns them.
         """
         model = self.model
         model.infeas_tol = model.opt_tol = float(options["tolerance"])
@@ -113,11 +123,11 @@ class CbcModel:
         method = str(options["method"])
         if method != "auto":
             model.lp_method = mip.LP_Method.BARRIER if method == "ipm" else mip.LP_Method.DUAL
-        limit = float(options["time_limit"])
+        limit = options["time_limit"]
         log_file = options.get("log_file")
         model.verbose = 1 if log_file else 0
         with output_appended(log_file):
-            status = model.optimize(max_seconds=limit) if np.isfinite(limit) else model.optimize()
+            status = model.optimize() if limit is None else model.optimize(max_seconds=float(limit))
         return str(status.name)
 
     def integers(self) -> int:
@@ -128,22 +138,22 @@ class CbcModel:
         """Return the cost of the solution."""
         return float(self.model.objective_value)
 
-    def _copy_array(self, pointer: Any, size: int) -> Floats | None:
+    def _copy_array(self, pointer: Any, size: int) -> PickleBuffer | None:
         """Copy an array of ``size`` doubles that belongs to CBC, or return None for a null pointer."""
         if pointer == cbc.ffi.NULL:
             return None
-        # A copy, because the array belongs to CBC. A double has 8 bytes.
-        return np.frombuffer(cbc.ffi.buffer(pointer, size * 8), dtype=np.float64).copy()
+        # A PickleBuffer is sent as it is, without another copy in the pickle.
+        return PickleBuffer(bytearray(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES)))
 
-    def vector(self) -> Floats | None:
+    def vector(self) -> PickleBuffer | None:
         """Return the columns' values, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
-    def duals(self) -> Floats | None:
+    def duals(self) -> PickleBuffer | None:
         """Return the rows' multipliers, shape (rows,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
-    def reduced_costs(self) -> Floats | None:
+    def reduced_costs(self) -> PickleBuffer | None:
         """Return the columns' reduced costs, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 
@@ -160,7 +170,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     """Solve a problem in the worker process, which calls this function by its name.
 
     Args:
-        problem: Arrays of the model by columns, and options of the solve, by name. With the key "load_only", the model
+        problem: Buffers of the model by columns, and options of the solve, by name. With the key "load_only", the model
             is only loaded, to measure the time for loading.
 
     Returns:
@@ -172,7 +182,7 @@ def answer(problem: dict[str, Any]) -> dict[str, Any]:
     model.load(problem)
     load_seconds = time.monotonic() - started
     if problem.get("mip_start") is not None:
-        model.set_start(problem["mip_start"])
+        model.set_start(*problem["mip_start"])
     if "load_only" in problem:
         return {"status": "LOADED", "loaded": load_seconds}
     status = model.optimise(problem)
@@ -196,8 +206,8 @@ def _second_opinion(problem: dict[str, Any]) -> str:
     its costs is unbounded.
     """
     # The problem had no costs in the first place, so CBC's word stands.
-    if not np.any(problem["c"]):
+    if not any(memoryview(problem["c"]).cast("d")):
         return "INFEASIBLE"
     feasibility_model = CbcModel()
-    feasibility_model.load(problem | {"c": np.zeros_like(problem["c"])})
+    feasibility_model.load(problem | {"c": bytes(len(problem["c"]))})
     return "UNBOUNDED" if feasibility_model.optimise(problem) in ("OPTIMAL", "FEASIBLE") else "INFEASIBLE"

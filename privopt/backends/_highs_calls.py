@@ -23,8 +23,8 @@ from privopt.backends.workers import ask
 from privopt.dsl.condition import CoefficientRange, ScaledForm
 from privopt.dsl.outcome import Basis, Outcome
 from privopt.errors import SolverError
+from privopt.execution.child import send_progress
 from privopt.execution.clock import DaemonCall, clock
-from privopt.execution.worker import send_progress
 
 if TYPE_CHECKING:
     from highspy import Highs, HighsCallbackEvent, HighsStatus

@@ -220,6 +220,9 @@ class Backend(ABC):
         with show_log() as log_file:
             return _Search(self, form, evolve(search_options, log_file=log_file)).run()
 
+    def prepare(self) -> None:  # noqa: B027 - a solver may have nothing to prepare
+        """Prepare for a solve that comes soon, without waiting; :meth:`Model.solve` calls this before it compiles."""
+
     def _check_quadratic(self, form: StandardForm) -> None:
         """Raise a UsageError if this solver cannot solve a form with a quadratic objective."""
         if not self.capabilities.quadratic:

@@ -13,12 +13,12 @@ import threading
 import time
 from concurrent.futures import Future, wait
 from functools import partial
-from importlib import import_module
 from typing import Any, Final
 
 from attrs import define
 
 from privopt.backends.raw import RejectedAnswerError
+from privopt.backends.solver_process import solve_problem
 from privopt.errors import PrivoptError, SolverDiedError, SolverError
 from privopt.execution.clock import DaemonCall, clock
 from privopt.execution.worker import DeadWorkerError, Worker, settle
@@ -54,8 +54,13 @@ class _Idle:
         self.lock = threading.Lock()
         self.workers: dict[str, list[Worker]] = {}
 
-    def take_worker(self, solver: str) -> Worker:
-        """Return a living worker of a solver, or start one."""
+    def has_worker(self, solver: str) -> bool:
+        """Return whether a living worker of a solver is idle."""
+        with self.lock:
+            return any(worker.alive() for worker in self.workers.get(solver, []))
+
+    def take_worker(self, solver: str, module: str) -> Worker:
+        """Return a living worker of a solver, or start one, which imports ``module`` while it receives its problem."""
         with self.lock:
             waiting = self.workers.get(solver, [])
             while waiting:
@@ -63,7 +68,7 @@ class _Idle:
                 if worker.alive():
                     return worker
                 worker.close()
-        return Worker(quiet=True)
+        return Worker(quiet=True, module=module)
 
     def give_back(self, solver: str, worker: Worker) -> None:
         """Keep a worker for the next problem, or close it if it is dead or worn out or the pool is full."""
@@ -94,10 +99,13 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=idle.forget)
 
 
-def _solve_problem(problem: dict[str, Any]) -> dict[str, Any]:
-    """Solve a problem with the module that ``problem["solver"]`` names. This function runs in the worker process."""
-    answer: dict[str, Any] = import_module(problem["solver"]).answer(problem)
-    return answer
+def start_worker(solver: str, module: str) -> None:
+    """Start a worker for a solver unless one is idle, and have it import the solver's module without being waited for.
+
+    The worker then loads its libraries on another processor while the caller compiles its model.
+    """
+    if not idle.has_worker(solver):
+        idle.give_back(solver, Worker(quiet=True, module=module))
 
 
 def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
@@ -107,7 +115,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         solver: The solver's name. Each solver has its own workers, because solvers do not share a process.
         problem: Arrays of the problem, and under ``solver`` the name of the module whose ``answer(problem)`` solves it.
             Only the worker imports this module, which may report better points by
-            :func:`privopt.execution.worker.send_progress`.
+            :func:`privopt.execution.child.send_progress`.
         limit: The solver's time limit in seconds; the worker is killed GRACE_SECONDS later. None for no limit.
 
     Returns:
@@ -119,11 +127,11 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
         SolverError: The solver refused the problem.
         KeyboardInterrupt: An interrupt came before the solver had reported anything.
     """
-    worker = idle.take_worker(solver)
+    worker = idle.take_worker(solver, problem["solver"])
     answer: Future[dict[str, Any]] = Future()
     is_late, is_interrupted, scope = False, False, clock()
     # In another thread, so that this one can watch the clock and receive interrupts.
-    DaemonCall(partial(settle, answer, worker.call, _solve_problem, (problem,)))
+    DaemonCall(partial(settle, answer, worker.call, solve_problem, (problem,)))
     latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     # The waits are short, because a signal may reach another thread first. They are on the future and not on the
     # thread, because an interrupted join of a thread takes it for ended.

@@ -32,6 +32,7 @@ from privopt.dsl.solution import (
     SolveOptions,
     Solver,
     complete_extremum,
+    load_solver,
     solve_form,
     start_vector,
 )
@@ -532,6 +533,7 @@ class Model:
         """
         if params is not None:
             self.set_params(params)
+        solver = load_solver(backend, is_soon=True)
         form = self.compile()
         all_options: BackendOptions = {}
         all_options.update(cast("BackendOptions", options))
@@ -545,7 +547,7 @@ class Model:
                 columns = slice(variable.start, variable.start + variable.size)
                 complete_extremum(form, vector, columns, epigraph.line_names, is_convex=epigraph.is_convex)
             all_options["start"] = vector
-        solution = solve_form(form, backend, name=self.name, **all_options)
+        solution = solve_form(form, solver, name=self.name, **all_options)
         if solution.basis is not None:
             self._last_solve = form, solution.basis
         return solution

@@ -13,7 +13,6 @@ import numpy as np
 import sympy
 from attrs import evolve, frozen
 from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from privopt.arrays import Floats
 from privopt.dsl.linear import SummedIndices, Term, linear_terms
@@ -147,6 +146,9 @@ def check_convexity(part: QuadraticPart, sense: Literal["min", "max"], column_na
     if part.square_sign == flip:
         return
     shape, use = ("convex", "minimised") if sense == "min" else ("concave", "maximised")
+    # Imported here, because it loads SciPy's linear algebra, which models without quadratic objectives do not need.
+    from scipy.sparse.csgraph import connected_components
+
     _, labels = connected_components(part.matrix, directed=False)
     order = np.argsort(labels, kind="stable")
     for columns in np.split(order, np.cumsum(np.bincount(labels))[:-1]):

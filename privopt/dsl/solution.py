@@ -402,6 +402,19 @@ def complete_extremum(
     start[columns] = np.where(np.isinf(values), 0.0, values)
 
 
+def load_solver(backend: str | Solver, *, is_soon: bool = False) -> Solver:
+    """Return the solver of this name, or the backend object itself.
+
+    Args:
+        backend: The name of a registered solver, or a backend object.
+        is_soon: Whether a solve follows soon, for which the solver then prepares (``Backend.prepare``).
+    """
+    solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
+    if is_soon and hasattr(solver, "prepare"):
+        solver.prepare()
+    return solver
+
+
 def solve_form(
     form: StandardForm,
     backend: str | Solver = "cbc",
@@ -423,7 +436,7 @@ def solve_form(
         StoppedError: The solver reached a limit before it found a feasible point.
         SolverError: The solver failed, or returned no point.
     """
-    solver: Solver = registry().kind("solver", backend).load()() if isinstance(backend, str) else backend
+    solver = load_solver(backend)
     if not getattr(getattr(solver, "capabilities", None), "warm_start", False):
         options.pop("basis", None)
     try:

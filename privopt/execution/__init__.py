@@ -11,8 +11,29 @@ the task fails with :class:`~privopt.errors.SolverError`.
 7
 """
 
-from privopt.execution.base import Executor, Held, worker_state
-from privopt.execution.local import from_url, processes, serial, threads
-from privopt.execution.resources import spans
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from privopt.execution.base import Executor, Held, worker_state
+    from privopt.execution.local import from_url, processes, serial, threads
+    from privopt.execution.resources import spans
 
 __all__ = ["Executor", "Held", "from_url", "processes", "serial", "spans", "threads", "worker_state"]
+
+_HOMES = {
+    "privopt.execution.base": ("Executor", "Held", "worker_state"),
+    "privopt.execution.local": ("from_url", "processes", "serial", "threads"),
+    "privopt.execution.resources": ("spans",),
+}
+
+
+# not lazy-loader: docs/adr/0008
+def __getattr__(name: str) -> Any:
+    """Import a name of ``__all__`` from its module when it is first used, as a worker process needs none of them."""
+    for home, members in _HOMES.items():
+        if name in members:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,7 +22,7 @@ from scipy import sparse
 
 from privopt.backends import Outcome, get
 from privopt.backends.base import Options
-from privopt.backends.cbc import LIBRARY, Cbc, solver_options
+from privopt.backends.cbc import LIBRARY, Cbc, as_buffer, solver_options
 from privopt.backends.highs import Highs
 from privopt.backends.workers import ask, idle
 from privopt.dsl.condition import ScaledForm
@@ -37,16 +37,18 @@ def test_huge_coefficients_kill_only_the_worker() -> None:
     a = np.exp(rng.uniform(-40, 48, (60, 40)))
     a[rng.random(a.shape) < 0.5] *= -1
     columns = sparse.csc_matrix(a)
-    problem = {
-        "start": columns.indptr.astype(np.int32),
-        "index": columns.indices.astype(np.int32),
+    doubles = {
         "value": columns.data,
         "c": rng.random(40),
         "col_lower": np.zeros(40),
         "col_upper": np.ones(40),
         "row_lower": np.full(60, -np.inf),
         "row_upper": np.full(60, 1.0),
-        "integrality": np.zeros(40, np.uint8),
+    }
+    integers = {"start": columns.indptr, "index": columns.indices, "integers": []}
+    problem = {
+        **{name: as_buffer(array, np.float64) for name, array in doubles.items()},
+        **{name: as_buffer(array, np.int32) for name, array in integers.items()},
         "tolerance": 1e-9,
         "integer_tolerance": 1e-6,
         "gap": 0.0,
@@ -76,7 +78,7 @@ def test_aborted_solver_tries_other_settings(monkeypatch: pytest.MonkeyPatch) ->
     def first_aborts(conditioned: ScaledForm, options: Options, attempt: int) -> dict[str, Any]:
         attempts.append(attempt)
         if attempt == 0:
-            monkeypatch.setattr("privopt.backends.workers._solve_problem", abort_like_cbc)
+            monkeypatch.setattr("privopt.backends.workers.solve_problem", abort_like_cbc)
         else:
             monkeypatch.undo()
         return solver_options(conditioned, options, attempt)
@@ -85,7 +87,7 @@ def test_aborted_solver_tries_other_settings(monkeypatch: pytest.MonkeyPatch) ->
         patched.setattr("privopt.backends.cbc.solver_options", first_aborts)
         assert get("cbc").solve(tiny()).objective == pytest.approx(1.0)
     assert attempts == [0, 1]
-    monkeypatch.setattr("privopt.backends.workers._solve_problem", abort_like_cbc)
+    monkeypatch.setattr("privopt.backends.workers.solve_problem", abort_like_cbc)
     with pytest.raises(SolverError, match=r"^cbc died by SIGABRT"):
         get("cbc").solve(tiny())
 
@@ -124,7 +126,7 @@ def test_worker_killed_in_a_solve_is_a_solver_error() -> None:
 def test_overrunning_worker_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("privopt.backends.workers.GRACE_SECONDS", 0.0)
     monkeypatch.setattr(
-        "privopt.backends.cbc.solver_options", lambda *arguments: solver_options(*arguments) | {"time_limit": np.inf}
+        "privopt.backends.cbc.solver_options", lambda *arguments: solver_options(*arguments) | {"time_limit": None}
     )
     result = Cbc().solve(hard_form(), time_limit=0.5)
     assert result.outcome is Outcome.STOPPED

@@ -1,0 +1,38 @@
+"""Redirect the standard output of a process, including what native libraries print, to a file."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def output_appended(path: str | None) -> Iterator[None]:
+    """Redirect standard output to the end of a file, to catch the output of a native library.
+
+    The redirection concerns the whole process, so the process should print nothing else meanwhile.
+
+    Args:
+        path: The file; None leaves standard output as it is.
+    """
+    if path is None:
+        yield
+        return
+    # The library's printf has a buffer of its own.
+    c_library = ctypes.CDLL(None if os.name == "posix" else "ucrtbase")
+    sys.stdout.flush()
+    c_library.fflush(None)
+    original = os.dup(1)
+    log_file = os.open(path, os.O_WRONLY | os.O_APPEND)
+    try:
+        os.dup2(log_file, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        c_library.fflush(None)
+        os.dup2(original, 1)
+        os.close(original)
+        os.close(log_file)

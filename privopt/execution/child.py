@@ -1,0 +1,204 @@
+"""The worker's side of a worker process: the loop that runs tasks, and the format of messages.
+
+See :mod:`privopt.execution.worker` for the owner's side. At its start a worker imports only this module, and this
+module imports nothing else of the project: for a worker that solves small models, imports are most of the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from importlib import import_module
+from traceback import format_exception
+from typing import Any, NamedTuple
+
+_LENGTH = struct.Struct("<Q")
+"""The format of a length or a number of parts in a message: 8 bytes, little-endian."""
+
+
+class RemoteError(NamedTuple):
+    """An error in the form in which a worker sends it to its owner.
+
+    A pickled error would be rebuilt by calling its class with the message alone, which not every class accepts.
+    """
+
+    kind: type[Exception]
+    arguments: tuple[Any, ...]
+    state: dict[str, Any]
+
+    @classmethod
+    def of(cls, error: Exception) -> RemoteError:
+        """Return an error in a form that can be sent. Unexpected errors get a note with their traceback."""
+        from privopt.errors import PrivoptError
+
+        if not isinstance(error, PrivoptError):
+            error.add_note("in a worker process:\n" + "".join(format_exception(error)))
+        return cls(type(error), error.args, dict(error.__dict__))
+
+    def error(self) -> Exception:
+        """Return the error, rebuilt without calling its ``__init__``."""
+        error = self.kind.__new__(self.kind, *self.arguments)
+        error.__dict__.update(self.state)
+        return error
+
+
+class Number(NamedTuple):
+    """A placeholder in messages for a value that the worker already has."""
+
+    number: int
+
+
+def pickle_parts(value: Any) -> list[bytes | memoryview]:
+    """Return a value as a pickle and its buffers.
+
+    Arrays are out-of-band buffers (PEP 574), so that they are not copied.
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    try:
+        body = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        from privopt.errors import UsageError
+
+        raise UsageError(f"work for another process must be importable and picklable: {error}") from error
+    return [body, *(buffer.raw() for buffer in buffers)]
+
+
+def write_parts(stream: Any, parts: Sequence[bytes | memoryview]) -> None:
+    """Write a message to a pipe: the number of parts, and then each part preceded by its length in bytes."""
+    stream.write(_LENGTH.pack(len(parts)))
+    for part in parts:
+        stream.write(_LENGTH.pack(len(part) if isinstance(part, bytes) else part.nbytes))
+        stream.write(part)
+    stream.flush()
+
+
+def _read_exactly(stream: Any, size: int) -> bytearray:
+    """Return ``size`` bytes from a pipe, which may deliver them in pieces.
+
+    Raises:
+        EOFError: The pipe was closed early.
+    """
+    data = bytearray(size)
+    view, filled = memoryview(data), 0
+    while filled < size:
+        read_count = stream.readinto(view[filled:])
+        if not read_count:
+            raise EOFError
+        filled += read_count
+    return data
+
+
+def read_value(stream: Any) -> Any:
+    """Return the value in a message that `pickle_parts` created and `write_parts` wrote."""
+    (count,) = _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))
+    # Each part goes into its own bytearray, so that arrays built on the buffers can be written to.
+    parts = [_read_exactly(stream, _LENGTH.unpack(_read_exactly(stream, _LENGTH.size))[0]) for _ in range(count)]
+    return pickle.loads(parts[0], buffers=parts[1:])
+
+
+_owner: Any = None
+"""The pipe to the owner, in a worker; None in other processes."""
+
+
+def send_progress(value: object) -> None:
+    """Send a value from a worker to its owner before the answer. It replaces any value sent earlier."""
+    if _owner is not None:
+        _send((None, value))
+
+
+def _send(answer: tuple[bool | None, Any]) -> None:
+    """Send a message from a worker to its owner: (True, result), (False, error) or (None, progress).
+
+    A result that cannot be pickled is replaced by an error.
+    """
+    try:
+        parts = pickle_parts(answer)
+    except Exception as error:
+        from privopt.errors import SolverError
+
+        unsendable = SolverError(f"a worker's answer cannot be sent: {error}; it was {answer[1]!r}")
+        parts = pickle_parts((False, RemoteError.of(unsendable)))
+    try:
+        write_parts(_owner, parts)
+    except BrokenPipeError:  # the owner has died or closed the pipe, so nobody needs this worker
+        os._exit(1)
+
+
+def serve(quiet: bool, module: str = "") -> None:
+    """Run the loop of a worker process, which reads a task, runs it and sends the answer.
+
+    The process ends when its owner closes the pipe or dies.
+
+    Args:
+        quiet: Whether Python's standard output stays discarded; if False, it goes to standard error.
+        module: A module that is imported before the first task arrives, so that the import does not delay the task.
+            Empty for none.
+    """
+    global _owner
+    _end_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the owner handles it
+    # Copies of the two ends of the pipe, because standard output is redirected below.
+    incoming = os.fdopen(os.dup(0), "rb")
+    _owner = os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what a solver prints must not reach the pipe
+    if not quiet:
+        sys.stdout = sys.stderr
+    if module:
+        with suppress(Exception):  # the task imports it too, and reports the error
+            import_module(module)
+    held_values: dict[int, Any] = {}
+    while True:
+        try:
+            new_values, dropped_numbers, function, arguments = read_value(incoming)
+        except EOFError:
+            os._exit(0)  # without tear-down, in which a native solver may crash after the last answer
+        except Exception as error:
+            from privopt.errors import UsageError
+
+            refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
+            answer: tuple[bool, Any] = False, RemoteError.of(refusal)
+        else:
+            held_values.update(new_values)
+            for number in dropped_numbers:
+                del held_values[number]
+            answer = _run_task(function, [held_values[a.number] if isinstance(a, Number) else a for a in arguments])
+        _send(answer)
+
+
+def _run_task(function: Callable[..., Any], arguments: Sequence[Any]) -> tuple[bool, Any]:
+    """Run a task in a worker, and return the answer to send: (True, result) or (False, error)."""
+    try:
+        return True, function(*arguments)
+    except Exception as error:
+        return False, RemoteError.of(error)
+
+
+def _end_with_parent() -> None:
+    """Make this process end when its parent does, so that no worker is left behind.
+
+    On Linux, the kernel kills this process, even during a solve. On other systems, a thread checks for the parent twice
+    a second.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        # An orphan gets another parent.
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    if not sys.platform.startswith("linux"):
+        threading.Thread(target=watch, daemon=True).start()
+        return
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
+    # The parent may have died before the call above took effect; then no signal comes.
+    if os.getppid() != parent:
+        os._exit(1)
