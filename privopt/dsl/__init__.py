@@ -46,6 +46,8 @@ __all__ = [
     "write_form",
 ]
 
+_WITHOUT_SYMPY = ("privopt.dsl.form", "privopt.dsl.sets")
+"""The modules that need only arrays."""
 _HOMES = {
     "privopt.dsl.extrema": ("maximum", "minimum"),
     "privopt.dsl.form": ("FamilyBlock", "StandardForm", "VariableBlock"),
@@ -65,5 +67,9 @@ def __getattr__(name: str) -> Any:
     """Import a name of ``__all__`` from its module when it is first used."""
     for home, names in _HOMES.items():
         if name in names:
+            if home not in _WITHOUT_SYMPY:
+                from privopt.dsl.load_sympy import load_sympy
+
+                load_sympy()
             return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -90,7 +90,9 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
     if point.dist is None:
         return point.value, UNKNOWN
     try:
-        name, version = str(point.dist.name or "").strip(), str(point.dist.version or "").strip()
+        # Each access to ``metadata`` parses the whole file, so there is only one.
+        metadata = point.dist.metadata
+        name, version = str(metadata["Name"] or "").strip(), str(metadata["Version"] or "").strip()
     except Exception as error:  # the parsers of importlib raise errors of any type
         raise DamagedMetadataError(
             f"{_path_of(point.dist)}/METADATA cannot be read: {reason_of(error)}; {ADVICE}"
