@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from privopt.execution.clock import limit
+from privopt.execution.clock import Clock, clock, limit
 from privopt.search.incumbent import Incumbent
 from privopt.search.offers import Offers, evaluate
 from privopt_metric_dp.proof.lagrangian_bound import Multipliers, lower_bound
-from privopt_metric_dp.solvers import Instance, dual_bound, solve
-from privopt_metric_dp.solvers.auto import InDoubles
+from privopt_metric_dp.solvers import Instance, dual_bound, solve, spanner
+from privopt_metric_dp.solvers.auto import InDoubles, run_ladder
 from privopt_metric_dp.solvers.few_outputs import FewOutputs, sample_outputs
+from privopt_metric_dp.solvers.instance import one_output
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part
 from privopt_metric_dp.solvers.spanner import FewPairs, make_spanner
@@ -112,6 +113,50 @@ def test_needs_less_memory_than_the_full_program():
 
 
 SCATTERED = {"size": 110, "outputs": 12, "seed": 5, "epsilon": 0.5, "neighbours": None}
+
+
+@pytest.mark.parametrize("seconds", [None, 1e6])
+def test_early_offers_need_no_limit(excess, seconds):
+    """A run that is interrupted at its first step over all pairs has a good mechanism and a good bound."""
+
+    phases = []
+
+    def stop(phase, *_figures):
+        phases.append(phase)
+        if phase == "interior-point" and phases.count(phase) == 1:
+            raise KeyboardInterrupt
+
+    instance = points(**SCATTERED)
+    answer = solve(instance, gap=1e-6, progress=stop, search_time=Clock(seconds, clock()))
+    assert answer.status == "stopped"
+    assert answer.gap < 0.05
+    assert excess(instance, answer.z) < 1e-9
+
+
+class Interrupted(InteriorPoint):
+    """A solver that is interrupted before its first step."""
+
+    def solve(self, part, offers):
+        raise KeyboardInterrupt
+
+
+def test_first_bound_needs_no_limit():
+    """A bound from trees is offered before the first solver that takes long."""
+    instance, offers = points(**SCATTERED), Offers(1e-6)
+    with pytest.raises(KeyboardInterrupt):
+        run_ladder(Part(instance), offers, lambda: 8e9, lambda part, room: iter([Interrupted()]))
+    assert offers.best.bound > one_output(instance).lower_bound
+    assert offers.best.bound > 0.3 * offers.best.value
+
+
+@pytest.mark.parametrize(
+    ("gap", "stretches"), [(0.05, []), (1e-2, []), (1e-3, [0.3]), (1e-6, [0.3, 0.1]), (1e-9, [0.3, 0.1])]
+)
+def test_coarse_spanners_take_little_of_a_run_without_limit(gap, stretches):
+    listed = spanner._list_stretches(gap, has_limit=False)
+    assert [stretch for stretch in listed if stretch in spanner.COARSE] == stretches
+    assert listed == sorted(listed, reverse=True)
+    assert set(listed) <= set(spanner._list_stretches(gap, has_limit=True))
 
 
 def test_limited_spanners_get_finer_and_fit(monkeypatch, excess):

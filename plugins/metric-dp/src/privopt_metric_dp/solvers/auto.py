@@ -5,9 +5,10 @@ part has many more records than outputs. The star is a mechanism if none of its 
 its gap, and if that gap is small enough, the star is the answer. Otherwise column generation continues from the columns
 of the star, which are close to those of the optimum.
 
-If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required. Under
-a time limit, or if memory is short, instances with many records are first solved with a sample of the outputs. If a
-method fails, the next one takes over, and the offers of the first remain valid.
+If the star is not a mechanism, the interior point runs instead, first over a spanner if most pairs are required.
+Instances with many records are first solved with a sample of the outputs. If a method fails, the next one takes over,
+and the offers of the first remain valid. A run without a time limit makes the same early offers as one with a limit,
+because an interrupt may end it.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ MIN_SPANNER_RECORDS = 100
 DENSE_PAIRS_PER_RECORD = 12
 """Pairs per record above which a spanner's program comes first: a few pairs then nearly imply the others."""
 MANY, SAMPLE = 1_000, 64
-"""Number of records above which, under a time limit, a program over a sample of outputs comes first, and the size of
-that sample (at most a quarter of the outputs)."""
+"""Number of records above which a program over a sample of outputs comes first, and the size of that sample (at most a
+quarter of the outputs)."""
 STARRED, FEW = 1_000, 4
 """The star is skipped if there are more than STARRED records and more than FEW times as many records as outputs: its
 kernel has an entry for every two records. With 8,000 places and 120 outputs it took 6 GB and minutes, and some weights
@@ -68,8 +69,8 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     If there are many more records than outputs, only the interior point runs, because the star's kernel would be too
     large. Otherwise the star comes first: a mechanism in closed form that exists for some instances only. If the star
     exists, column generation improves it. If not, the interior point solves the program. A smaller program is solved
-    before that where this pays: one over a spanner (few pairs that nearly imply the others) or, under a time limit, one
-    over a sample of the outputs.
+    before that where this pays: one over a spanner (few pairs that nearly imply the others) or one over a sample of the
+    outputs.
 
     Args:
         part: The part, whose ``starred`` the star's solver sets.
@@ -94,7 +95,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
         yield from (FewPairs(inner), inner)
     else:
-        if clock().left < math.inf and instance.records > MANY:
+        if instance.records > MANY:
             yield few_outputs
         yield from (inner, ColumnGeneration())
 
@@ -160,8 +161,8 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
         return
-    # Under a time limit a bound that takes little time comes before the methods, which may not finish.
-    needs_quick_bound = clock().left < math.inf and StarSolver().peak_bytes(part) <= memory_limit()
+    # If early offers are needed, a bound that takes little time comes before the methods, which may not finish.
+    needs_quick_bound = part.needs_early_offers and StarSolver().peak_bytes(part) <= memory_limit()
     for solver in ladder(part, memory_limit):
         # `has_reached_gap` relies on the values that solvers stated. The ladder only ends once they are certified and
         # proved.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,7 +11,7 @@ from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices, Ints
-from privopt.execution.clock import check
+from privopt.execution.clock import check, clock
 from privopt.numbers.graphs import neighbours
 from privopt.search.offers import Offers
 from privopt_metric_dp.proof.lagrangian_bound import Multipliers
@@ -24,6 +25,9 @@ __all__ = ["Graph", "Part", "PartOffers", "Solver", "make_graph", "shortest_path
 
 EXPONENT_SHRINKAGE = 1e-11
 """Largest random share by which a log-ratio is shrunk, so that paths of equal length do not tie."""
+MIN_EARLY_RECORDS = 100
+"""Smallest number of records for which early offers are worth their time without a time limit, because the search takes
+long enough to be interrupted."""
 TRIANGLE_TOLERANCE = 1e-9
 """If a path is shorter than the pair by more than this share, the difference is not a rounding error."""
 
@@ -154,6 +158,11 @@ class Part:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         self.starred = False
+
+    @property
+    def needs_early_offers(self) -> bool:
+        """Whether to offer a mechanism and a bound early, because a time limit or an interrupt may end the search."""
+        return clock().left < math.inf or self.instance.records >= MIN_EARLY_RECORDS
 
     @cached_property
     def symmetry(self) -> Symmetry:

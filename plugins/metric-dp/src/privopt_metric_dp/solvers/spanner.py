@@ -11,9 +11,10 @@ The relaxation and the repair lose little. On 100 points of a square at epsilon 
 and repaired loss is .7, .25, .12 and .03 % at stretches of 1.1, 1.03, 1.01 and 1.003. These spanners have 13, 22, 34
 and 47 % of the pairs. (Shortening all lengths by the stretch also satisfies all pairs, but costs 6 % at 1.1.)
 
-Under a time limit, spanners are tried from coarse to fine. For 400 such points, stretches of 1.3, 1.1, 1.03 and 1.01
-took 2, 5, 29 and 55 processor seconds and reached gaps of 6.2, 1.8, .43 and .21 %; with all pairs a single step takes 2
-to 4 seconds.
+Spanners are tried from coarse to fine, so that there is a result early. For 400 such points, stretches of 1.3, 1.1,
+1.03 and 1.01 took 2, 5, 29 and 55 processor seconds and reached gaps of 6.2, 1.8, .43 and .21 %; with all pairs a
+single step takes 2 to 4 seconds. Without a time limit only the coarsest are tried, since the finer ones would lengthen
+the run.
 """
 
 from __future__ import annotations
@@ -36,7 +37,10 @@ from privopt_metric_dp.space.pairs import reduce_pairs
 __all__ = ["FewPairs", "make_spanner"]
 
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
-"""Stretches minus 1 of the spanners that come first under a time limit."""
+"""Stretches minus 1 of the spanners that come first, so that there is a result early."""
+MIN_STRETCH_RATIO: Final = 20.0
+"""Without a time limit, a coarse spanner only comes first if its stretch minus 1 is at least this multiple of that of
+the program that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
 """Factor by which the next finer spanner takes longer, approximately."""
 SHARES: Final = (1.0, 0.25)
@@ -58,6 +62,22 @@ def _stretch_of_gap(gap: float) -> float:
 def _gap_of_stretch(slack: float) -> float:
     """Return the gap for which a stretch minus 1 is suitable: the inverse of `_stretch_of_gap`."""
     return math.pow(slack / 1.6, 4 / 3)
+
+
+def _list_stretches(gap: float, *, has_limit: bool) -> list[float]:
+    """Return the stretches minus 1 of the spanners to solve, from coarse to fine.
+
+    Args:
+        gap: Requested relative gap.
+        has_limit: Whether there is a time limit. Without one, coarse spanners are included only if they take little of
+            the whole time.
+    """
+    # The stretch that suits the requested gap, and a finer one if that misses the gap.
+    suitable = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(gap)) < COARSE[0]]
+    finest = max(suitable, default=0.0)
+    # For a stretch below the last of COARSE the program of all pairs follows, which takes about as long as that one.
+    min_coarse = finest if has_limit else MIN_STRETCH_RATIO * max(finest, COARSE[-1])
+    return [*(coarse for coarse in COARSE if coarse > min_coarse), *suitable]
 
 
 def make_spanner(instance: Instance, slack: float) -> tuple[Instance, Bools]:
@@ -108,12 +128,7 @@ class FewPairs:
             offers: Receives mechanisms (N, K) and bounds, and has the gap at which to stop.
         """
         instance = part.instance
-        # The stretch that suits the requested gap, and a finer one if that misses the gap. Without a time limit coarser
-        # ones would only cost time; under a limit they come first, so that there is a result early.
-        slacks = [slack for multiple in SHARES if (slack := multiple * _stretch_of_gap(offers.gap)) < COARSE[0]]
-        if clock().left < math.inf:
-            slacks = [*(coarse for coarse in COARSE if coarse > max(slacks, default=0.0)), *slacks]
-        for slack in slacks:
+        for slack in _list_stretches(offers.gap, has_limit=clock().left < math.inf):
             began = time.perf_counter()
             small, is_kept = make_spanner(instance, slack)
             if is_kept.mean() > MAX_SPANNER_SHARE:

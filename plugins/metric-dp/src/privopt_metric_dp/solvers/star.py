@@ -55,6 +55,8 @@ OPERATIONS_PER_SECOND = 5e9
 HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
 machine makes it exceed the time limit."""
+MAX_GRANTED_SECONDS = 20.0
+"""Time in seconds that counts as granted if there is no limit: a longer star comes after the first bound."""
 MAX_LOG_RATIO = 230.0
 """Cap r on log-ratios. Lengths min(D, r) still satisfy all ratios, and no product overflows."""
 
@@ -343,17 +345,21 @@ class StarSolver:
     def is_affordable(self, part: Part) -> bool:
         """Return whether the star would take at most `HELD_SHARE` of the granted time on an idle machine.
 
+        Without a time limit, `MAX_GRANTED_SECONDS` are granted.
+
         This counts operations, so that the load of the machine does not decide whether the closed form is found.
         """
         records, outputs = part.instance.cost.shape
         # The kernel's factorisation, and its product with the costs of all outputs.
         operations = float(records) ** 2 * (records + 2.0 * outputs)
-        return bool(operations <= OPERATIONS_PER_SECOND * HELD_SHARE * clock().granted_seconds)
+        granted_seconds = clock().granted_seconds
+        seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
+        return bool(operations <= OPERATIONS_PER_SECOND * HELD_SHARE * seconds)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer the star if it is a mechanism, and a bound that its prices prove.
 
-        If the star is not a mechanism, a bound is offered only under a time limit.
+        If the star is not a mechanism, a bound is offered only if the part needs early offers.
 
         Args:
             part: A connected instance.
@@ -365,7 +371,7 @@ class StarSolver:
         has_limit = clock().left < math.inf
         # `hold` lets an affordable star run past the deadline if the machine is busy.
         with clock().hold() if has_limit and self.is_affordable(part) else nullcontext():
-            star, y, trees = self._offer_star(part, offers, has_limit=has_limit)
+            star, y, trees = self._offer_star(part, offers)
             # The requested gap is reached. The rounds of pricing below would only improve the bound.
             if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
                 return
@@ -382,13 +388,12 @@ class StarSolver:
             if offers.has_reached_gap and offers.confirm():
                 return
 
-    def _offer_star(self, part: Part, offers: PartOffers, *, has_limit: bool) -> tuple[Star, Floats, Trees]:
-        """Offer the star if it is a mechanism, and under a time limit a first bound.
+    def _offer_star(self, part: Part, offers: PartOffers) -> tuple[Star, Floats, Trees]:
+        """Offer the star if it is a mechanism, and a first bound if the part needs early offers.
 
         Args:
             part: A connected instance, whose ``starred`` is set.
             offers: Receives the mechanism, and the bound with its multipliers.
-            has_limit: Whether there is a time limit.
 
         Returns:
             The star; (N,) its prices, averaged over orbits of records; and a shortest-path tree for each representative
@@ -401,8 +406,8 @@ class StarSolver:
         if star.feasible:
             z = star.mechanism(instance.outputs)
             offers.offer(self.name, candidate=z, value=instance.loss(z))
-        # Under a limit, first a bound that takes moments: the pricing that follows may not end in time.
-        if has_limit:
+        # First a bound that takes moments: the pricing that follows may not end in time.
+        if part.needs_early_offers:
             multipliers = proof(instance, symmetry, y, trees.copy(), pivots=False)
             offers.offer(self.name, bound=dual_bound(instance, multipliers)[0], proof=multipliers)
         return star, y, trees
