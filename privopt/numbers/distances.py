@@ -71,7 +71,8 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 def directions(degrees: Floats) -> Floats:
     """Return points (N, 3) on the unit sphere at latitudes and longitudes (N, 2). Chords order points as arcs do."""
     lat, lon = np.radians(degrees).T
-    return np.column_stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)])
+    radius = np.cos(lat)  # of the circle of latitude
+    return np.column_stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)])
 
 
 def upper_distances(distances: Floats) -> Floats:

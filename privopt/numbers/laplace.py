@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 from privopt.execution.compiled import jit
+from privopt.numbers.integer_draws import draw_below, draw_bernoulli_exp, read_in_blocks
 from privopt.numbers.sampling import Source
 
 #: With numerators and denominators up to this, every product fits into 64 bits.
 LARGEST_TERM = 1 << 40
-# At most so many words, or bytes for wide draws, are read from the source at a time.
+# At most so many words are read from the source at a time.
 _WORDS = 1 << 19
-_BLOCK_BYTES = 1 << 10
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 
@@ -209,57 +209,23 @@ def draw_wide_laplace(count: int, scale_reciprocal: Fraction, *, source: Source 
     s, t = scale_reciprocal.numerator, scale_reciprocal.denominator
     if s <= 0:
         raise UsageError(f"the reciprocal scale {scale_reciprocal} must be above 0")
-    bits = _BitReader(source or os.urandom)
-    return [_draw_wide_laplace(bits, s, t) for _ in range(count)]
+    buffered_source = read_in_blocks(source or os.urandom)
+    return [_draw_wide_laplace(buffered_source, s, t) for _ in range(count)]
 
 
-class _BitReader:
-    """Reads random bits from a source, as integers of any width. Each bit is used once."""
-
-    def __init__(self, source: Source) -> None:
-        """Create a reader of the bits of a source of random bytes."""
-        self._source, self._pool, self._pool_bits = source, 0, 0
-
-    def read(self, width: int) -> int:
-        """Return the next ``width`` bits as an integer."""
-        while self._pool_bits < width:
-            block = self._source(_BLOCK_BYTES)
-            self._pool |= int.from_bytes(block, "little") << self._pool_bits
-            self._pool_bits += 8 * len(block)
-        value = self._pool & ((1 << width) - 1)
-        self._pool >>= width
-        self._pool_bits -= width
-        return value
-
-    def draw_below(self, bound: int) -> int:
-        """Return a uniform integer below ``bound``, by rejection of integers of as many bits as ``bound - 1`` has."""
-        width = (bound - 1).bit_length()
-        while (value := self.read(width)) >= bound:
-            pass
-        return value
-
-    def draw_bernoulli_exp(self, u: int, t: int) -> bool:
-        """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1)."""
-        # Von Neumann's method, as in _draw_bernoulli_exp.
-        k = 1
-        while self.draw_below(t * k) < u:
-            k += 1
-        return k % 2 == 1
-
-
-def _draw_wide_laplace(bits: _BitReader, s: int, t: int) -> int:
-    """Draw one discrete Laplace value of scale t / s from a stream of bits (Algorithm 2)."""
+def _draw_wide_laplace(source: Source, s: int, t: int) -> int:
+    """Draw one discrete Laplace value of scale t / s from a source of random bytes (Algorithm 2)."""
     while True:
         # u + t v is geometric with parameter exp(-1 / t): u is its remainder modulo t, and v its quotient.
-        u = bits.draw_below(t)
-        if not bits.draw_bernoulli_exp(u, t):
+        u = draw_below(t, source)
+        if not draw_bernoulli_exp(u, t, source):
             continue
         v = 0
-        while bits.draw_bernoulli_exp(1, 1):
+        while draw_bernoulli_exp(1, 1, source):
             v += 1
         magnitude = (u + t * v) // s
         # Minus zero is drawn again: otherwise 0 would have twice its probability.
-        if not bits.read(1):
+        if draw_below(2, source) == 0:
             return magnitude
         if magnitude:
             return -magnitude

@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from privopt.errors import UsageError
 
-__all__ = ["MAX_CUT_ERROR", "TOTAL", "RowStreams", "Source", "choose", "draw", "draw_each", "make_source"]
+__all__ = [
+    "MAX_CUT_ERROR",
+    "TOTAL",
+    "CumulatedRows",
+    "RowStreams",
+    "Source",
+    "choose",
+    "draw",
+    "make_source",
+]
 
 #: A function that returns as many random bytes as asked; :func:`os.urandom` except in tests and with ``--seed``.
 Source = Callable[[int], bytes]
@@ -28,6 +37,8 @@ TOTAL = 1 << 63
 MAX_CUT_ERROR: Final = 2.0**-36
 #: Draws that are processed at a time, to bound the memory.
 _CHUNK = 1 << 20
+#: Draws from different rows that are looked up at a time, so that their arrays stay in the processor's cache.
+_SEARCH_BLOCK = 1 << 14
 
 
 @define
@@ -71,9 +82,6 @@ class RowStreams:
 def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | None = None) -> NDArray[np.int64]:
     """Draw ``draws`` independent indices k, each with probability exactly ``weights_row[k] / 2**63``.
 
-    A uniform 63-bit integer is looked up among the cumulative weights. Index k belongs to exactly w_k of the 2**63
-    integers.
-
     Args:
         weights_row: (K,) uint64, summing to exactly 2**63.
         draws: number of draws.
@@ -88,78 +96,111 @@ def draw(weights_row: NDArray[np.uint64], draws: int = 1, *, source: Source | No
     >>> draw(np.array([0, 2**63], dtype=np.uint64), 3)
     array([1, 1, 1])
     """
-    cumulated = _cumulate(weights_row)
-    if draws < 0:
-        raise UsageError(f"the number of draws must be at least 0, got {draws}")
-    entropy = source or os.urandom
-    samples = np.empty(draws, dtype=np.int64)
-    for start in range(0, draws, _CHUNK):
-        count = min(_CHUNK, draws - start)
-        samples[start : start + count] = _look_up(cumulated, _read_words(entropy, count))
-    return samples
-
-
-def _cumulate(weights_row: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the running sums (K,) of a row of weights. Raise a UsageError unless they are uint64 with sum 2**63."""
     row = np.asarray(weights_row)
-    if row.dtype != np.uint64 or row.ndim != 1:
+    if row.ndim != 1:
         raise UsageError(f"a row of weights must be uint64 of shape (K,), got {row.dtype} of shape {row.shape}")
-    # In Python's integers: a sum in 64 bits could overflow to 2**63.
-    total = sum(row.tolist())
-    if total != TOTAL:
-        raise UsageError(f"a row of weights must sum to 2**63, got {total}")
-    return np.cumsum(row, dtype=np.uint64)
+    return CumulatedRows(row[None]).draw(0, draws, source=source)
 
 
-def _read_words(entropy: Source, count: int) -> NDArray[np.uint64]:
-    """Return ``count`` random 64-bit words from a source."""
-    return np.frombuffer(entropy(8 * count), dtype="<u8")
+class CumulatedRows:
+    """Rows of integer weights with their running sums, which are computed once for each row that is drawn from.
 
-
-def _look_up(cumulated: NDArray[np.uint64], words: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return the index that each random word selects.
-
-    Args:
-        cumulated: (K,) running sums of a row's weights, which end at 2**63.
-        words: (n,) random 64-bit words.
+    A uniform 63-bit integer is looked up among the running sums of a row. Index k belongs to exactly w_k of the 2**63
+    integers. Several threads may draw at once.
     """
-    # The upper 63 bits of a word are a uniform integer below 2**63. Index k has the integers from cumulated[k - 1] up
-    # to, but without, cumulated[k]: exactly w_k of them.
-    return np.searchsorted(cumulated, words >> np.uint64(1), side="right")
+
+    def __init__(self, weights: NDArray[np.uint64]) -> None:
+        """Create the sampler of weights (N, K), uint64; each row that is drawn from must sum to exactly 2**63."""
+        self._weights = np.asarray(weights)
+        if self._weights.dtype != np.uint64 or self._weights.ndim != 2:
+            shape = self._weights.shape[1:]
+            raise UsageError(
+                f"a row of weights must be uint64 of shape (K,), got {self._weights.dtype} of shape {shape}"
+            )
+        # Not filled here: the system gives memory only to rows that are written, and so only to rows that are used.
+        self._sums = np.empty(self._weights.shape, dtype=np.uint64)
+        self._is_summed = np.zeros(len(self._weights), dtype=np.bool_)
+
+    def draw(self, row: int, draws: int, *, source: Source | None = None) -> NDArray[np.int64]:
+        """Draw ``draws`` independent indices (n,) from one row; see :func:`draw`."""
+        if draws < 0:
+            raise UsageError(f"the number of draws must be at least 0, got {draws}")
+        self._sum_rows(np.array([row]))
+        entropy, sums = source or os.urandom, self._sums[row]
+        samples = np.empty(draws, dtype=np.int64)
+        for start in range(0, draws, _CHUNK):
+            count = min(_CHUNK, draws - start)
+            samples[start : start + count] = np.searchsorted(sums, _read_integers(entropy, count), side="right")
+        return samples
+
+    def draw_each(self, rows: NDArray[np.int64], *, source: Source | None = None) -> NDArray[np.int64]:
+        """Draw one index for each entry of ``rows``: index k of row i with probability exactly weights[i, k] / 2**63.
+
+        Args:
+            rows: (B,) numbers from 0 to N - 1, in any order.
+            source: random bytes, 8 for each entry in order; the operating system's by default.
+
+        Returns:
+            (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
+
+        Raises:
+            UsageError: A row has another sum.
+
+        >>> CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
+        array([0, 1, 0])
+        """
+        self._sum_rows(rows)
+        entropy = source or os.urandom
+        samples = np.empty(len(rows), dtype=np.int64)
+        for start in range(0, len(rows), _SEARCH_BLOCK):
+            block_rows = rows[start : start + _SEARCH_BLOCK]
+            samples[start : start + len(block_rows)] = self._look_up(
+                block_rows, _read_integers(entropy, len(block_rows))
+            )
+        return samples
+
+    def _sum_rows(self, rows: NDArray[np.int64]) -> None:
+        """Compute the running sums of those of the given rows (B,) that have none yet.
+
+        Raises:
+            UsageError: A row has another sum than 2**63.
+        """
+        missing_rows = np.unique(rows[~self._is_summed[rows]])
+        step = max(1, _CHUNK // max(1, self._weights.shape[1]))
+        for start in range(0, len(missing_rows), step):
+            part = missing_rows[start : start + step]
+            sums = np.cumsum(self._weights[part], axis=1, dtype=np.uint64)
+            # A sum that overflows 64 bits is smaller than the one before it.
+            is_sound = (sums[:, -1:] == np.uint64(TOTAL)).any(axis=1) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
+            if not is_sound.all():
+                faulty_row = self._weights[part[int((~is_sound).argmax())]]
+                raise UsageError(f"a row of weights must sum to 2**63, got {sum(faulty_row.tolist())}")
+            # In this order: another thread that finds a row marked must find its sums too.
+            self._sums[part] = sums
+            self._is_summed[part] = True
+
+    def _look_up(self, rows: NDArray[np.int64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return how many running sums of each row (B,) are at most its integer (B,), by binary search of all at once.
+
+        Every search takes the same steps, so that they need no loop in Python: the answer is one of ``length`` indices
+        from ``first`` on, and a step leaves one of their halves. No step can leave the row, because its last sum 2**63
+        is larger than any integer.
+        """
+        flat_sums, length = self._sums.ravel(), self._sums.shape[1]
+        start = rows * length
+        first = start.copy()
+        while length > 1:
+            half = length // 2
+            first += half * (flat_sums[first + (half - 1)] <= integers)
+            length -= half
+        first -= start
+        return first
 
 
-def draw_each(
-    weights: NDArray[np.uint64], rows: NDArray[np.int64], *, source: Source | None = None
-) -> NDArray[np.int64]:
-    """Draw one index for each entry of ``rows``: index k of row i with probability exactly ``weights[i, k] / 2**63``.
-
-    Args:
-        weights: (N, K) uint64. Each row that occurs in ``rows`` sums to exactly 2**63.
-        rows: (B,) numbers from 0 to N - 1, in any order.
-        source: random bytes, 8 for each entry in order; the operating system's by default.
-
-    Returns:
-        (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
-
-    Raises:
-        UsageError: A row has another sum.
-
-    >>> draw_each(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64), np.array([1, 0, 1]))
-    array([0, 1, 0])
-    """
-    entropy = source or os.urandom
-    starts = range(0, len(rows), _CHUNK)
-    # Read in the order of ``rows``, before they are grouped: which bytes decide a row must not depend on the others.
-    words = np.concatenate(
-        [np.empty(0, dtype="<u8"), *(_read_words(entropy, min(_CHUNK, len(rows) - start)) for start in starts)]
-    )
-    order = np.argsort(rows, kind="stable")
-    row_names, firsts = np.unique(rows[order], return_index=True)
-    samples = np.empty(len(rows), dtype=np.int64)
-    # Not strict: if there are no rows, np.split still returns one empty part.
-    for name, positions in zip(row_names.tolist(), np.split(order, firsts[1:]), strict=False):
-        samples[positions] = _look_up(_cumulate(weights[name]), words[positions])
-    return samples
+def _read_integers(entropy: Source, count: int) -> NDArray[np.uint64]:
+    """Return ``count`` uniform integers below 2**63 from a source: the upper 63 bits of its 64-bit words."""
+    # Index k has the integers from the running sum of k - 1 up to, but without, that of k: exactly w_k of them.
+    return np.frombuffer(entropy(8 * count), dtype="<u8") >> np.uint64(1)
 
 
 def choose(

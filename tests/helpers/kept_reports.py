@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import dijkstra
 
 import privopt
-from privopt.numbers.sampling import draw_each, make_source
+from privopt.numbers.sampling import make_source
 from privopt_metric_dp.traces.draw_trace import Limit, State
 
 
@@ -128,7 +128,7 @@ def compare_losses(folder, text, records, walk, seed=3, intervals=(1, 2, 5, 10, 
         problem.write_text(plain_text)
         independent = privopt.solve("optimal-lp", problem, **options).opened.release
         outputs = np.full(len(rows), constant)
-        outputs[is_drawn] = draw_each(independent.weights, rows[is_drawn], source=make_source(seed + 1))
+        outputs[is_drawn] = independent.sampler.draw_each(rows[is_drawn], source=make_source(seed + 1))
         spaced[k], kept_losses[k] = losses(outputs), losses(outputs[np.flatnonzero(is_drawn)[np.cumsum(is_drawn) - 1]])
     best = min(spaced, key=spaced.get), min(kept_losses, key=kept_losses.get)
     return Compared(

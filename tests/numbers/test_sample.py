@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from privopt.errors import UsageError
 from privopt.numbers import TOTAL, draw
-from privopt.numbers.sampling import draw_each
+from privopt.numbers.sampling import CumulatedRows, make_source
 
 
 def test_million_draws_pass_a_chi_square():
@@ -64,7 +66,7 @@ def test_draws_of_many_rows_match_single_rows():
         weights[row] = row_weights
     weights[1] = [0, 0, 0, TOTAL]
     rows = rng.integers(0, 3, 3_000)
-    samples = draw_each(weights, rows)
+    samples = CumulatedRows(weights).draw_each(rows)
     assert (samples[rows == 1] == 3).all()
     for row in (0, 2):
         counts = np.bincount(samples[rows == row], minlength=4)
@@ -72,4 +74,53 @@ def test_draws_of_many_rows_match_single_rows():
 
 
 def test_no_rows_give_no_draws():
-    assert draw_each(np.zeros((1, 1), dtype=np.uint64), np.zeros(0, dtype=np.int64)).tolist() == []
+    assert CumulatedRows(np.zeros((1, 1), dtype=np.uint64)).draw_each(np.zeros(0, dtype=np.int64)).tolist() == []
+
+
+def draw_by_definition(weights, rows, source):
+    """Index k of a row has the integers from the sum of the weights before it up to, but without, its own sum."""
+    integers = np.frombuffer(source(8 * len(rows)), dtype="<u8") >> np.uint64(1)
+    indices = []
+    for row, integer in zip(rows.tolist(), integers.tolist(), strict=True):
+        total = 0
+        for index, weight in enumerate(weights[row].tolist()):
+            total += weight
+            if integer < total:
+                indices.append(index)
+                break
+    return indices
+
+
+@given(
+    records=st.integers(1, 6), outputs=st.integers(1, 40), seed=st.integers(0, 9999), skew=st.sampled_from([0.02, 1])
+)
+def test_kept_sums_draw_what_the_bytes_say(records, outputs, seed, skew):
+    rng = np.random.default_rng(seed)
+    weights = np.floor(rng.dirichlet(np.full(outputs, skew), size=records) * 2**52).astype(np.uint64) << np.uint64(11)
+    for row in weights:
+        largest = row.argmax()
+        row[largest] = TOTAL - (sum(row.tolist()) - int(row[largest]))
+    sampler, rows = CumulatedRows(weights), rng.integers(records, size=50)
+    expected = draw_by_definition(weights, rows, make_source(seed))
+    # the second time the sums are there
+    for _ in range(2):
+        assert sampler.draw_each(rows, source=make_source(seed)).tolist() == expected
+    one_row = np.zeros(50, dtype=np.int64)
+    expected = draw_by_definition(weights, one_row, make_source(seed))
+    assert sampler.draw(0, 50, source=make_source(seed)).tolist() == expected
+    assert draw(weights[0], 50, source=make_source(seed)).tolist() == expected
+
+
+def test_more_than_a_block_of_rows():
+    weights, rows = np.diag(np.full(7, TOTAL, dtype=np.uint64)), np.arange(40_000) % 7
+    assert (CumulatedRows(weights).draw_each(rows) == rows).all()
+
+
+@pytest.mark.parametrize("row", [[TOTAL - 1, 0, 0], [TOTAL, TOTAL, TOTAL], [2**64 - 1, TOTAL, 1]])
+def test_refuses_a_faulty_row_among_others(row):
+    sampler = CumulatedRows(np.array([[0, TOTAL, 0], row], dtype=np.uint64))
+    assert sampler.draw_each(np.array([0, 0])).tolist() == [1, 1]
+    with pytest.raises(UsageError, match=f"got {sum(row)}"):
+        sampler.draw_each(np.array([0, 1]))
+    with pytest.raises(UsageError):
+        sampler.draw(1, 1)

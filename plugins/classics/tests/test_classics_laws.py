@@ -11,7 +11,8 @@ import pytest
 from scipy.optimize import linprog
 
 from privopt.numbers import exp_fixed
-from privopt_classics.exact import draw_below, draw_exp_event, odds_below
+from privopt.numbers.integer_draws import draw_below
+from privopt_classics.exact import draw_exp_event, odds_below
 from privopt_classics.geometric import Count, GeometricLaw
 from privopt_classics.hadamard_response import HadamardLaw, find_sign
 from privopt_classics.laws import Privacy

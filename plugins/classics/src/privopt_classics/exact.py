@@ -7,8 +7,9 @@ from fractions import Fraction
 from typing import Final
 
 from privopt.numbers import Source, exp_fixed
+from privopt.numbers.integer_draws import draw_below, draw_bernoulli_exp
 
-__all__ = ["MAX_EPSILON", "MIN_EPSILON", "check_epsilon", "draw_below", "draw_event", "draw_exp_event", "odds_below"]
+__all__ = ["MAX_EPSILON", "MIN_EPSILON", "check_epsilon", "draw_event", "draw_exp_event", "odds_below"]
 
 MIN_EPSILON: Final = Fraction(1, 10**6)
 """Smallest epsilon. With a smaller one, reports reveal almost nothing."""
@@ -37,29 +38,13 @@ def odds_below(epsilon: Fraction) -> Fraction:
     return Fraction(max(lower_bound, 1 << _BITS), 1 << _BITS)
 
 
-def draw_below(bound: int, source: Source = os.urandom) -> int:
-    """Draw a uniform integer in [0, bound).
-
-    Args:
-        bound: An integer of at least 1.
-        source: Function that returns a given number of random bytes.
-    """
-    width = (bound - 1).bit_length()
-    byte_count = -(-width // 8)
-    while True:
-        value = int.from_bytes(source(byte_count), "little") & ((1 << width) - 1)
-        # Values from the bound on are drawn again, so that the others stay equally likely.
-        if value < bound:
-            return value
-
-
 def draw_event(probability: Fraction, source: Source = os.urandom) -> bool:
     """Return True with exactly the given rational probability."""
     return draw_below(probability.denominator, source) < probability.numerator
 
 
 def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
-    """Return True with probability exp(-exponent), exactly (Canonne, Kamath and Steinke 2020, Algorithm 1).
+    """Return True with probability exp(-exponent), exactly.
 
     Args:
         exponent: A rational of at least 0.
@@ -71,8 +56,4 @@ def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
         if not draw_exp_event(Fraction(1), source):
             return False
         exponent -= 1
-    # For exponent <= 1: the number of the first trial that fails is odd with probability 1 - x + x^2/2! - x^3/3! + ...
-    trial = 1
-    while draw_event(exponent / trial, source):
-        trial += 1
-    return trial % 2 == 1
+    return draw_bernoulli_exp(exponent.numerator, exponent.denominator, source)

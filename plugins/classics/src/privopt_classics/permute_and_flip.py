@@ -19,9 +19,10 @@ from math import exp
 import numpy as np
 from numpy.polynomial.legendre import leggauss
 
+from privopt.numbers.integer_draws import draw_below
 from privopt.numbers.sampling import make_source
 from privopt_classics.choices import ChoiceMechanism
-from privopt_classics.exact import draw_below, draw_exp_event
+from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):

@@ -20,8 +20,9 @@ from attrs import frozen
 
 from privopt.arrays import Floats
 from privopt.declare import key
+from privopt.numbers.integer_draws import draw_below
 from privopt_classics.counts import check_largest
-from privopt_classics.exact import draw_below, draw_event
+from privopt_classics.exact import draw_event
 from privopt_classics.law_mechanisms import LocalMechanism
 from privopt_classics.laws import Privacy, ReportLaw
 

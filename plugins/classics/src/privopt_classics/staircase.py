@@ -17,9 +17,10 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints
 from privopt.declare import key
+from privopt.numbers.integer_draws import draw_below
 from privopt.numbers.noise import discrete_laplace
 from privopt_classics.counts import CountLaw, check_largest
-from privopt_classics.exact import draw_below, draw_exp_event
+from privopt_classics.exact import draw_exp_event
 from privopt_classics.law_mechanisms import CountMechanism
 from privopt_classics.laws import Privacy
 

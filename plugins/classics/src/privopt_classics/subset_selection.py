@@ -16,7 +16,8 @@ import numpy as np
 from attrs import frozen
 
 from privopt.arrays import Floats
-from privopt_classics.exact import draw_below, draw_event
+from privopt.numbers.integer_draws import draw_below
+from privopt_classics.exact import draw_event
 from privopt_classics.law_mechanisms import LocalMechanism
 from privopt_classics.questions import AnswerLaw, Question, share_variance
 

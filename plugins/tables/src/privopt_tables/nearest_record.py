@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Floats, Ints
 from privopt.declare.column_texts import number_ids, texts_of
 from privopt.errors import UsageError, number_of
-from privopt.numbers.distances import EARTH_RADIUS_KM, directions, haversine
+from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 from privopt.numbers.sampling import RowStreams, Source
 from privopt_metric_dp.region.region import MM_PER_KM
 from privopt_metric_dp.region.snap_to_region import SimplexMixture, Snapper
@@ -335,10 +335,10 @@ class Snap:
         """
         assert self.places is not None  # check() refuses positions otherwise
         assert self.places.coordinates is not None
-        nearest = self._tree.query(_to_tree_points(positions, self.places.kind))[1]
-        points = self.places.coordinates[nearest]
-        is_geographic = self.places.kind == "geographic"
-        distances = haversine(positions, points) if is_geographic else np.hypot(*(positions - points).T)
+        distances, nearest = self._tree.query(_to_tree_points(positions, self.places.kind))
+        if self.places.kind == "geographic":
+            # The tree measures chords, to about a micrometre, which is enough for what is compared with them.
+            distances = 2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(distances / (2.0 * EARTH_RADIUS_KM), 1.0))
         return self._release_rows[nearest], distances
 
 

@@ -9,10 +9,12 @@ import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 import narwhals as nw
+import numpy as np
 import polars as pl
 from attrs import define, evolve, field
 
@@ -124,6 +126,15 @@ class RowReports:
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
+    @cached_property
+    def _report_of_output(self) -> pl.Series:
+        """(K + 1,) the report of each output, with the fields of :attr:`fields`, and at the end null for no report."""
+        space = self.protector.outputs
+        coordinates = () if space is None or space.coordinates is None else space.coordinates.T
+        columns = (self.protector.release.outputs.tolist(), *coordinates)
+        reports = pl.DataFrame(dict(zip(self.fields, columns, strict=True)), schema=dict(self.fields)).to_struct(REPORT)
+        return reports.extend_constant(None, 1)
+
     def __call__(self, rows: pl.DataFrame) -> pl.Series:
         """Draw a report for each row.
 
@@ -136,9 +147,14 @@ class RowReports:
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
         """
+        frame = nw.from_native(rows, eager_only=True)
+        if self.protector.charger is None:
+            # Engines pass some thousand rows at a time, so only what depends on the rows is computed for each call.
+            numbers = self.protector.draw_outputs(frame)
+            return self._report_of_output.gather(np.where(numbers < 0, len(self._report_of_output) - 1, numbers))
         # Several threads may call at once, so each call has its own counter of refusals.
         protector = evolve(self.protector, refusals=Counter())
-        reported_frame = protector.protect(nw.from_native(rows, eager_only=True)).to_native()
+        reported_frame = protector.protect(frame).to_native()
         parts = zip(self.fields, (REPORT, *self.protector.coordinate_columns(REPORT)), strict=True)
         report = pl.struct(**{name: pl.col(column) for name, column in parts})
         return reported_frame.select(pl.when(pl.col(REPORT).is_not_null()).then(report)).to_series()

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from privopt.arrays import Bools, Floats, Ints
 from privopt.numbers.distances import amount_text
-from privopt.numbers.sampling import draw_each, make_source
+from privopt.numbers.sampling import make_source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.traces.draw_trace import Limit, State, Walker
@@ -29,6 +29,9 @@ ATTACKED_PLACES: Final = 2_000
 
 ATTACKED_TRACES: Final = 500
 """The same for a release that draws reports along traces, whose attack takes four times as long."""
+
+MAX_SCORES: Final = 1 << 22
+"""Number of scores (rows of counts times records) that are in memory at a time."""
 
 NOISE_VALUES: Final = 24
 """Number of quadrature points with which the attacker integrates over the noise of a threshold."""
@@ -75,7 +78,7 @@ def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int)
     """Draw ``count`` independent reports of each place."""
     # The first reports of all places come first in the stream, so that more reports do not change the earlier ones:
     # audit, the page and the papers ask for other numbers of reports, and must have equal figures for equal numbers.
-    outputs = draw_each(release.weights, np.tile(places, count), source=make_source(seed)).reshape(count, -1).T
+    outputs = release.sampler.draw_each(np.tile(places, count), source=make_source(seed)).reshape(count, -1).T
     return ObservedReports(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
 
 
@@ -116,9 +119,12 @@ def over_time(release: MatrixRelease, data: MetricData, *, max_reports: int = MA
     places = generator.choice(data.shape[0], size=place_count, p=data.prior / data.prior.sum())
     # Powers of ten below the largest number, and that number.
     counts = sorted({10**power for power in range(10) if 10**power < max_reports} | {max_reports})
+    logs = _log_probabilities(release)
     reports_by_kind = simulate_reports(release, places, max_reports, _RANDOM_SEED)
     likelihood = {
-        name: _summarize_errors(data.distance.between(places, guess_records(release, reports, n)) for n in counts)
+        name: _summarize_errors(
+            data.distance.between(places, guess_records(logs, release.walker, reports, n)) for n in counts
+        )
         for name, reports in reports_by_kind.items()
     }
     return {
@@ -135,28 +141,40 @@ def _summarize_errors(errors: Iterable[Floats]) -> dict[str, list[float]]:
     return {"median": [median for median, _ in quantiles], "p95": [percentile for _, percentile in quantiles]}
 
 
-def guess_records(release: MatrixRelease, observed: ObservedReports, count: int) -> Ints:
+def _log_probabilities(release: MatrixRelease) -> Floats:
+    """Return the logarithms (N, K) of the probabilities of a release, `_IMPOSSIBLE` for 0."""
+    z = release.probabilities
+    return np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
+
+
+def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports, count: int) -> Ints:
     """Return the records (M,) under which the first reports of each place are most likely; the first record on a tie.
 
     Args:
-        release: The release, whose matrix the attacker knows.
+        logs: (N, K) logarithms of the release's probabilities, since the attacker knows its matrix.
+        walker: Draws the release's reports along traces; None if every report is fresh.
         observed: The reports of M places.
         count: Number of reports that the attacker uses.
     """
-    z = release.probabilities
-    logs = np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
     outputs, kept = observed.outputs[:, :count], observed.kept[:, :count]
     # A repeated report says nothing that its first copy did not say. Which reports are repeated may still, below.
     is_fresh = ~kept & (outputs >= 0)
-    counts = np.zeros((len(outputs), z.shape[1]))
-    np.add.at(counts, (np.nonzero(is_fresh)[0], outputs[is_fresh]), 1.0)
+    # A place and an output as one number, so that bincount counts the reports of each place by output.
+    shape = len(outputs), logs.shape[1]
+    cells = np.nonzero(is_fresh)[0] * shape[1] + outputs[is_fresh]
+    counts = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape).astype(np.float64)
     # Independent reports: the log-likelihood of a record is the sum over outputs of count times log probability.
-    scores = counts @ logs.T
     # Whether a test accepted a report depends on the place, so the pattern of repetitions is evidence too. No test was
     # made if no report, or every report after the first, is repeated: such reports are fresh or sticky.
-    if release.walker is not None and kept.any() and (~kept[:, 1:]).any():
-        scores += np.array([_log_probability_of_tests(release.walker, *row) for row in zip(outputs, kept, strict=True)])
-    return np.asarray(scores.argmax(axis=1))
+    if walker is not None and kept.any() and (~kept[:, 1:]).any():
+        tests = np.array([_log_probability_of_tests(walker, *row) for row in zip(outputs, kept, strict=True)])
+        return np.asarray((counts @ logs.T + tests).argmax(axis=1))
+    # Places with the same counts get the same guess. After one report there are only as many as outputs.
+    distinct_counts, place_rows = np.unique(counts, axis=0, return_inverse=True)
+    step = max(1, MAX_SCORES // len(logs))
+    blocks = (distinct_counts[start : start + step] for start in range(0, len(distinct_counts), step))
+    guesses = np.concatenate([(block @ logs.T).argmax(axis=1) for block in blocks])
+    return guesses[place_rows.ravel()]
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
@@ -19,7 +20,7 @@ from privopt.arrays import Floats, Ints
 from privopt.errors import DoesNotHoldError, Fault, Faults, InputError, UnknownNameError, UsageError
 from privopt.files.archive import read_arrays
 from privopt.interfaces import Channel, Release, SolveContext
-from privopt.numbers.sampling import TOTAL, Source, draw
+from privopt.numbers.sampling import TOTAL, CumulatedRows, Source
 from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 from privopt_metric_dp.problem.data import MetricInstance
 from privopt_metric_dp.problem.metric_data import MetricData
@@ -225,6 +226,16 @@ class MatrixRelease(Release):
         probabilities_array /= float(TOTAL)
         return probabilities_array
 
+    @cached_property
+    def sampler(self) -> CumulatedRows:
+        """Draws output numbers from rows of the weights, whose running sums it keeps for further draws."""
+        return CumulatedRows(self.weights)
+
+    @cached_property
+    def _output_ids(self) -> NDArray[np.object_]:
+        """(K,) ids of the outputs as Python strings, so that draws share these instead of making a copy each."""
+        return self.outputs.astype(np.object_)
+
     @property
     def walker(self) -> Walker | None:
         """The object that draws reports along traces; None if every report is fresh."""
@@ -313,7 +324,7 @@ class MatrixRelease(Release):
         if row.size != 1:
             # The id is the secret, so the message must not repeat it or suggest ids near it.
             raise UnknownNameError("record", input_id, self.records.tolist(), is_secret=True)
-        samples: list[str] = self.outputs[draw(self.weights[row[0]], count)].tolist()
+        samples: list[str] = self._output_ids.take(self.sampler.draw(int(row[0]), count)).tolist()
         return samples
 
     def channel(self) -> Channel:

@@ -21,7 +21,7 @@ from privopt.declare.name_forms import visible_text
 from privopt.errors import DoesNotHoldError, UsageError, cut, number_of
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, row_names
-from privopt.numbers.sampling import RowStreams, draw_each, make_source
+from privopt.numbers.sampling import RowStreams, make_source
 from privopt.specs import NOTHING
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -213,7 +213,7 @@ class PositionProtector(RowProtector):
                 frame, rows, reason, measure_steps=measure_steps
             )
         elif self.charger is None:
-            output_numbers, reason = self._draw_reports(frame, first, np.arange(len(frame)))
+            output_numbers, reason = self._draw_reports(frame, first)
         else:
             output_numbers, reason = self.charger.draw_reports(
                 frame,
@@ -236,6 +236,13 @@ class PositionProtector(RowProtector):
         columns += [pl.Series(name, mark) for name, mark in zip(self._trace_columns, marks, strict=True)]
         columns += [pl.Series(name, [True]).new_from_index(0, len(frame)) for name in self._mark_columns]
         return self.replace_secret(frame, columns)
+
+    def draw_outputs(self, frame: nw.DataFrame[Any]) -> Ints:
+        """Draw the number of an output for the first position of each row (B,), -1 for a row without a report.
+
+        Nothing is charged, and rows without a report are not counted.
+        """
+        return self._draw_reports(frame, 0)[0][:, 0]
 
     def row_secrets(self, frame: nw.DataFrame[Any]) -> list[RowSecrets]:
         """Return the positions of all rows, and the ids and names of the records of an evenly spaced sample of rows.
@@ -334,13 +341,13 @@ class PositionProtector(RowProtector):
             for row, row_has_record in zip(numbers.tolist(), (reason < 0).tolist(), strict=True)
         ]
 
-    def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints) -> RowOutputs:
+    def _draw_reports(self, frame: nw.DataFrame[Any], first: int, rows: Ints | None = None) -> RowOutputs:
         """Draw output numbers for the given rows: for all positions of a row, or for none.
 
         Args:
             frame: The part of the table.
             first: Number of the part's first row in the whole table.
-            rows: Numbers of the rows to draw for, within the part.
+            rows: Numbers of the rows to draw for, within the part; None for all rows.
 
         Returns:
             (rows, positions) output numbers, -1 for no report, and (rows,) the reason why a row has none, as an index
@@ -348,7 +355,8 @@ class PositionProtector(RowProtector):
         """
         # With stored reports the strays were counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
-        part, make_streams = frame[rows], partial(self._make_streams, frame[rows], first + rows)
+        part = frame if rows is None else frame[rows]
+        make_streams = partial(self._make_streams, part, first + (np.arange(len(part)) if rows is None else rows))
         records_by_position = [
             self.snap.rows(part, columns, strays=strays, streams=make_streams("vertex", name, columns))
             for name, columns in self.positions
@@ -364,7 +372,7 @@ class PositionProtector(RowProtector):
             # In a batch each row draws from its own stream, so that a repeated run draws the same reports.
             source = self.source if streams is None else streams.of(usable_rows)
             records = records_by_position[position][0][usable_rows]
-            output_numbers[usable_rows, position] = draw_each(self.release.weights, records, source=source)
+            output_numbers[usable_rows, position] = self.release.sampler.draw_each(records, source=source)
         return output_numbers, reason
 
     def _make_streams(

@@ -21,7 +21,7 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import UsageError
 from privopt.interfaces import Guarantee
 from privopt.ledger.batches import Coins, secrets_of
-from privopt.numbers.sampling import RowStreams, draw_each, make_source
+from privopt.numbers.sampling import RowStreams, make_source
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.nearest_record import REASONS
@@ -245,7 +245,7 @@ class WordProtector(RowProtector):
                 return coins.stream("output", row_name, position, secrets[number], start, count)
 
             source = RowStreams(read, np.arange(len(known_words)))
-        reports: list[str] = self.release.outputs[draw_each(self.release.weights, records, source=source)].tolist()
+        reports: list[str] = self.release.outputs[self.release.sampler.draw_each(records, source=source)].tolist()
         return reports
 
     def notes(self, guarantee: Guarantee) -> tuple[str, ...]:

@@ -1,0 +1,53 @@
+"""Exact draws with Python's integers, of any number of digits, from a source of random bytes."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from privopt.numbers.sampling import Source
+
+__all__ = ["draw_below", "draw_bernoulli_exp", "read_in_blocks"]
+
+_BLOCK_BYTES: Final = 1 << 10
+
+
+def draw_below(bound: int, source: Source = os.urandom) -> int:
+    """Draw a uniform integer in [0, bound).
+
+    Args:
+        bound: An integer of at least 1.
+        source: Function that returns a given number of random bytes.
+    """
+    width = (bound - 1).bit_length()
+    byte_count = -(-width // 8)
+    while True:
+        value = int.from_bytes(source(byte_count), "little") & ((1 << width) - 1)
+        # Values from the bound on are drawn again, so that the others stay equally likely.
+        if value < bound:
+            return value
+
+
+def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
+    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t, exactly (Canonne, Kamath and Steinke 2020, Algorithm 1)."""
+    # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
+    # exp(-u / t).
+    k = 1
+    while draw_below(t * k, source) < u:
+        k += 1
+    return k % 2 == 1
+
+
+def read_in_blocks(source: Source) -> Source:
+    """Return a source of the same bytes that reads them in blocks, because a system call a draw would take longer."""
+    block = b""
+
+    def read(count: int) -> bytes:
+        """Return the next ``count`` bytes."""
+        nonlocal block
+        while len(block) < count:
+            block += source(_BLOCK_BYTES)
+        head, block = block[:count], block[count:]
+        return head
+
+    return read
