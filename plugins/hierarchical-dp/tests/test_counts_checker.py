@@ -95,7 +95,18 @@ def test_accepts_what_solve_writes(folders, name):
     code, lines = _check(folders(name))
     assert code == 0, lines
     claims = [line.split(": ")[1] for line in lines]
-    assert claims == "files regions sums exact bounds privacy unmeasured intervals objective words".split()
+    assert claims == [
+        "files",
+        "regions",
+        "sums",
+        "exact",
+        "bounds",
+        "privacy",
+        "unmeasured",
+        "intervals",
+        "objective",
+        "words",
+    ]
     assert "rests on what no folder shows" in lines[5]
 
 
