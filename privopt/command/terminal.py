@@ -358,11 +358,12 @@ def progress_display(*, quiet: bool, limit: float | None = None) -> Iterator[Pro
     if quiet:
         yield None
         return
-    when_compiling(complain)  # prints a line if code has to be compiled, which can take some time
     display = _Display(limit)
     display.thread.start()
     try:
-        yield display.update
+        # Prints a line if code has to be compiled, which can take some time.
+        with when_compiling(complain):
+            yield display.update
     finally:
         display.ended.set()
         display.thread.join()

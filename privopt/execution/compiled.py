@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import update_wrapper, wraps
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
@@ -151,9 +152,15 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     return decorate
 
 
-def when_compiling(notify: Callable[[str], object]) -> None:
-    """Have ``notify`` called once, with a sentence, when a function that is not in numba's cache is compiled."""
+@contextmanager
+def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
+    """Within the block, call ``notify`` once with a sentence if a function outside numba's cache is compiled."""
     _listeners[:] = [notify]
+    try:
+        yield
+    finally:
+        # A later command of the same process may be quiet.
+        _listeners.clear()
 
 
 def compilations() -> int:

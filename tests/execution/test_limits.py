@@ -182,3 +182,10 @@ def test_other_process_uses_the_cached_code(kernel, tmp_path):
         subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout for _ in range(2)
     ]
     assert hits == ["0\n", "1\n"]
+
+
+def test_compilation_after_the_block_is_not_announced():
+    messages = []
+    with compiled.when_compiling(messages.append):
+        assert compiled._listeners == [messages.append]
+    assert compiled._listeners == []
