@@ -31,6 +31,12 @@ EXACT: Final = Noise(variance=0.0)
 """The noise of values that are known."""
 EXACT_WEIGHT: Final = 1e100
 """The weight of a level that is known, beside which all other weights are negligible."""
+WIDE_PART: Final = 0.8
+"""The standard deviation from which a part taken off a whole number acts as on a number that is not whole.
+
+A part T of standard deviation s adds P(X = 0) E|T| = .8 s P(X = 0) to the mean absolute value of a whole number X, and
+about s^2 P(X = 0) to that of a smooth X with the same density at 0. The two are equal at .8.
+"""
 
 
 def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
@@ -110,13 +116,38 @@ def errors_of_counts(
     separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
     for estimate, common in zip(moments, common_shares, strict=True):
-        variance = estimate.variance * (1.0 - part * (1.0 - common))
+        taken_off = part * (1.0 - common)
         reduced = evolve(
-            estimate, variance=variance, fourth=estimate.fourth * (separate_share + (1.0 - separate_share) * common)
+            estimate,
+            variance=estimate.variance * (1.0 - taken_off),
+            fourth=estimate.fourth * (separate_share + (1.0 - separate_share) * common),
         )
-        # Counts are whole numbers: where noise is rarely there at all, a small part taken off all is rounded away.
-        sums.append(float(np.minimum(mean_absolute(estimate), mean_absolute(reduced)).sum()))
+        sums.append(float(_mean_absolute_of_whole(estimate, reduced, taken_off).sum()))
     return np.array(sums)
+
+
+def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
+    """Return mean absolute errors of counts from which a part that all of them have in common is taken off.
+
+    Let X be the error of a count, with variance v, and q the share of its variance that is taken off. What remains is
+    (1 - q) X - T, where T is independent of X, nearly normal, with variance q (1 - q) v. If X is a whole number, most
+    often 0, and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|: the small part that is taken
+    off all counts is an error of those that had none. A normal or Laplace error has no such step at 0.
+
+    Args:
+        estimate: The counts with the errors X.
+        reduced: The same with the moments of the errors that remain.
+        taken_off: The share q of each count's variance.
+    """
+    ratio = estimate.fourth / np.maximum(3.0 * estimate.variance**2, 1e-300)
+    part_deviation = np.sqrt(taken_off * (1.0 - taken_off) * estimate.variance)
+    # As in `mean_absolute`: above Laplace's ratio the error is a multiple of a double geometric variate with variance
+    # 1 / (3 ratio - 3), which is 0 with the probability 1 / sqrt(1 + 2 variance).
+    excess = np.maximum(3.0 * ratio - 3.0, 1e-9)
+    chance_of_none = np.sqrt(excess / (excess + 2.0))
+    stepped = (1.0 - taken_off) * mean_absolute(estimate) + chance_of_none * np.sqrt(2.0 / np.pi) * part_deviation
+    is_whole = (ratio > 1.0 + 1e-9) & (part_deviation < WIDE_PART)
+    return np.where(is_whole, stepped, mean_absolute(reduced))
 
 
 def errors_of_cumulative(

@@ -9,7 +9,7 @@ because each node's cost is convex (the paper's Lemma 5). Hence a *price* p, a L
 node's value: the largest one whose marginal is at most p. The price for a node's children is p less the node's own
 share of the marginal, which a search over integers finds; this is the half-price. Directly above the leaves, sorted
 break points give it in closed form. The price at the top is the smallest one at which the roots reach G. If several
-nodes have a marginal exactly equal to it, units are given in order.
+nodes have a marginal exactly equal to it, units are spread evenly among them.
 
 The cost is O(|R| N log), with a few searches for each level between the root and the parents of leaves.
 """
@@ -286,8 +286,43 @@ def _count(node: int, price: int, tables: Any, first_leaf: int) -> Any:
 
 
 @jit()
+def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, room: Ints, tables: Any) -> None:
+    """Give the missing units to children that can take them at a price, evenly among all units that could be given.
+
+    Any choice among ties is optimal. If the first children got all of them, counts of the first sizes would err more
+    than those of others, because the same sizes would make up for all the noise.
+
+    Args:
+        first, last: The range of the children.
+        remaining: The number of missing units, at most as many as the children can take at the price.
+        price: The price at which units are ties.
+        value: The values of the nodes, to which units are added.
+        room: Working memory, an entry for each node.
+        tables: The arrays of the search, as in :func:`_value_at_price`.
+    """
+    total = 0
+    for c in range(first, last):
+        room[c] = _value_at_price(c, price, tables) - value[c]
+        total += room[c]
+    # Child by child, the part given so far is the part of the room passed so far, rounded down.
+    given, passed, missing = 0, 0, remaining
+    for c in range(first, last):
+        passed += room[c]
+        extra = min(room[c], max(0, int(remaining * (passed / max(total, 1))) - given), missing)
+        value[c] += extra
+        room[c] -= extra
+        given += extra
+        missing -= extra
+    # Doubles may round large numbers down by some units, which the first children with room take.
+    for c in range(first, last):
+        extra = min(room[c], missing)
+        value[c] += extra
+        missing -= extra
+
+
+@jit()
 def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int, value: Ints) -> None:
-    """Divide each node's value among its children by prices, from the root down. Ties are filled in order.
+    """Divide each node's value among its children by prices, from the root down. Ties are spread evenly.
 
     Args:
         noisy: The noisy value of each node; node 0 is the top.
@@ -300,6 +335,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
     nodes = len(noisy)
     ranked = np.empty(nodes, np.int64)
     prefix = np.zeros(nodes + 1, np.int64)
+    # The units that each child could take in addition, while ties are given.
+    room = np.empty(nodes, np.int64)
     # The share at which the last search of each node ended, the first probe of the next.
     guess = np.zeros(nodes, np.int64)
     stack = np.zeros((len(weight), 11), np.int64)
@@ -324,17 +361,12 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
             probe = _probe(low, high, has_low, has_high, step)
             step *= 2
         # At the lower price all children together have fewer units than needed, at the upper price enough. The missing
-        # units are ties at the upper price, and are given in order.
+        # units are ties at the upper price.
         remaining = target
         for c in range(first, last):
             value[c] = _value_at_price(c, low, tables)
             remaining -= value[c]
-        for c in range(first, last):
-            if remaining == 0:
-                break
-            extra = min(remaining, _value_at_price(c, high, tables) - value[c])
-            value[c] += extra
-            remaining -= extra
+        _give_ties(first, last, remaining, high, value, room, tables)
 
 
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:

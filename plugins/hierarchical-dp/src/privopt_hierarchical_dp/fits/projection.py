@@ -15,6 +15,7 @@ added up over the tree, are feasible and give the upper bound.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from attrs import frozen
@@ -27,6 +28,14 @@ from privopt_hierarchical_dp.least_squares import NearestSums, Weights
 from privopt_hierarchical_dp.tree import Tree, add_up
 
 __all__ = ["Projection", "project_jointly", "simplex_rows"]
+
+
+FIRST_PENALTY: Final = 2.0
+"""ADMM's penalty in the first steps, relative to the weights: a good value for small problems."""
+UNBALANCED: Final = 1.5
+"""The ratio of ADMM's two residuals from which the penalty is changed."""
+LAST_BALANCE: Final = 200
+"""The last step after which the penalty may change, because ADMM converges for certain once it is constant."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -148,6 +157,48 @@ def simplex_rows(values: Floats, totals: Floats) -> Floats:
     return projected
 
 
+def _prepare_penalty(
+    tree: Tree, weights: Sequence[Floats], penalty: Sequence[Floats], size: int
+) -> tuple[NearestSums, list[Floats]]:
+    """Return the projection onto consistent values for a penalty, and the penalty of each value.
+
+    Args:
+        tree: The hierarchy.
+        weights: The weight of each level, a number or (S,).
+        penalty: The penalty of each level, a number or (S,), which is added to the weights.
+        size: The number S of values of a region.
+
+    Returns:
+        The projection, and the penalty (S,) of each level.
+    """
+    projection = NearestSums.of(tree, [w + p for w, p in zip(weights, penalty, strict=True)])
+    return projection, [np.ascontiguousarray(np.broadcast_to(p, size)) for p in penalty]
+
+
+def _balance(
+    middle: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
+) -> float:
+    """Return the factor by which ADMM's penalty changes, so that both of its residuals fall alike.
+
+    The primal residual is the distance between the two projections, which a larger penalty reduces. The dual residual
+    is the change of the second projection in one step, which a smaller penalty reduces.
+
+    Source:
+        Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
+
+    Args:
+        middle: The projection (R_l, S) of each level onto consistent values.
+        row_values: The projection onto the constraints of the rows.
+        previous: The same before this step.
+        penalty: The penalty (S,) of each level.
+    """
+    primal = _weighted_square(penalty, middle, row_values)
+    dual = _weighted_square(penalty, row_values, previous)
+    if primal > UNBALANCED**2 * dual:
+        return 2.0
+    return 0.5 if dual > UNBALANCED**2 * primal else 1.0
+
+
 def project_jointly(
     tree: Tree,
     noisy: Sequence[Ints] | Sequence[Floats],
@@ -174,12 +225,11 @@ def project_jointly(
     weight = [np.asarray(w, dtype=np.float64) for w in weights]
     tops = [np.asarray(total, dtype=np.float64) for total in totals]
     # ADMM's penalty follows the weights, up to 1: a weight far above the others stands for a constraint. The row
-    # constraints hold on a level of weight 0 as well, so its penalty is 1.
-    penalty = [np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
+    # constraints hold on a level of weight 0 as well, so its penalty is that of weight 1.
+    penalty = [FIRST_PENALTY * np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
+    pulled_projection, of_sizes = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
     # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
-    pulled_projection = NearestSums.of(tree, [w + p for w, p in zip(weight, penalty, strict=True)])
     tree_projection = NearestSums.of(tree, weight)
-    of_sizes = [np.ascontiguousarray(np.broadcast_to(p, targets[0].shape[1])) for p in penalty]
     max_product = _worst_step if rows == "monotone" else _worst_entry
     row_values = [target.copy() for target in targets]  # z: obeys the rows
     dual = [np.zeros_like(target) for target in targets]  # u: scaled multipliers
@@ -192,6 +242,8 @@ def project_jointly(
             for w, p, t, z, u in zip(weight, penalty, targets, row_values, dual, strict=True)
         ]
         middle = pulled_projection(pulled)
+        is_evaluated = step % 10 == 0 or step == iterations
+        previous = [z.copy() for z in row_values] if is_evaluated else []
         for x, z, u, p, top in zip(middle, row_values, dual, of_sizes, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
@@ -200,7 +252,7 @@ def project_jointly(
                 _simplex_rows(u, p, top, z)
             u -= z
         # Value and bound cost a projection of their own, so they are computed at every tenth step and at the last.
-        if step % 10 and step != iterations:
+        if not is_evaluated:
             continue
         # Leaves that satisfy their rows are feasible once added up: sums of monotone rows are monotone, and so are
         # totals sums of totals.
@@ -222,5 +274,11 @@ def project_jointly(
         lower = max(lower, _weighted_square(weight, tree_minimum, targets) + rows_part)
         if best_point[0] - lower <= gap * max(best_point[0], 1e-12) or not clock().left:
             break
+        factor = _balance(middle, row_values, previous, of_sizes)
+        if factor != 1.0 and step <= LAST_BALANCE:
+            # The multipliers 2 p u stay as they are.
+            penalty = [p * factor for p in penalty]
+            dual = [u / factor for u in dual]
+            pulled_projection, of_sizes = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
     # A sum of squares is never negative, which improves the bound of a run that was stopped early.
     return Projection(leaves=best_point[1], value=best_point[0], lower_bound=max(lower, 0.0), iterations=step)
