@@ -80,3 +80,24 @@ def test_says_if_a_split_wastes_much(town, extra, is_wasteful):
     release = solve("hierarchical-tables", write(town, extra + "\ntables.people.share = 0"), town / "out", Options())
     assert release.result.details.facts["split"] == "the problem file's"
     assert any("wastes a part" in line and "% more" in line for line in release.warnings) is is_wasteful
+
+
+GROUPS = """[hierarchy]
+counts = "counts.csv"
+sizes = 3
+[privacy]
+epsilon = 1.0
+[hierarchical-dp]
+budget = {budget}
+"""
+
+
+@pytest.mark.parametrize(("budget", "is_wasteful"), [("[8, 1, 1]", True), ("[2, 3, 20]", False), ("[0, 0, 1]", False)])
+def test_says_if_a_split_of_groups_wastes_much(tmp_path, budget, is_wasteful):
+    rows = [f"all,s{k % 2},c{k},{size},{50 + k}" for k in range(6) for size in (1, 2, 3)]
+    (tmp_path / "counts.csv").write_text("\n".join(["level_1,level_2,level_3,size,groups", *rows]))
+    (tmp_path / "problem.toml").write_text(GROUPS.format(budget=budget))
+    release = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "out", Options())
+    waste = [line for line in release.warnings if "wastes a part" in line]
+    assert bool(waste) is is_wasteful
+    assert all("the method's own split" in line and "% more" in line for line in waste)

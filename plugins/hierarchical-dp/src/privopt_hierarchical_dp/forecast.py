@@ -140,6 +140,8 @@ def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Fl
         taken_off: The share q of each count's variance.
     """
     ratio = estimate.fourth / np.maximum(3.0 * estimate.variance**2, 1e-300)
+    # Rounding of doubles may put the share a little outside 0 to 1.
+    taken_off = np.clip(taken_off, 0.0, 1.0)
     part_deviation = np.sqrt(taken_off * (1.0 - taken_off) * estimate.variance)
     # As in `mean_absolute`: above Laplace's ratio the error is a multiple of a double geometric variate with variance
     # 1 / (3 ratio - 3), which is 0 with the probability 1 / sqrt(1 + 2 variance).

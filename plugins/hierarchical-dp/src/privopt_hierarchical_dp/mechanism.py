@@ -343,15 +343,22 @@ class HierarchicalDP(CountsMechanism):
         return BYTES_PER_COUNT * problem.public.tree.regions * float(problem.declared.hierarchy.sizes)
 
     def warnings(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[str]:
-        """Return the warnings, plus one if cumulative counts need more noise than counts under the problem's relation.
+        """Return the warnings, plus one for a wasteful split, and one for cumulative counts that need more noise.
 
-        Noise is scaled to the number of measured values that one change affects, which may be greater for cumulative
-        counts.
+        The owner is told if the file's split of the budget has much larger expected errors than the method's own. Noise
+        is scaled to the number of measured values that one change affects, which may be greater for cumulative counts
+        than for counts.
         """
+        from privopt_hierarchical_dp.plan import describe_waste
+
         lines = super().warnings(problem, release, result)
+        design = problem.design(result.method)
+        # The method that is not private has no forecast.
+        if problem.truth is not None and problem.declared.settings.budget and METHODS[result.method].query != "chain":
+            lines = [*lines, *describe_waste(design)]
         relation, max_quantity = problem.declared.relation, problem.declared.settings.max_quantity
         # The sensitivity to which the noise of this method is scaled, and the one of methods that measure counts.
-        moved, counts = problem.design(result.method).delta, relation.sensitivity("counts", max_quantity)
+        moved, counts = design.delta, relation.sensitivity("counts", max_quantity)
         if METHODS[result.method].query != "cumulative" or moved <= counts:
             return lines
         return [

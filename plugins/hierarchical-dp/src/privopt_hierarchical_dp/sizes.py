@@ -39,7 +39,7 @@ from privopt_hierarchical_dp.noise_distributions import GEOMETRIC
 from privopt_hierarchical_dp.problem import HierarchyProblem
 from privopt_hierarchical_dp.relations import SIZES, Relation, describe_exact_levels
 from privopt_hierarchical_dp.release import NOISY, HierarchyRelease, Tables, violations
-from privopt_hierarchical_dp.shares import normalize_shares
+from privopt_hierarchical_dp.shares import Split, normalize_shares
 from privopt_hierarchical_dp.totals import (
     added_by_estimates,
     estimated_totals,
@@ -190,6 +190,11 @@ class SizesDesign(Design):
         """Return the design of another method for the same problem."""
         is_same_method = method == self.method
         return self if is_same_method else SizesDesign.of(self.problem, method, self.tree, self.file, self.limits)
+
+    @property
+    def default_split(self) -> tuple[Split, Split]:
+        """The split of the budget if the problem file has none: the method's own, for the single table."""
+        return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
     def rule(self) -> Method:
