@@ -100,13 +100,17 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
     Returns:
         The names of the regions of each group, in the order of the tree.
     """
+    codes_by_level = [_normalize_codes(names) for names in tree.columns]
+    # Names that no zero is taken off differ as they are.
+    if not any((codes != _own_names(names)).any() for codes, names in zip(codes_by_level, tree.columns, strict=True)):
+        return []
     groups: list[list[str]] = []
     # Regions above are alike if they have the same key, which is the position of the first of them.
     parent_keys = np.zeros(1, np.int64)
-    for level, names in enumerate(tree.columns):
+    for level, (names, own_codes) in enumerate(zip(tree.columns, codes_by_level, strict=True)):
         keys = np.arange(len(names))
         above = parent_keys[tree.parents(level)] if level else parent_keys
-        codes = pl.DataFrame({"above": above, "name": _normalize_codes(names), "place": keys})
+        codes = pl.DataFrame({"above": above, "name": own_codes, "place": keys})
         is_alike = codes.select("above", "name").is_duplicated()
         if is_alike.any():
             alike = codes.filter(is_alike).group_by("above", "name", maintain_order=True).agg("place")

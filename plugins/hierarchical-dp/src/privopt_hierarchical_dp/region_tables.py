@@ -203,7 +203,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
             than one tree.
     """
     file = str(path)
-    if region.is_duplicated().any():
+    if region.n_unique() < len(region):
         raise InputError([Fault(file, "region", "a region that occurs twice", "each region once")])
     if (region == "").any():
         raise InputError([Fault(file, "region", "an empty name", "the name of each region")])

@@ -284,8 +284,8 @@ class Regions:
             InputError: The paths do not form a tree.
         """
         frame = as_frame(paths)
-        is_repeated = frame.is_duplicated() if frame.width else pl.Series([], dtype=pl.Boolean)
-        frame = frame.unique(maintain_order=True) if is_repeated.any() else frame
+        if frame.width and frame.n_unique() < frame.height:
+            frame = frame.unique(maintain_order=True)
         levels, leaf = number_regions(frame, file)
         tree, positions = Tree.arrange(levels)
         return cls(tree=tree, paths=frame, leaves=positions[-1][leaf])
