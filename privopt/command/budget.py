@@ -120,7 +120,10 @@ def budget(
     # Only a limit may create a ledger: showing one that is not there must fail, not write an empty file.
     with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
-            book.check(head=head, progress=progress)  # before anything is changed or shown
+            # Before anything is changed or shown. A question about one subject takes the same time in a long period.
+            archive = book.check(head=head, full=subject is None or history, progress=progress)
+            if archive is not None:
+                complain(f"{ledger}: head {head} is of a closed period, {archive.name}, which this ledger continues")
             if history:
                 count = book.check_history(progress=progress)
                 complain(f"{ledger}: {number_of(count, 'archived period')}: all entries hold, and what they left")

@@ -6,6 +6,7 @@ the work.
 
 from __future__ import annotations
 
+import glob
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ from typing import Final, Self
 from attrs import define, field, frozen
 
 from privopt.errors import DoesNotHoldError, Fault, InputError, StoppedError, UsageError
-from privopt.files.new_folder import claim_folder
+from privopt.files.new_folder import OURS, claim_folder
 from privopt.files.regular import Unreadable, flush, open_regular
 
 LOCK_TIMEOUT_SECONDS: Final = 60.0
@@ -115,6 +116,7 @@ class LogFile:
             with suppress(OSError):
                 status = self.path.stat()
                 self._identity = status.st_dev, status.st_ino
+                _check_names(self.path, status)
             connection = _open_connection(self.path, self.form)
             # The file may have been replaced between the two lines above.
             if self._is_current():
@@ -269,6 +271,32 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
             connection.close()
             raise
     return connection
+
+
+def _check_names(path: Path, status: os.stat_result) -> None:
+    """Refuse a file that has another name (a hard link), under which a program would write another log beside it.
+
+    SQLite names the log of changes after the file. Two programs that use two names of one file do not see each other's
+    log, so each could spend the same budget, and both together destroy the file.
+
+    Args:
+        path: The file.
+        status: Its status.
+
+    Raises:
+        UsageError: The file has a name that privopt did not give it.
+    """
+    if status.st_nlink == 1:
+        return
+    # Runs that were killed leave such names: of a rotation before its switch, and of the creation of a file.
+    name = glob.escape(path.name)
+    own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
+    own_count = sum((other.stat().st_dev, other.stat().st_ino) == (status.st_dev, status.st_ino) for other in own)
+    if status.st_nlink > 1 + own_count:
+        raise UsageError(
+            f"{path} must be the only name of its file, got one of {status.st_nlink} (hard links): programs that use "
+            "different names do not see each other's charges; keep one name, and make symbolic links of the others"
+        )
 
 
 def _check_tables(connection: sqlite3.Connection, path: Path, form: Form) -> None:

@@ -103,12 +103,10 @@ class LedgerTransaction:
         previous_row = self.connection.execute(
             "SELECT hash FROM entries WHERE number = ?", (entry.number - 1,)
         ).fetchone()
-        account = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", entry.account)
+        key = None if entry.account is None else self.key_at(entry.account)
         # A missing previous entry gives another hash than the stored one, so it is noticed too.
         previous_hash = previous_row[0] if previous_row else BEGINNING
-        if not entry.follows(
-            previous_hash, None if account is None else AccountKey(*account), self._terms_at(entry.terms)
-        ):
+        if not entry.follows(previous_hash, key, self.terms_at(entry.terms)):
             raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
         return entry
 
@@ -120,10 +118,19 @@ class LedgerTransaction:
         row: tuple[str, ...] | None = self.connection.execute(query, (number,)).fetchone()
         return row if row is not None and all(isinstance(value, str) for value in row) else None
 
-    def _terms_at(self, number: int) -> Terms | None:
+    def terms_at(self, number: int) -> Terms | None:
         """Return the terms with the given number, or None if there are none."""
         row = self._read_texts(f"SELECT {_TERMS} FROM terms WHERE id = ?", number)
         return None if row is None else Terms(*row)
+
+    def key_at(self, number: int) -> AccountKey | None:
+        """Return the key of the account with the given number, or None if there is none."""
+        row = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", number)
+        return None if row is None else AccountKey(*row)
+
+    def newest_charge(self, account: int, last: int) -> Entry | None:
+        """Return the newest entry of an account among the entries up to number ``last``; None if it has none there."""
+        return self._find_entry(f"account = ? AND number <= ? {_NEWEST}", account, last)
 
     def hash_of(self, number: int) -> bytes:
         """Return the hash of the entry with the given number; empty bytes if there is no such entry."""
@@ -153,7 +160,7 @@ class LedgerTransaction:
         # Limits and names are entries like charges, of which the newest one is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
         entry = self._find_entry(f"account IS NULL AND {condition} {_NEWEST}", kind, unit)
-        return None if entry is None else self._terms_at(entry.terms)
+        return None if entry is None else self.terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
         """Return the current limit of a unit, or None if there is no limit."""
@@ -183,7 +190,7 @@ class LedgerTransaction:
     def first_terms(self) -> Terms | None:
         """The terms of the first entry, which identifies the ledger and names the one that it continues."""
         entry = self._find_entry("number = 1")
-        return None if entry is None else self._terms_at(entry.terms)
+        return None if entry is None else self.terms_at(entry.terms)
 
     def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
         """Return time, account and terms of up to so many entries after the first one."""
@@ -286,7 +293,7 @@ class LedgerTransaction:
     @property
     def is_archived(self) -> bool:
         """Whether the last entry says that the ledger was rotated."""
-        terms = None if self.head is None else self._terms_at(self.head.terms)
+        terms = None if self.head is None else self.terms_at(self.head.terms)
         return terms is not None and terms.kind == "end"
 
     def check_names(self, label: str) -> None:
@@ -343,7 +350,7 @@ class LedgerTransaction:
             f"{query}{condition} ORDER BY number", values
         ):
             if number not in costs:
-                terms = self._terms_at(number)
+                terms = self.terms_at(number)
                 if terms is None:
                     raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")
                 costs[number] = terms.cost

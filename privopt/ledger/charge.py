@@ -148,7 +148,9 @@ class Charge:
             yield self.ledger
             return
         with Ledger(self.ledger, key=self.key) as book:
-            book.check(progress=progress)  # nothing is charged to a ledger that was changed
+            # Nothing is charged to a ledger that was changed. Only later entries than those of the last check are
+            # checked, so that the nights of a long period take the same time.
+            book.check(full=False, progress=progress)
             yield book
 
     def charge_solve(

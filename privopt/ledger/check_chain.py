@@ -10,7 +10,7 @@ from privopt.interfaces import Progress
 from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
 
-_ENTRIES_PER_PROGRESS = 50_000
+ENTRIES_PER_PROGRESS = 50_000
 """Entries between reports of progress."""
 
 
@@ -31,11 +31,11 @@ def check_chain(
     Raises:
         DoesNotHoldError: The ledger was changed. The message names the entry.
     """
-    walk = _Walk(connection, path, head)
+    walk = Walk(connection, path, head)
     try:
         for row in connection.execute("SELECT * FROM entries ORDER BY number"):
             walk.check_entry(Entry(*row))
-            if progress is not None and walk.number % _ENTRIES_PER_PROGRESS == 0:
+            if progress is not None and walk.number % ENTRIES_PER_PROGRESS == 0:
                 progress(f"{number_of(walk.number, 'entry')} checked", 0, None, None)
         walk.check_end()
         # The hashes do not cover the index that lookups use; SQLite compares it with the table.
@@ -60,7 +60,7 @@ def head_of(text: str) -> tuple[int, str]:
     return int(number), digest
 
 
-class _Walk:
+class Walk:
     """Checks the entries of a ledger one after another.
 
     Attributes:
@@ -87,9 +87,21 @@ class _Walk:
         self.previous_hash, self.number, self.time = BEGINNING, 0, 0
         self.relation: str | None = None
 
+    def key_of(self, entry: Entry) -> AccountKey | None:
+        """Return the key of an entry's account; None if it has no account, or one that is gone."""
+        return None if entry.account is None else self.accounts.get(entry.account)
+
+    def terms_of(self, entry: Entry) -> Terms | None:
+        """Return the terms of an entry; None if they are gone."""
+        return self.terms.get(entry.terms)
+
+    def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
+        """Return an account's total and its number of charges in the entries that were checked so far."""
+        return self.totals.get(account, (zero_sum(key.unit), 0))
+
     def report_change(self, entry: Entry, reason: str) -> DoesNotHoldError:
         """Return the error for a changed entry, with its subject and the reason."""
-        key = None if entry.account is None else self.accounts.get(entry.account)
+        key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
 
@@ -101,8 +113,7 @@ class _Walk:
         """
         if entry.number != self.number + 1:
             raise self.report_change(entry, f"its number must be {self.number + 1}, got {entry.number}")
-        key = None if entry.account is None else self.accounts.get(entry.account)
-        terms = self.terms.get(entry.terms)
+        key, terms = self.key_of(entry), self.terms_of(entry)
         if terms is None or not entry.follows(self.previous_hash, key, terms):
             raise self.report_change(entry, "its hash is another, or what it names is gone")
         if self.head is not None and entry.number == self.head[0] and entry.hash.hex() != self.head[1]:
@@ -138,7 +149,7 @@ class _Walk:
         self.relation = terms.relation
         if key.unit != terms.unit or key.unit not in UNITS:
             raise self.report_change(entry, f"a charge of {terms.unit} in an account of {key.unit}")
-        previous_total, count = self.totals.get(account, (zero_sum(key.unit), 0))
+        previous_total, count = self.total_of(account, key)
         # The stored total must be recomputable, because a transaction relies on the newest one alone.
         total, count = add_sums(previous_total, sum_of(terms.amount)), count + 1
         text = ";".join(map(str, total))

@@ -21,10 +21,10 @@ from privopt.interfaces import Progress
 from privopt.interfaces.cost import EPSILON, PAIR, UNITS, Amount, Cost, sum_text
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
-from privopt.ledger.check_chain import check_chain, head_of
+from privopt.ledger.checkpoints import check_ledger
 from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of, sum_of
 from privopt.ledger.periods import Calendar
-from privopt.ledger.rotation import Rotation, check_history, predecessor_of, predecessors, rotate_file
+from privopt.ledger.rotation import Rotation, check_history, knows_others, predecessor_of, predecessors, rotate_file
 from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
 
 __all__ = ["FORM", "Ledger"]
@@ -49,9 +49,8 @@ class Ledger(LogFile):
     Every entry holds the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
     charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once;
     each transaction waits up to a minute for the others. Charging and reading an account take O(log n) for n entries,
-    and rely only on entries whose hash they have recomputed; :meth:`check` recomputes all hashes. Opening reads all
-    plain names. Each process and each thread must open its own ledger: an open one does not survive a fork, and cannot
-    be passed to another thread.
+    and rely only on entries whose hash they have recomputed; :meth:`check` recomputes all hashes. Each process and each
+    thread must open its own ledger: an open one does not survive a fork, and cannot be passed to another thread.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it, accessible to its owner alone.
@@ -149,7 +148,7 @@ class Ledger(LogFile):
         """
         with self._open_for_charging(cost) as (book, terms, limit):
             name = self._names.of(subject)
-            if alone and book.knows_others(name):
+            if alone and knows_others(book, name, FORM):
                 reason = f"a default, {cut(subject)}, could give the same people a second budget"
                 raise UsageError(f"{self.path}: knows other subjects, and {reason}; name the subject: --subject ID")
             is_charged = book.charge(book.key_of(name, period, limit, cost.account), terms, limit)
@@ -522,20 +521,22 @@ class Ledger(LogFile):
             assert book.head is not None  # every ledger has the entry that it began with
             return f"{book.head.number}:{book.head.hash.hex()}"
 
-    def check(self, *, head: str | None = None, progress: Progress | None = None) -> None:
+    def check(self, *, head: str | None = None, full: bool = True, progress: Progress | None = None) -> Path | None:
         """Recompute every hash and every total, and run the database's own check.
 
         Args:
-            head: The ledger's :attr:`head` at an earlier time. Nothing else reveals that entries were cut off at the
-                end.
+            head: An earlier :attr:`head`. Nothing else reveals that entries were cut off at the end.
+            full: False to check only the entries since the last check, if no head is given (:mod:`.checkpoints`).
             progress: Called with the number of entries that are checked.
 
+        Returns:
+            The file of the closed period that ``head`` is of; None if it is of the open one.
+
         Raises:
-            DoesNotHoldError: Something was changed. The message names the entry.
-            UsageError: ``head`` is not of the form ``N:HASH``.
+            DoesNotHoldError, UsageError: Something was changed, or ``head`` is not of the form ``N:HASH``.
         """
         with self._open_for_reading() as book:
-            check_chain(book.connection, self.path, head=None if head is None else head_of(head), progress=progress)
+            return check_ledger(book, FORM, head=head, full=full, progress=progress)
 
     def check_history(self, *, progress: Progress | None = None) -> int:
         """Check all archived periods, and that each next ledger carries over what it must; :meth:`check` comes first.

@@ -24,7 +24,7 @@ import re
 import secrets
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 from pathlib import Path
@@ -42,7 +42,16 @@ from privopt.ledger.balances import LedgerTransaction
 from privopt.ledger.check_chain import check_chain
 from privopt.ledger.entries import AccountKey, Limit, Terms, add_sums, sum_of
 
-__all__ = ["Predecessor", "Rotation", "check_history", "predecessor_of", "predecessors", "rotate_file"]
+__all__ = [
+    "Predecessor",
+    "Rotation",
+    "check_history",
+    "find_closed_head",
+    "knows_others",
+    "predecessor_of",
+    "predecessors",
+    "rotate_file",
+]
 
 _CONTINUES: Final = re.compile(
     r"privopt ledger 1 [0-9a-f]{32} continues (?P<first>[0-9a-f]{64}) after (?P<number>[0-9]{1,18}):"
@@ -135,6 +144,61 @@ def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predeces
                 raise DoesNotHoldError(f"{predecessor.path}: changed: not the ledger that {book.path} continues")
             yield predecessor, archived
             predecessor = predecessor_of(archived)
+
+
+def knows_others(book: LedgerTransaction, subject: str, form: Form) -> bool:
+    """Return whether a ledger or one of its archives charged any other subject than the given one.
+
+    An archive that is missing may have, so it counts as if it had: a rotation by the calendar leaves the subjects of
+    closed periods in the archive alone.
+    """
+    if book.knows_others(subject):
+        return True
+    missing = predecessor_of(book)
+    for _, archived in predecessors(book, form):
+        if archived.knows_others(subject):
+            return True
+        missing = predecessor_of(archived)
+    return missing is not None
+
+
+def find_closed_head(
+    book: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
+) -> Path | None:
+    """Return the archived ledger that has an entry, or None if no archive that is there has it.
+
+    The last entry of the newest archive is recognised without the file, because the open ledger names it. For any other
+    entry, the archive's chain is checked from its beginning to its end, which the next ledger names.
+
+    Args:
+        book: The open ledger.
+        head: Number and hash of the entry, in hexadecimal digits.
+        form: The form of a ledger's file.
+        progress: Called with the number of entries that are checked.
+
+    Raises:
+        DoesNotHoldError: The archive that has the entry was changed.
+    """
+    number, digest = head
+    newest = predecessor_of(book)
+    if newest is None or _has_hash(book, number, digest):
+        return None
+    if newest.head == head:
+        return newest.path
+    for predecessor, archived in predecessors(book, form):
+        older = predecessor_of(archived)
+        if older is not None and older.head == head:
+            return older.path
+        if number <= predecessor.number and _has_hash(archived, number, digest):
+            check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
+            return predecessor.path
+    return None
+
+
+def _has_hash(book: LedgerTransaction, number: int, digest: str) -> bool:
+    """Return whether a ledger stores an entry with this number and hash; whether it is the right one is not checked."""
+    row = book.connection.execute("SELECT hash FROM entries WHERE number = ?", (number,)).fetchone()
+    return row is not None and isinstance(row[0], bytes) and row[0].hex() == digest
 
 
 def _previous_period(limit: Limit, now: int) -> str:
@@ -258,7 +322,7 @@ def rotate_file(
     if path.is_symlink():
         # The new ledger would take the place of the link, and the old one go on under its own name.
         raise UsageError(f"{path} must be the ledger's own name to close a period, got a link to {path.resolve()}")
-    with translated_errors(path), closing(_open_exclusively(path)) as old:
+    with translated_errors(path), _open_exclusively(path) as old:
         book = LedgerTransaction(connection=old, path=path, clock=clock)
         check_chain(old, path, progress=progress)
         head, now = book.head, book.now
@@ -302,24 +366,34 @@ def rotate_file(
     )
 
 
-def _open_exclusively(path: Path) -> sqlite3.Connection:
+@contextmanager
+def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
     """Open a ledger that no other process uses, with all of its contents in one file, and lock it.
+
+    If the block fails before another file has the ledger's name, the ledger gets its write-ahead log back.
 
     Raises:
         StoppedError: Another process uses the ledger.
     """
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=10.0)
-    try:
+    address, file_number = f"{path.absolute().as_uri()}?mode=rw", path.stat().st_ino
+    with closing(sqlite3.connect(address, uri=True, isolation_level=None, timeout=10.0)) as connection:
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         connection.execute("PRAGMA synchronous = FULL")
-        # Without a write-ahead log, whose files would stay under the name that the new ledger gets.
-        # If another process is connected, SQLite refuses.
-        connection.execute("PRAGMA journal_mode = DELETE")
-        connection.execute("BEGIN EXCLUSIVE")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
+        try:
+            # Without a write-ahead log, whose files would stay under the name that the new ledger gets.
+            # If another process is connected, SQLite refuses.
+            connection.execute("PRAGMA journal_mode = DELETE")
+            connection.execute("BEGIN EXCLUSIVE")
+            yield connection
+        except BaseException:
+            # The mode cannot change within a transaction, nor while another process is connected; then it never did.
+            # After the switch, a log would get the name of the new ledger's.
+            with suppress(sqlite3.Error, OSError):
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if path.stat().st_ino == file_number:
+                    connection.execute("PRAGMA journal_mode = WAL")
+            raise
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from datetime import UTC, datetime
 from fractions import Fraction
 from pathlib import Path
@@ -235,6 +236,105 @@ def test_link_is_not_rotated(tmp_path):
         ledger.charge("anna", cost())
         ledger.rotate()
         assert ledger.check_history() == 1
+
+
+def test_second_name_of_the_file_is_refused(tmp_path):
+    """SQLite would keep another log of changes for each name, and neither program would see the other's charges."""
+    clock, path, other = Clock(), tmp_path / "l", tmp_path / "other"
+    fill_ledger(path, {"amount": 80}, clock)
+    os.link(path, other)
+    for name in (path, other):
+        with pytest.raises(UsageError, match="must be the only name of its file, got one of 2"):
+            Ledger(name, clock=clock)
+    other.unlink()
+    with Ledger(path, clock=clock) as ledger:
+        ledger.check()
+
+
+def test_refused_rotation_keeps_the_log_of_changes(tmp_path):
+    """Without it, processes that charge and that read would wait for one another from then on."""
+    clock, path = Clock(), tmp_path / "l"
+
+    def mode():
+        with closing(sqlite3.connect(path)) as connection:
+            return connection.execute("PRAGMA journal_mode").fetchone()[0]
+
+    with Ledger(path, clock=clock) as ledger:
+        ledger.set_limit(8)
+        with pytest.raises(UsageError, match="there must be charges"):
+            ledger.rotate()
+    assert mode() == "wal"
+    fill_ledger(path, {"amount": 8}, clock, charges=3)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE entries SET total = '9' WHERE account IS NOT NULL")
+        connection.commit()
+    with Ledger(path, clock=clock) as ledger, pytest.raises(DoesNotHoldError):
+        ledger.rotate()
+    assert mode() == "wal"
+
+
+def test_failure_after_the_switch_leaves_no_log_under_the_new_name(tmp_path):
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 80}, clock)
+
+    def fail(name):
+        if name == "flush the folder":
+            raise OSError("disk")
+
+    with Ledger(path, clock=clock) as ledger:
+        with pytest.raises(StoppedError):
+            ledger.rotate(step=fail)
+        ledger.charge("anna", cost())
+        ledger.check()
+        assert ledger.check_history() == 1
+
+
+def test_heads_of_closed_periods_are_recognised(tmp_path):
+    """Also those from the midst of a period, and of older periods; a head that never was is still refused."""
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 80}, clock, charges=10)
+    with Ledger(path, clock=clock) as ledger:
+        midst = ledger.head
+        ledger.charge("anna", cost())
+        first_end, first = ledger.head, ledger.rotate().archive
+        clock.now += HOUR
+        ledger.charge("bert", cost())
+        second_end, second = ledger.head, ledger.rotate().archive
+        ledger.charge("bert", cost())
+        assert ledger.check(head=ledger.head) is None
+        for head, archive in ((midst, first), (first_end, first), (second_end, second)):
+            assert ledger.check(head=head) == archive
+        forged = f"3:{'ab' * 32}"
+        with pytest.raises(DoesNotHoldError, match="which was kept elsewhere"):
+            ledger.check(head=forged)
+    completed = privopt("budget", path, "--head", midst)
+    assert completed.exit_code == 0
+    assert "is of a closed period" in completed.stderr
+    # A changed archive does not vouch for a head in its midst.
+    first.chmod(0o600)
+    with closing(sqlite3.connect(first)) as connection:
+        connection.execute("UPDATE entries SET total = '9' WHERE number = 4")
+        connection.commit()
+    with Ledger(path, clock=clock) as ledger, pytest.raises(DoesNotHoldError):
+        ledger.check(head=midst)
+
+
+@pytest.mark.parametrize("is_archive_there", [True, False])
+def test_default_subject_is_refused_after_rotation_too(tmp_path, is_archive_there):
+    """The accounts of closed periods stay in the archive: whoever was charged there is another subject all the same."""
+    clock, path = Clock(), tmp_path / "l"
+    with Ledger(path, clock=clock) as ledger:
+        ledger.set_limit(8, per="month")
+        ledger.charge("people.csv", cost(), alone=True)
+        set_clock(clock, 2026, 9, 1)
+        archive = ledger.rotate().archive
+        if is_archive_there:
+            # The only subject so far is the default one, in this period and in the closed one.
+            ledger.charge("people.csv", cost(), alone=True)
+        else:
+            archive.rename(tmp_path / "elsewhere")
+        with pytest.raises(UsageError, match="name the subject"):
+            ledger.charge("copy.csv", cost(), alone=True)
 
 
 def test_history_finds_charges_of_an_archive(tmp_path):
