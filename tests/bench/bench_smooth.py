@@ -43,12 +43,16 @@ class City:
 
     @property
     def districts(self) -> Ints:
-        """Districts of equally many records: columns from west to east, each divided from south to north."""
+        """The district of each record, of SIDE x SIDE."""
+        return self.districts_of(SIDE)
+
+    def districts_of(self, side: int) -> Ints:
+        """Return districts of equally many records: columns from west to east, each divided from south to north."""
         numbers = np.zeros(len(self.positions), dtype=np.int64)
-        for column, members in enumerate(np.array_split(np.argsort(self.positions[:, 0], kind="stable"), SIDE)):
+        for column, members in enumerate(np.array_split(np.argsort(self.positions[:, 0], kind="stable"), side)):
             by_north = members[np.argsort(self.positions[members, 1], kind="stable")]
-            for row, cell in enumerate(np.array_split(by_north, SIDE)):
-                numbers[cell] = column * SIDE + row
+            for row, cell in enumerate(np.array_split(by_north, side)):
+                numbers[cell] = column * side + row
         return numbers
 
     @property

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from itertools import islice
 
 import numpy as np
 import polars as pl
@@ -16,7 +17,8 @@ import privopt as po
 from privopt.api.released import PrivoptWarning
 from privopt.errors import InputError, UsageError
 from privopt.estimate.count_trips import TripCounts
-from privopt.estimate.flow_fit import fit_flows, merge_columns, merge_outputs, scale_to_sums
+from privopt.estimate.flow_fit import fit_flows, improve_flows, merge_columns, merge_outputs, scale_to_sums
+from privopt.estimate.flow_links import find_links
 from privopt.estimate.flow_page import matrix_figure
 from privopt.estimate.flows import estimate_flows
 from privopt.estimate.shares import EstimateOptions, ReportCounts, estimate
@@ -87,17 +89,33 @@ def test_recovers_a_known_law_through_a_weak_channel():
     assert ((flows.low <= truth) & (truth <= flows.high)).all()
 
 
-@pytest.mark.parametrize("n", [2_000, 2_000_000])
-def test_flows_that_miss_the_truth_say_what_they_assume(n):
-    """Trips that all end where they began, through wide noise, come out too even, however many there are."""
-    law = np.eye(len(IDS)) / len(IDS)
+@pytest.mark.parametrize("kind", ["same", "neighbour", "independent", "centre"])
+def test_flows_are_not_drawn_towards_independence(kind):
+    """Through noise of .7 km, intervals hold, and the error is a fraction of the reports' own."""
+    rng = np.random.default_rng(8)
+    starts, ends = rng.dirichlet(np.full(len(IDS), 2.0), 2)
+    near = ((DISTANCES > 0) & (DISTANCES < 1.2)).astype(float)
+    centre = np.exp(-2 * DISTANCES[14] ** 2)
+    law = {
+        "same": np.diag(starts),
+        "neighbour": starts[:, None] * near / near.sum(axis=1, keepdims=True),
+        "independent": np.outer(starts, ends),
+        "centre": np.outer(starts, centre / centre.sum()),
+    }[kind]
     truth = group_law(law, GROUPS)
-    flows = flows_of(draw_trips(channel_at(0.5), law, n, 1))
-    assert not ((flows.low <= truth) & (truth <= flows.high)).all()
-    assert flows.intervals == "loosely linked"
-    assert "however many the trips" in flows.assumption
+    trips = draw_trips(channel_at(1.4), law, 200_000, 1)
+    flows = flows_of(trips)
+    raw = group_law(trips.counts.toarray() / trips.n, GROUPS)
+    assert np.abs(flows.shares - truth).mean() < np.abs(raw - truth).mean() / 4
+    assert ((flows.low <= truth) & (truth <= flows.high)).all()
+
+
+def test_flows_say_what_their_intervals_assume():
+    flows = flows_of(draw_trips(channel_at(1.4), trip_law(1), 500, 1))
+    assert flows.intervals == "fitted links"
+    assert "measured, not proved" in flows.assumption
     assert flows.assumption in flows.notes
-    assert flows.to_frame()["assumes"].unique().to_list() == ["loosely linked"]
+    assert flows.to_frame()["assumes"].unique().to_list() == ["fitted links"]
 
 
 def test_places_in_many_parts_that_nothing_connects_are_refused():
@@ -133,13 +151,67 @@ def test_relabelling_changes_nothing_but_the_order(seed):
     moved = TripCounts(channel=channel_at(2.0, order), counts=csr_array(trips.counts.toarray()[np.ix_(order, order)]))
     positions = np.argsort(order)
     moved_groups = {name: positions[members] for name, members in GROUPS.items()}
-    assert flows_of(moved, moved_groups).shares == pytest.approx(flows.shares, abs=1e-6)
+    # Other halves are drawn for cross-validation, which can change the number of rounds.
+    half_widths = (flows.high - flows.low).max() / 2
+    assert flows_of(moved, moved_groups).shares == pytest.approx(flows.shares, abs=half_widths)
     names = rng.permutation(list(GROUPS)).tolist()
     renamed = flows_of(trips, {name: GROUPS[name] for name in names})
     at = [list(GROUPS).index(name) for name in names]
     assert renamed.shares == pytest.approx(flows.shares[np.ix_(at, at)], abs=1e-8)
     turned = flows_of(TripCounts(channel=trips.channel, counts=csr_array(trips.counts.toarray().T)))
-    assert turned.shares == pytest.approx(flows.shares.T, abs=1e-6)
+    assert turned.shares == pytest.approx(flows.shares.T, abs=half_widths)
+
+
+@settings(max_examples=5)
+@given(st.integers(0, 10**6))
+def test_a_fit_depends_on_no_labels(seed):
+    """With the same number of rounds, relabelling and exchanging starts and ends change the order alone."""
+    law, rng = trip_law(seed), np.random.default_rng(seed)
+    z = channel_at(2.0).probabilities
+    counts = draw_trips(channel_at(2.0), law, 5_000, seed).counts.toarray().astype(float)
+    order = rng.permutation(len(IDS))
+    members = np.array([np.isin(np.arange(len(IDS)), group) for group in GROUPS.values()], dtype=float).T
+
+    def fit(columns, trips, groups):
+        shares = [trips.sum(axis=axis) / trips.sum() for axis in (1, 0)]
+        (weights,) = find_links(columns, trips, *shares)
+        return fit_flows(columns, trips, groups, weights, gap=1e-9, rounds=5).flows
+
+    flows = fit(z, counts, members)
+    # Rows and columns of links are scaled in turn, a limited number of times.
+    assert fit(z[np.ix_(order, order)], counts[np.ix_(order, order)], members[order]) == pytest.approx(flows, abs=1e-3)
+    assert fit(z, counts.T, members) == pytest.approx(flows.T, abs=1e-3)
+
+
+def test_rounds_never_lose_likelihood_and_end_at_the_maximum():
+    law = trip_law(3)
+    counts = draw_trips(channel_at(3.0), law, 5_000, 1).counts.toarray().astype(float)
+    z = channel_at(3.0).probabilities
+    steps = list(islice(improve_flows(z, counts, np.full(z.shape, 1 / z.size)), 400))
+    values = [step.log_likelihood for step in steps]
+    assert (np.diff(values) > 0).all()
+    assert steps[-1].gap(z, counts) < steps[0].gap(z, counts) / 100
+
+
+def test_links_are_those_of_the_trips():
+    """Trips that end where they began begin the fit near the identity, independent ones at independence."""
+    z, shares = channel_at(2.0).probabilities, np.full(len(IDS), 1 / len(IDS))
+    for law in (np.diag(shares), np.outer(shares, shares)):
+        counts = draw_trips(channel_at(2.0), law, 100_000, 1).counts.toarray().astype(float)
+        best, *extremes = find_links(z, counts, shares, shares, extremes=True)
+        assert best.sum() == pytest.approx(1)
+        assert np.abs(best - law).sum() / 2 < 0.25
+        assert len(extremes) <= 2
+
+
+def test_few_trips_leave_the_links_open():
+    """Fifty trips through wide noise allow links nearer to the identity, and to independence, than the best."""
+    z, shares = channel_at(0.5).probabilities, np.full(len(IDS), 1 / len(IDS))
+    counts = draw_trips(channel_at(0.5), trip_law(1), 50, 1).counts.toarray().astype(float)
+    links = find_links(z, counts, shares, shares, extremes=True)
+    assert len(links) >= 2
+    diagonals = [np.trace(link) for link in links]
+    assert max(diagonals) > min(diagonals) + 0.2
 
 
 def test_likelihood_matches_an_independent_solver():
@@ -147,8 +219,8 @@ def test_likelihood_matches_an_independent_solver():
     rng = np.random.default_rng(5)
     columns = rng.dirichlet(np.ones(4), 3)
     counts = rng.multinomial(2_000, rng.dirichlet(np.ones(16))).reshape(4, 4).astype(float)
-    uniform = np.full(3, 1 / 3)
-    flow_fit = fit_flows(columns, counts, np.eye(3), (uniform, uniform), gap=1e-6, rounds=200_000, min_gain=0.0)
+    start = np.full((3, 3), 1 / 9)
+    flow_fit = fit_flows(columns, counts, np.eye(3), start, gap=1e-6, rounds=200_000)
 
     def loss(z):
         weights = np.exp(z - z.max()).reshape(3, 3)
@@ -219,7 +291,7 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
     assert len(rows) == 16
     assert sum(float(row["share"]) for row in rows) == pytest.approx(1)
     summary = json.loads(completed.stdout)
-    assert (summary["n"], summary["skipped"], summary["intervals"]) == (2_998, 2, "loosely linked")
+    assert (summary["n"], summary["skipped"], summary["intervals"]) == (2_998, 2, "fitted links")
     # The sum of both reports: each costs 2 per km.
     sentence = (
         "each trip has two reports, drawn independently, which together cost epsilon 4 per km as the crow flies: "
@@ -236,14 +308,14 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
     assert "Trips from district to district" in page
     in_memory = po.open(trip_folder / "release")
     frame = pl.read_csv(trip_folder / "trips.csv")
-    with pytest.warns(PrivoptWarning, match="however many the trips"):
+    with pytest.warns(PrivoptWarning, match="measured, not proved"):
         flows = in_memory.estimate_flows(frame, start="start_report", end="end_report", by=GROUP_BY_ID)
     assert flows.pair_guarantee == sentence
     shares = {(row["from"], row["to"]): row["share"] for row in flows.to_frame().to_dicts()}
     assert shares == pytest.approx({(row["from"], row["to"]): float(row["share"]) for row in rows})
     with (
         pytest.warns(PrivoptWarning, match="subjects had one already: 1,498"),
-        pytest.warns(PrivoptWarning, match="however many the trips"),
+        pytest.warns(PrivoptWarning, match="measured, not proved"),
     ):
         first_trips = in_memory.estimate_flows(
             frame, start="start_report", end="end_report", by=GROUP_BY_ID, subject="rider"
@@ -259,7 +331,7 @@ def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):
     summary = json.loads(completed.stdout)
     assert (summary["method"], summary["intervals"]) == ("smooth-maximum-likelihood", "smooth")
     assert "assume that shares are smooth over the map, no rougher than bumps 0.4 km wide" in summary["assumption"]
-    assert pl.read_csv(tmp_path / "f.csv")["assumes"].unique().to_list() == ["smooth, loosely linked"]
+    assert pl.read_csv(tmp_path / "f.csv")["assumes"].unique().to_list() == ["smooth, fitted links"]
 
 
 @pytest.mark.parametrize(
