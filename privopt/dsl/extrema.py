@@ -14,6 +14,7 @@ import sympy
 from attrs import define, field, frozen
 
 from privopt.dsl.linear import Expression, Where, as_expression, free_indices, linear_terms, read_indices, read_tuples
+from privopt.dsl.operators import Operators
 from privopt.dsl.symbols import Index, Restriction, Total, Variable
 from privopt.errors import ModelError
 
@@ -21,7 +22,7 @@ MAX_COLUMNS = 10_000_000
 """The largest number of columns that an absolute value or extremum may need."""
 
 
-class Extremum(sympy.Expr):  # type: ignore[misc]
+class Extremum(Operators, sympy.Expr):  # type: ignore[misc]
     """The largest or smallest of several expressions, or of expressions for all values of indices.
 
     Created by :func:`maximum` and :func:`minimum`.

@@ -20,6 +20,9 @@ def as_doubles(values: Any) -> Floats:
         TypeError, ValueError: They are no real numbers. NumPy alone would drop the imaginary parts of complex ones.
     """
     array = np.asarray(values)
+    # NumPy would read "5" as a number.
+    if array.dtype.kind in "SU" or (array.dtype == object and any(isinstance(value, str) for value in array.ravel())):
+        raise TypeError("texts")
     if np.iscomplexobj(array):
         raise TypeError("complex numbers")
     return array.astype(np.float64)

@@ -15,6 +15,8 @@ import sympy
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
+from privopt.dsl.operators import as_plain
+from privopt.dsl.relations import AtLeast, AtMost, Equal
 from privopt.dsl.symbols import (
     Access,
     Index,
@@ -23,10 +25,8 @@ from privopt.dsl.symbols import (
     Restriction,
     Total,
     Variable,
-    VectorExpression,
-    is_vector,
-    vector_relation,
 )
+from privopt.dsl.vectors import VectorExpression, is_vector, vector_relation
 from privopt.errors import ModelError
 
 # For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.
@@ -51,10 +51,13 @@ def as_expression(value: Expression) -> sympy.Expr:
     try:
         expression = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
     except sympy.SympifyError:
-        raise ModelError(f"{value!r} is not an expression; arrays enter a formula as params") from None
+        expression = None
     if not isinstance(expression, sympy.Expr):
-        raise ModelError(f"{expression} is not an expression in variables, params and numbers")
-    return expression
+        raise ModelError(
+            f"{value} is not an expression in variables, params and numbers; arrays enter a formula as params, and "
+            "several expressions one by one"
+        )
+    return as_plain(expression)
 
 
 def exp(exponent: Expression) -> sympy.Expr:
@@ -85,17 +88,17 @@ def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
 
 def Le(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left <= right`` as written. sympy's own operator would rearrange or evaluate it."""
-    return _relation(sympy.Le, left, right)
+    return _relation(AtMost, left, right)
 
 
 def Ge(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left >= right`` as written. sympy's own operator would rearrange or evaluate it."""
-    return _relation(sympy.Ge, left, right)
+    return _relation(AtLeast, left, right)
 
 
 def Eq(left: Side, right: Side) -> Any:  # noqa: N802
     """Return the relation ``left == right`` as written. sympy's own ``Eq`` would rearrange or evaluate it."""
-    return _relation(sympy.Eq, left, right)
+    return _relation(Equal, left, right)
 
 
 def read_tuples(indices: Sequence[Index], where: Where) -> tuple[tuple[Index, ...], tuple[Ints, ...]]:
@@ -256,7 +259,10 @@ def linear_terms(expression: sympy.Expr, where: str) -> list[Term]:
         return _multiply_factors(expression, where)
     # Everything linear was handled above.
     if expression.has(Variable):
-        raise ModelError(f"{where}: the term {expression} is not linear in {_variable_names(expression)}")
+        raise ModelError(
+            f"{where}: the term {expression} is not linear in {_variable_names(expression)}; Model.piecewise states a "
+            "curve by lines"
+        )
     if expression.has(Total):
         raise ModelError(f"{where}: a sum inside {expression}; give it as a param")
     return [Term(expression, None, (), ())]
@@ -276,7 +282,8 @@ def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
     variable_factors = [x for x in expression.args if x.has(Variable, Total)]
     if sum(x.has(Variable) for x in variable_factors) > 1:
         raise ModelError(
-            f"{where}: the term {expression} is not linear: it multiplies variables ({_variable_names(expression)})"
+            f"{where}: the term {expression} is not linear: it multiplies variables ({_variable_names(expression)}); "
+            "implies states a row that depends on a binary, and numbers enter as params"
         )
     # Begin with the constant factors, then multiply the terms so far by the terms of one factor after another.
     terms = [Term(sympy.Mul(*constant_factors), None, (), ())]

@@ -36,7 +36,8 @@ from privopt.dsl.solution import (
     solve_form,
     start_vector,
 )
-from privopt.dsl.symbols import Index, Kind, Param, Source, Variable, VectorRelation
+from privopt.dsl.symbols import Index, Kind, Param, Source, Variable
+from privopt.dsl.vectors import VectorRelation
 from privopt.errors import ModelError
 
 

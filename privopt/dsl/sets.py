@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from numbers import Number
 from typing import Any
 
@@ -73,6 +73,9 @@ class IndexSet:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(self.labels)
 
     def __contains__(self, label: object) -> bool:
         if isinstance(self.labels, range):

@@ -9,6 +9,7 @@ import sympy
 from sympy.printing.precedence import PRECEDENCE
 
 from privopt.arrays import Ints
+from privopt.dsl.operators import Operators
 from privopt.dsl.sets import IndexSet
 
 _GREEK = re.compile(
@@ -88,7 +89,7 @@ class Restriction(sympy.Dummy):  # type: ignore[misc]
         return restriction
 
 
-class Total(sympy.Expr):  # type: ignore[misc]
+class Total(Operators, sympy.Expr):  # type: ignore[misc]
     """A finite sum over index tuples. Created by ``total``."""
 
     __slots__ = ()

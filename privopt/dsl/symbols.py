@@ -7,18 +7,21 @@ that setting an attribute that does not exist is an error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import sympy
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.labelled import as_doubles, match_labels
+from privopt.dsl.operators import Operators
 from privopt.dsl.sets import IndexSet
 from privopt.dsl.sums import Index, Restriction, Total, latex_name
 from privopt.errors import ModelError
+
+if TYPE_CHECKING:
+    from privopt.dsl.vectors import VectorExpression
 
 __all__ = [
     "Access",
@@ -30,8 +33,6 @@ __all__ = [
     "Source",
     "Total",
     "Variable",
-    "VectorExpression",
-    "VectorRelation",
 ]
 
 Kind = Literal["continuous", "integer", "binary", "semicontinuous"]
@@ -40,161 +41,10 @@ Source: TypeAlias = Callable[..., ArrayLike]
 _ANY = 2**62
 
 
-class _OneRelation:
-    """Mixed into relations that comparisons return: without a truth value, they are no conditions of Python.
-
-    Python asks for it in ``0 <= x <= 1``, ``max(x, y)`` and ``x >= 0 and y >= 0``.
-    """
-
-    __slots__ = ()
-
-    def __bool__(self) -> bool:
-        raise ModelError(
-            f"{self} is a relation, which is not true or false; state one relation in each require, "
-            "between(0, x, 1) for 0 <= x <= 1, and maximum(x, y) for the larger one"
-        )
-
-
-class _AtMost(_OneRelation, sympy.Le):  # type: ignore[misc]
-    __slots__ = ()
-
-
-class _AtLeast(_OneRelation, sympy.Ge):  # type: ignore[misc]
-    __slots__ = ()
-
-
-class _Below(_OneRelation, sympy.Lt):  # type: ignore[misc]
-    __slots__ = ()
-
-
-class _Above(_OneRelation, sympy.Gt):  # type: ignore[misc]
-    __slots__ = ()
-
-
-class _Comparisons:
-    """Comparisons that return relations as they are written."""
-
-    __slots__ = ()
-
-    def __le__(self, other: Any) -> Any:
-        return self._compare(_AtMost, other)
-
-    def __ge__(self, other: Any) -> Any:
-        return self._compare(_AtLeast, other)
-
-    def __lt__(self, other: Any) -> Any:
-        return self._compare(_Below, other)
-
-    def __gt__(self, other: Any) -> Any:
-        return self._compare(_Above, other)
-
-    def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return the relation of this expression on the left and another on the right."""
-        if isinstance(other, np.ndarray | VectorExpression):
-            raise ModelError(f"{self} meets an array; write it with indices, as p[i], where p is a param")
-        try:
-            right = sympy.sympify(other.item() if isinstance(other, np.generic) else other, strict=True)
-        except sympy.SympifyError:
-            raise ModelError(f"{self} must be compared with an expression, got {other!r}") from None
-        return relation(self, right, evaluate=False)
-
-
-class _VectorOperators(_Comparisons):
-    """Arithmetic of whole variables and parameters, and of expressions in them, with numbers and NumPy arrays.
-
-    ``c * z`` multiplies a variable z over a set by an array c elementwise, and ``A @ z`` by a matrix.
-    """
-
-    __slots__ = ()
-    # NumPy leaves the arithmetic with its arrays to the methods here.
-    __array_ufunc__ = None
-
-    def _as_vector(self) -> VectorExpression | None:
-        """Return the whole variable, parameter or expression as a vector; None for a scalar."""
-        raise NotImplementedError
-
-    def _combine(self, operator: Callable[[Any, Any], Any], other: Any, method: str) -> Any:
-        """Return ``operator(self, other)`` for a vector; for a scalar, what sympy's ``method`` returns."""
-        vector = self._as_vector()
-        if vector is not None:
-            return vector.combine_with(operator, other)
-        if isinstance(other, np.ndarray | VectorExpression) or (isinstance(other, _Indexable) and other.sets):
-            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {self}")
-        return getattr(super(), method)(other)
-
-    def __add__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: a + b, other, "__add__")
-
-    def __radd__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: b + a, other, "__radd__")
-
-    def __sub__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: a - b, other, "__sub__")
-
-    def __rsub__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: b - a, other, "__rsub__")
-
-    def __mul__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: a * b, other, "__mul__")
-
-    def __rmul__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: b * a, other, "__rmul__")
-
-    def __truediv__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: a / b, other, "__truediv__")
-
-    def __pow__(self, other: Any) -> Any:
-        return self._combine(lambda a, b: a**b, other, "__pow__")
-
-    def __neg__(self) -> Any:
-        vector = self._as_vector()
-        return super().__neg__() if vector is None else vector.map_values(lambda a: -a)  # type: ignore[misc]
-
-    def __abs__(self) -> Any:
-        vector = self._as_vector()
-        return super().__abs__() if vector is None else vector.map_values(abs)  # type: ignore[misc]
-
-    def __matmul__(self, other: Any) -> Any:
-        return self._multiply_matrix(other, is_left=False)
-
-    def __rmatmul__(self, other: Any) -> Any:
-        return self._multiply_matrix(other, is_left=True)
-
-    def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
-        """Return the product with a matrix, which stands on the left if ``is_left``."""
-        vector = self._as_vector()
-        if vector is None:
-            raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
-        return vector.multiply_matrix(matrix, is_left=is_left)
-
-    def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
-        """Return a relation of vectors, or of scalars if this is one."""
-        is_whole = self._as_vector() is not None
-        if not is_whole and not is_vector(other):
-            return super()._compare(relation, other)
-        if issubclass(relation, _Below | _Above):
-            raise ModelError(f"strict relations cannot be rows, got one of {self}")
-        if is_whole and not isinstance(self, VectorExpression) and not is_vector(other):
-            whole_other = isinstance(other, _VectorOperators) and other._as_vector() is not None
-            if not whole_other:
-                raise ModelError(f"{self} must be used with its indices, as {self}[i], or get a bound as {self}.upper")
-        return vector_relation(relation, self, other)
-
-    def sum(self) -> sympy.Expr:
-        """Return the sum over all values of the sets; a scalar is its own sum."""
-        vector = self._as_vector()
-        return self if vector is None else Total(vector.formula, sympy.Tuple(*vector.indices))
-
-    def __iter__(self) -> Any:
-        raise ModelError(f"{self} cannot be iterated over; {self}.sum() or total(..., over=...) is the sum")
-
-
-class _Indexable(_VectorOperators, sympy.Dummy):  # type: ignore[misc]
+class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
     """Common base of variables and parameters: a name, sets, and ``[...]``."""
 
     __slots__ = ("sets",)
-    # Otherwise sympy would take an object with ``__getitem__`` for a sequence.
-    _iterable = False
 
     sets: tuple[IndexSet, ...]
 
@@ -245,9 +95,11 @@ class _Indexable(_VectorOperators, sympy.Dummy):  # type: ignore[misc]
 
     def _as_vector(self) -> VectorExpression | None:
         """Return the variable or parameter with an index for each set; None for a scalar."""
+        from privopt.dsl.vectors import VectorExpression, index_names
+
         if not self.sets:
             return None
-        indices = tuple(Index(name, s) for name, s in zip(_index_names(len(self.sets)), self.sets, strict=True))
+        indices = tuple(Index(name, s) for name, s in zip(index_names(len(self.sets)), self.sets, strict=True))
         return VectorExpression(indices, Access(self, *indices))
 
     def axes(self, count: int) -> tuple[IndexSet, ...]:
@@ -260,7 +112,7 @@ class _Indexable(_VectorOperators, sympy.Dummy):  # type: ignore[misc]
         return tuple(len(s) for s in self.sets)
 
 
-class Variable(_Indexable):
+class Variable(Indexable):
     """A decision variable over the product of its sets. Created by ``Model.variable``.
 
     Attributes:
@@ -369,7 +221,7 @@ class Variable(_Indexable):
         return np.asarray(flat, dtype=np.int64) + self.start
 
 
-class Param(_Indexable):
+class Param(Indexable):
     """Known numbers: an array, or a function of index arrays. Created by ``Model.param``.
 
     Attributes:
@@ -487,7 +339,7 @@ class Param(_Indexable):
             ) from None
 
 
-class Access(_Comparisons, sympy.Expr):  # type: ignore[misc]
+class Access(Operators, sympy.Expr):  # type: ignore[misc]
     """``z[i, k]``: a variable or parameter at an index tuple."""
 
     __slots__ = ()
@@ -517,205 +369,3 @@ class Access(_Comparisons, sympy.Expr):  # type: ignore[misc]
         labels = [latex_name(str(s.labels[int(x)])) if x.is_Integer else printer._print(x) for x, s in places]
         power = "" if exp is None else f"^{{{exp}}}"
         return f"{latex_name(self.base.name)}_{{{', '.join(labels)}}}{power}"
-
-
-def _index_names(count: int) -> list[str]:
-    """Return names for the indices of a vector: i, j, k, l, then with numbers."""
-    return [*"ijkl", *(f"i{number}" for number in range(count))][:count]
-
-
-class VectorExpression(_VectorOperators):
-    """An expression over the product of sets, without indices in its spelling, such as ``c * z``.
-
-    A model takes relations of such expressions as families, and their sums as objectives.
-
-    >>> import numpy as np
-    >>> from privopt.dsl import Index, IndexSet, Model
-    >>> m, X = Model("diet"), IndexSet("X", 3)
-    >>> z = m.variable("z", X)
-    >>> m.minimize((np.array([1.0, 2.0, 3.0]) * z).sum())
-    >>> m.require("least", z + 1 >= np.array([1.0, 3.0, 2.0]))
-    >>> round(m.solve("highs").objective, 6)
-    7.0
-
-    Attributes:
-        indices: An index for each set.
-        formula: The expression in these indices.
-    """
-
-    __slots__ = ("formula", "indices")
-    __hash__ = None  # type: ignore[assignment]
-
-    indices: tuple[Index, ...]
-    formula: sympy.Expr
-
-    def __init__(self, indices: tuple[Index, ...], formula: sympy.Expr) -> None:
-        """Create the expression of a formula in indices."""
-        self.indices, self.formula = indices, formula
-
-    def __repr__(self) -> str:
-        ranges = ", ".join(f"{index.name} in {index.index_set.name}" for index in self.indices)
-        return f"({self.formula} for {ranges})"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Sizes of the sets."""
-        return tuple(len(index.index_set) for index in self.indices)
-
-    def __eq__(self, other: object) -> bool:
-        raise ModelError("== does not state an equation: write Eq(left, right)")
-
-    def _as_vector(self) -> VectorExpression:
-        return self
-
-    def map_values(self, function: Callable[[Any], Any]) -> VectorExpression:
-        """Return the expression with a function applied to each of its values."""
-        return VectorExpression(self.indices, function(self.formula))
-
-    def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
-        """Return ``operator(self, other)`` elementwise; ``other`` is whatever :meth:`read_operand` takes."""
-        indices, formula, operand = self.align(other)
-        return VectorExpression(indices, operator(formula, operand))
-
-    def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return common indices of this expression and another operand, and both as formulas in these."""
-        operand, indices = self.read_operand(other), self.indices
-        if isinstance(other, _VectorOperators) and (vector := other._as_vector()) is not None:
-            # Of two sets the declared one has the labels.
-            indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
-            # The operand is already in the indices of this expression.
-            other_indices = dict(zip(self.indices, indices, strict=True))
-            return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)
-        return indices, self.formula, operand
-
-    def read_operand(self, other: Any) -> sympy.Expr:
-        """Return a number, array, scalar, vector or whole variable as a formula in the indices of this expression.
-
-        Arrays are broadcast as NumPy does. Labelled data (dicts, pandas, polars) are matched by label.
-
-        Raises:
-            ModelError: The sets or the shape do not fit.
-        """
-        if isinstance(other, _Indexable):
-            other = other._as_vector() or other
-        if isinstance(other, VectorExpression):
-            is_same = len(other.indices) == len(self.indices) and all(
-                _fits(a.index_set, b.index_set) for a, b in zip(self.indices, other.indices, strict=True)
-            )
-            if not is_same:
-                raise ModelError(f"{self} and {other} run over different sets; write them with indices")
-            return replace_indices(other.formula, dict(zip(other.indices, self.indices, strict=True)))
-        if isinstance(other, sympy.Expr | int | float | np.number) and not isinstance(other, bool):
-            return sympy.sympify(other.item() if isinstance(other, np.number) else other)
-        sets = tuple(index.index_set for index in self.indices)
-        values = match_labels(other, sets, f"array beside {self}")
-        try:
-            numbers = as_doubles(values)
-        except (TypeError, ValueError):
-            raise ModelError(f"{self} meets a {type(other).__name__}, and must meet numbers") from None
-        try:
-            numbers = np.broadcast_to(numbers, self.shape)
-        except ValueError:
-            names = ", ".join(f"{s.name} ({len(s)})" for s in sets)
-            raise ModelError(f"an array of shape {numbers.shape} does not fit {self} over {names}") from None
-        return Access(Param("array", sets, numbers), *self.indices)
-
-    def multiply_matrix(self, matrix: Any, *, is_left: bool) -> VectorExpression | sympy.Expr:
-        """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
-
-        Args:
-            matrix: A vector or matrix of numbers, dense or of SciPy's sparse kinds.
-            is_left: Whether the matrix is on the left.
-        """
-        if len(self.indices) != 1:
-            raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
-        if isinstance(matrix, VectorExpression | _Indexable):
-            raise ModelError(f"@ takes a vector or matrix of numbers beside {self}, got {matrix}; write (x * y).sum()")
-        (index,), is_sparse = self.indices, sparse.issparse(matrix)
-        try:
-            numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise ModelError(f"@: a matrix beside {self} must be of numbers, got a {type(matrix).__name__}") from None
-        numbers = numbers if is_left or numbers.ndim == 1 else numbers.T
-        size = len(index.index_set)
-        if numbers.ndim not in (1, 2) or numbers.shape[-1] != size:
-            shape = "(..., " + f"{size})" if is_left else f"({size}, ...)"
-            raise ModelError(f"@: a matrix beside {self} must have shape {shape}, got {np.shape(matrix)}")
-        if numbers.ndim == 1:
-            return self.combine_with(lambda a, b: b * a, numbers).sum()
-        row = Index("row", IndexSet("axis 0", numbers.shape[0]))
-        sets = (row.index_set, index.index_set)
-        if not is_sparse:
-            formula = Access(Param("matrix", sets, numbers), row, index) * self.formula
-            return VectorExpression((row,), Total(formula, sympy.Tuple(index)))
-        entries = numbers.tocsr().tocoo()
-        restriction = Restriction((row, index), (entries.row.astype(np.int64), entries.col.astype(np.int64)))
-        entry_values = Param("matrix", sets, _SparseLookup(numbers.tocsr()))
-        formula = Access(entry_values, row, index) * self.formula
-        return VectorExpression((row,), Total(formula, sympy.Tuple(index), restriction))
-
-
-def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
-    """Return a formula with other indices, also in the restrictions of its sums, which sympy does not look into."""
-    restrictions = {
-        restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
-        for restriction in formula.atoms(Restriction)
-        if not new_indices.keys().isdisjoint(restriction.indices)
-    }
-    return formula.xreplace({**new_indices, **restrictions})
-
-
-class _SparseLookup:
-    """The entries of a sparse matrix as a function of arrays of rows and columns."""
-
-    def __init__(self, matrix: sparse.csr_matrix) -> None:
-        """Keep a matrix."""
-        self.matrix = matrix
-
-    def __call__(self, rows: Ints, columns: Ints) -> Floats:
-        """Return the entries of these rows and columns, shape (size,)."""
-        return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
-
-
-def _fits(a: IndexSet, b: IndexSet) -> bool:
-    """Return whether two sets are the same, or one is an unnamed axis of the other's size."""
-    return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
-
-
-def _is_axis(index_set: IndexSet) -> bool:
-    """Return whether a set is an unnamed axis of an array that was given without its sets."""
-    return index_set.name.startswith("axis ")
-
-
-class VectorRelation:
-    """A relation of vectors, which states a row for each of their values.
-
-    Attributes:
-        relation: The relation in indices.
-        indices: The indices of the rows.
-    """
-
-    __slots__ = ("indices", "relation")
-
-    def __init__(self, relation: sympy.Rel, indices: tuple[Index, ...]) -> None:
-        """Create a relation with a row for each value of the indices."""
-        self.relation, self.indices = relation, indices
-
-
-def is_vector(value: Any) -> bool:
-    """Return whether a side of a relation makes it one of vectors: an array, or an expression without indices."""
-    return isinstance(value, VectorExpression | np.ndarray)
-
-
-def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
-    """Return the relation of two sides, of which one is a vector, and the other whatever fits it."""
-    vectors = [side._as_vector() if isinstance(side, _VectorOperators) else None for side in (left, right)]
-    if vectors[0] is not None:
-        indices, left_formula, right_formula = vectors[0].align(right)
-    elif vectors[1] is not None:
-        indices, right_formula, left_formula = vectors[1].align(left)
-    else:
-        raise ModelError(
-            "arrays enter a formula with indices as params; without indices, a variable over sets must meet the array"
-        )
-    return VectorRelation(kind(left_formula, right_formula, evaluate=False), indices)

@@ -41,7 +41,7 @@ FAULTS: list[tuple[Callable[[Any, Any, Any], Any], str]] = [
     (lambda m, z, h: z[k, i], "index k .*Y \\(4\\).*X \\(3\\)"),
     (lambda m, z, h: z[i], "z must .*\\(X, Y\\), got 1"),
     (lambda m, z, h: m.require("f", Le(h[i], "1"), forall=i), "got the text"),
-    (lambda m, z, h: m.require("f", Le(h[i], np.ones(3)), forall=i), "arrays .*as params"),
+    (lambda m, z, h: m.require("f", Le(h[i], np.ones(3)), forall=i), "meets an array; write the array with indices"),
     (lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=[("a", "q")]), "where, index j: .*'q'"),
     (
         lambda m, z, h: m.require("f", Le(h[i] + h[j], 1), forall=(i, j), where=np.array([[0, 3]])),

@@ -1,0 +1,290 @@
+"""The operators of expressions: comparisons as they are written, arithmetic of vectors, and errors for other uses.
+
+Sums, products and powers of variables and parameters are sympy's, in subclasses that have these operators too. So
+``0 <= x + y <= 1`` is refused in the same words as ``0 <= x <= 1``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+import numpy as np
+import sympy
+
+from privopt.dsl.relations import Above, AtLeast, AtMost, Below, MisuseError
+from privopt.errors import ModelError
+
+if TYPE_CHECKING:
+    from privopt.dsl.vectors import VectorExpression
+
+_UFUNC_METHODS = {
+    "add": ("__add__", "__radd__"),
+    "subtract": ("__sub__", "__rsub__"),
+    "multiply": ("__mul__", "__rmul__"),
+    "divide": ("__truediv__", "__rtruediv__"),
+    "matmul": ("__matmul__", "__rmatmul__"),
+    "power": ("__pow__", "__rpow__"),
+    "less_equal": ("__le__", "__ge__"),
+    "greater_equal": ("__ge__", "__le__"),
+    "less": ("__lt__", "__gt__"),
+    "greater": ("__gt__", "__lt__"),
+    "remainder": ("__mod__", "__rmod__"),
+    "floor_divide": ("__floordiv__", "__rfloordiv__"),
+    "negative": ("__neg__", ""),
+    "absolute": ("__abs__", ""),
+}
+"""For NumPy's names of operators, which it calls for an array beside an expression: the method of an expression on the
+left, and the method of an expression on the right."""
+_NUMPY_ADVICE = {
+    "sum": "total(..., over=...) is a sum over indices, and z.sum() that of a whole variable",
+    "mean": "a mean is z.sum() divided by the number of its values",
+    "average": "a mean is z.sum() divided by the number of its values",
+    "dot": "c @ z is the product with an array c of numbers",
+    "inner": "c @ z is the product with an array c of numbers",
+    "vdot": "c @ z is the product with an array c of numbers",
+    **dict.fromkeys(("max", "amax", "maximum", "fmax"), "maximum(...) is the largest of some expressions"),
+    **dict.fromkeys(("min", "amin", "minimum", "fmin"), "minimum(...) is the smallest of some expressions"),
+    **dict.fromkeys(("exp", "log", "sqrt"), "those of privopt.dsl take parameters"),
+}
+
+
+class Operators:
+    """The operators of variables, parameters and expressions in them.
+
+    ``c * z`` multiplies a variable z over a set by an array c elementwise, and ``A @ z`` by a matrix.
+    """
+
+    __slots__ = ()
+    # Above that of sympy's own expressions, so that sympy leaves mixed arithmetic to the methods here.
+    _op_priority: ClassVar[float] = 11.0
+    # sympy would otherwise take an object with ``__iter__`` for a sequence.
+    _iterable = False
+
+    def _as_vector(self) -> VectorExpression | None:
+        """Return the whole variable, parameter or expression as a vector; None for a scalar."""
+        return None
+
+    def __le__(self, other: Any) -> Any:
+        return self._compare(AtMost, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._compare(AtLeast, other)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._compare(Below, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._compare(Above, other)
+
+    def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
+        """Return a relation as it is written: of vectors if a side is one, and otherwise of scalars."""
+        from privopt.dsl.vectors import VectorExpression, is_vector, vector_relation
+
+        is_whole = self._as_vector() is not None
+        if not is_whole and not is_vector(other):
+            try:
+                right = sympy.sympify(other.item() if isinstance(other, np.generic) else other, strict=True)
+            except sympy.SympifyError:
+                raise ModelError(f"{self} must be compared with an expression, got {other!r}") from None
+            return relation(as_plain(self), as_plain(right), evaluate=False)
+        if issubclass(relation, Below | Above):
+            raise ModelError(
+                f"strict relations cannot be rows, got one of {self}: write <= or >=, and maximum(x, y) or "
+                "minimum(x, y) in place of Python's max and min"
+            )
+        if is_whole and not isinstance(self, VectorExpression) and not is_vector(other):
+            is_other_whole = isinstance(other, Operators) and other._as_vector() is not None
+            if not is_other_whole:
+                raise ModelError(f"{self} must be used with its indices, as {self}[i], or get a bound as {self}.upper")
+        return vector_relation(relation, self, other)
+
+    def _combine(self, operator: Callable[[Any, Any], Any], other: Any, method: str) -> Any:
+        """Return the result of an arithmetic operator.
+
+        Args:
+            operator: The operator as a function of this expression and the other operand.
+            other: The other operand.
+            method: sympy's name of the operator's method, such as ``__radd__``.
+        """
+        from privopt.dsl.vectors import VectorExpression
+
+        vector = self._as_vector()
+        if vector is not None:
+            return vector.combine_with(operator, other)
+        is_other_whole = isinstance(other, Operators) and other._as_vector() is not None
+        if isinstance(other, np.ndarray | VectorExpression) or is_other_whole:
+            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {self}")
+        if other is None or isinstance(other, str | bytes | list | tuple | dict | set):
+            raise MisuseError(f"{self} meets {other!r}; arithmetic is with numbers, params and variables")
+        return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
+
+    def __add__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a + b, other, "__add__")
+
+    def __radd__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b + a, other, "__radd__")
+
+    def __sub__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a - b, other, "__sub__")
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b - a, other, "__rsub__")
+
+    def __mul__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a * b, other, "__mul__")
+
+    def __rmul__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b * a, other, "__rmul__")
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a / b, other, "__truediv__")
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b / a, other, "__rtruediv__")
+
+    def __pow__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: a**b, other, "__pow__")
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._combine(lambda a, b: b**a, other, "__rpow__")
+
+    def __neg__(self) -> Any:
+        vector = self._as_vector()
+        return -1 * self if vector is None else vector.map_values(lambda a: -a)
+
+    def __abs__(self) -> Any:
+        vector = self._as_vector()
+        return with_operators(sympy.Abs(as_plain(self))) if vector is None else vector.map_values(abs)
+
+    def __matmul__(self, other: Any) -> Any:
+        return self._multiply_matrix(other, is_left=False)
+
+    def __rmatmul__(self, other: Any) -> Any:
+        return self._multiply_matrix(other, is_left=True)
+
+    def _multiply_matrix(self, matrix: Any, *, is_left: bool) -> Any:
+        """Return the product with a matrix, which stands on the left if ``is_left``."""
+        vector = self._as_vector()
+        if vector is None:
+            raise ModelError(f"{self} is a scalar: @ multiplies a variable over one set by a matrix or a vector")
+        return vector.multiply_matrix(matrix, is_left=is_left)
+
+    def sum(self, axis: None = None, dtype: None = None, out: None = None) -> sympy.Expr:
+        """Return the sum over all values of the sets; a scalar is its own sum.
+
+        The arguments are those that ``numpy.sum`` passes on, and must be None.
+        """
+        from privopt.dsl.sums import Total
+
+        if not axis is dtype is out is None:
+            raise ModelError(f"{self}.sum() takes no arguments; total(..., over=...) sums over some of the indices")
+        vector = self._as_vector()
+        return self if vector is None else Total(as_plain(vector.formula), sympy.Tuple(*vector.indices))
+
+    # What follows refuses uses that are no formulas, and says what to write instead.
+
+    def __iter__(self) -> Any:
+        advice = "total(..., over=...) is the sum over an index"
+        if self._as_vector() is not None:
+            advice = f"{self}.sum() or total(..., over=...) is the sum"
+        raise MisuseError(f"{self} cannot be iterated over; {advice}")
+
+    def __contains__(self, value: object) -> bool:
+        # Python would ask __iter__, and replace its error by one of its own.
+        return value in iter(self)
+
+    def _refuse_remainder(self, other: object) -> NoReturn:
+        """Raise the error of ``%``, ``//`` and ``divmod``."""
+        raise MisuseError(
+            f"{self}: % and // are no linear operations; state x == n*q + r by Eq, with an integer variable q and a "
+            "variable r from 0 to n - 1"
+        )
+
+    __mod__ = __rmod__ = __floordiv__ = __rfloordiv__ = __divmod__ = __rdivmod__ = _refuse_remainder
+
+    def _refuse_bits(self, other: object = None) -> NoReturn:
+        """Raise the error of ``&``, ``|``, ``^``, ``~``, ``<<`` and ``>>``."""
+        raise MisuseError(
+            f"{self}: &, |, ^, ~, << and >> are no operations of expressions; write ** for a power, 1 - h for 'not' of "
+            "a binary h, and rows such as g + h >= 1 for 'or'"
+        )
+
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse_bits
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _refuse_bits
+
+    def _refuse_as_number(self, *_: object) -> NoReturn:
+        """Raise the error of ``float``, ``int``, ``round`` and the functions of ``math``."""
+        raise MisuseError(f"{self} is no number before a solve; its value is solution[...] of the variable afterwards")
+
+    __float__ = __int__ = __complex__ = __round__ = __trunc__ = __floor__ = __ceil__ = _refuse_as_number
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Apply an operator that NumPy was asked for, with an array on either side, or refuse the function."""
+        methods = _UFUNC_METHODS.get(ufunc.__name__)
+        if methods is None or method != "__call__" or options:
+            self._refuse_numpy(ufunc.__name__)
+        left, right = inputs[0], inputs[-1]
+        if len(inputs) == 1:
+            return getattr(left, methods[0])()
+        if isinstance(left, Operators):
+            return getattr(left, methods[0])(right)
+        return getattr(right, methods[1])(left)
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        """Return ``numpy.sum`` of a whole variable or vector, and refuse NumPy's other functions."""
+        if function is not np.sum or len(arguments) > 1 or options or self._as_vector() is None:
+            self._refuse_numpy(function.__name__)
+        return self.sum()
+
+    def _refuse_numpy(self, name: str) -> NoReturn:
+        """Raise the error of a function of NumPy, called ``name``."""
+        advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
+        raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
+
+
+class _Sum(Operators, sympy.Add):  # type: ignore[misc]
+    """A sum of terms with variables or parameters."""
+
+    __slots__ = ()
+
+
+class _Product(Operators, sympy.Mul):  # type: ignore[misc]
+    """A product of factors with variables or parameters."""
+
+    __slots__ = ()
+
+
+class _Power(Operators, sympy.Pow):  # type: ignore[misc]
+    """A power with variables or parameters."""
+
+    __slots__ = ()
+
+
+class Abs(Operators, sympy.Abs):  # type: ignore[misc]
+    """The absolute value of an expression. sympy prints the class by its name, which is therefore sympy's."""
+
+    __slots__ = ()
+
+
+_SUBCLASSES = {sympy.Add: _Sum, sympy.Mul: _Product, sympy.Pow: _Power, sympy.Abs: Abs}
+_SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES.items()}
+
+
+def with_operators(expression: Any) -> Any:
+    """Return a sum, product, power or absolute value of sympy's with the operators of this module.
+
+    Only the outermost operation gets them, so that sympy compares and simplifies what is inside as usual.
+    """
+    return _rebuild(expression, _SUBCLASSES)
+
+
+def as_plain(expression: Any) -> Any:
+    """Return an expression as sympy's own class, the inverse of :func:`with_operators`."""
+    return _rebuild(expression, _SYMPY_CLASSES)
+
+
+def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
+    """Return an expression in the class that replaces its own, with the same arguments, which are not simplified."""
+    new_class = classes.get(type(expression))
+    return expression if new_class is None else new_class(*expression.args, evaluate=False)

@@ -1,0 +1,76 @@
+"""Relations as they are written, and errors for what Python would make of them or of expressions."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+import sympy
+
+from privopt.errors import ModelError
+
+
+class MisuseError(ModelError, TypeError):
+    """An expression or relation is used as a number, a condition or a sequence.
+
+    It is also a TypeError, because NumPy and sympy try such uses and expect this error.
+    """
+
+
+def refuse_as_condition(relation: object) -> NoReturn:
+    """Raise an error for a relation of which Python asks whether it is true.
+
+    Python asks in ``0 <= x <= 1``, in ``x >= 0 and y >= 0``, in ``if x <= 1:`` and in ``max(x, y)``, and does not say
+    in which, so that the message names what to write for each of them.
+    """
+    raise MisuseError(
+        f"{relation} is a relation, which is not true or false: write between(0, x, 1) for 0 <= x <= 1, one require "
+        "for each relation in place of 'and', implies(h, relation) with a binary h in place of 'if', 'not' and 'or', "
+        "and maximum(x, y) or minimum(x, y) in place of Python's max and min"
+    )
+
+
+class NoCondition:
+    """Mixed into relations, which have no truth value and cannot be combined by ``&``, ``|`` and ``~``."""
+
+    __slots__ = ()
+
+    def __bool__(self) -> bool:
+        refuse_as_condition(self)
+
+    def __and__(self, other: object) -> NoReturn:
+        refuse_as_condition(self)
+
+    __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __and__
+
+    def __invert__(self) -> NoReturn:
+        refuse_as_condition(self)
+
+
+class AtMost(NoCondition, sympy.Le):  # type: ignore[misc]
+    """The relation ``left <= right``."""
+
+    __slots__ = ()
+
+
+class AtLeast(NoCondition, sympy.Ge):  # type: ignore[misc]
+    """The relation ``left >= right``."""
+
+    __slots__ = ()
+
+
+class Equal(NoCondition, sympy.Eq):  # type: ignore[misc]
+    """The equation ``left == right``."""
+
+    __slots__ = ()
+
+
+class Below(NoCondition, sympy.Lt):  # type: ignore[misc]
+    """The strict relation ``left < right``, which no row can state; a model refuses it by name."""
+
+    __slots__ = ()
+
+
+class Above(NoCondition, sympy.Gt):  # type: ignore[misc]
+    """The strict relation ``left > right``, which no row can state; a model refuses it by name."""
+
+    __slots__ = ()
