@@ -1,0 +1,275 @@
+"""Rows whose coefficients are not simply those of their formula: privacy rows and the big-M rows of implications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+from scipy import sparse
+
+from privopt.arrays import Floats, Ints, read_only
+from privopt.dsl.form import FamilyBlock
+from privopt.dsl.linear import Coefficients, Places, Term, split_exponential
+from privopt.dsl.lowering import Block, Family, Implication, negate_term, variable_block
+from privopt.dsl.term_entries import term_columns, terms_matrix
+from privopt.errors import ModelError
+
+LARGEST_LOG = 700.0
+"""Cap on the exponent L of a privacy row ``z_i <= exp(L) z_j`` in the matrix, because exp overflows above 709.8.
+
+``FamilyBlock.log_ratio`` has the uncut L."""
+
+
+@frozen(eq=False)
+class Rows:
+    """The rows of one family, before the rows of all families are stacked.
+
+    Attributes:
+        matrix: CSR, shape (rows, columns of the whole model).
+        lower, upper: Sides of the rows, shape (rows,); infinite if a row has no such side.
+        block: Name and labels of the rows. Its ``start`` and ``stop`` count from this family's first row.
+    """
+
+    matrix: Any
+    lower: Floats
+    upper: Floats
+    block: FamilyBlock
+
+
+def switch_location(family: Family | Block) -> str:
+    """Return the place that error messages about the binary of an implication name."""
+    return f"family {family.name}, binary"
+
+
+def build_privacy_rows(
+    family: Family,
+    pair: tuple[Term, Term],
+    places: Places,
+    size: int,
+    n: int,
+    col_lower: Floats,
+    block: FamilyBlock,
+    coefficients: Coefficients,
+) -> Rows | None:
+    """Return rows ``z_i <= exp(L) z_j`` with their exponents L stored separately, or None if they are not such rows.
+
+    Rows in which a factor has the wrong sign, or in which ``z_j`` may be negative, are no privacy rows.
+
+    Args:
+        family: The family, for its operator, name and ``privacy`` flag.
+        pair: The two terms of the family: one in ``z_i``, one in ``z_j``.
+        places: The positions of the values of each index in every row, shape (size,).
+        size: Number of rows.
+        n: Number of columns of the model.
+        col_lower: Lower bounds of the columns, shape (n,).
+        block: Names and labels of the rows.
+
+    Raises:
+        ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows.
+    """
+    where = f"family {family.name}"
+    # A row >= 0 is turned into a row <= 0, so that only one direction must be handled.
+    pair = pair if family.operator == "<=" else (negate_term(pair[0]), negate_term(pair[1]))
+    factors, logs, columns = [], [], []
+    for term in pair:
+        factor, log = split_exponential(term.coefficient)
+        factors.append(coefficients.get(factor, where)(places, size))
+        logs.append(coefficients.get(log, where)(places, size))
+        columns.append(term_columns(term, places, size, where))
+    # The written order of the terms is free: the left one is the one with a positive factor.
+    left_number, right_number = (0, 1) if size and factors[0][0] > 0 else (1, 0)
+    # Privacy rows may be tightened by a smaller factor, which is stricter only where z_j is not negative.
+    has_privacy_shape = bool(
+        (factors[left_number] > 0).all()
+        and (factors[right_number] < 0).all()
+        and (col_lower[columns[right_number]] >= 0).all()
+    )
+    if not has_privacy_shape:
+        if family.privacy:
+            raise ModelError(
+                f"{where}: privacy rows must be z_i <= exp(...) z_j with positive factors and z_j >= 0, got other rows"
+            )
+        return None
+    # The row f_i e^(l_i) z_i + f_j e^(l_j) z_j <= 0, with f_j < 0, says z_i <= e^ratio z_j. In
+    # logarithms, because e^ratio may be more than a double holds.
+    ratio = (logs[right_number] + np.log(-factors[right_number])) - (logs[left_number] + np.log(factors[left_number]))
+    if np.isnan(ratio).any():
+        raise ModelError(f"{block.row_name(int(np.flatnonzero(np.isnan(ratio))[0]))}: exponent is NaN")
+    # An infinite exponent is cut at the largest double: that is stricter, and finite.
+    ratio = np.minimum(ratio, np.finfo(float).max)
+    return _ratio_rows(columns[left_number], columns[right_number], ratio, n, evolve(block, kind="privacy"))
+
+
+def _ratio_rows(left_columns: Ints, right_columns: Ints, ratio: Floats, n: int, block: FamilyBlock) -> Rows:
+    """Return privacy rows ``x[left] - exp(ratio) x[right] <= 0`` for pairs of columns.
+
+    Args:
+        left_columns, right_columns: The two columns of each row, shape (rows,).
+        ratio: Natural logarithm of each row's factor, shape (rows,). It is cut at ``LARGEST_LOG`` in the matrix, but
+            not in the block.
+        n: Number of columns of the model.
+        block: Names and labels of the rows.
+    """
+    size = len(ratio)
+    indices = np.stack([left_columns, right_columns], axis=1).ravel()
+    # Two entries a row, in row order, so that the CSR arrays need no sorting.
+    data = np.stack([np.ones(size), -np.exp(np.minimum(ratio, LARGEST_LOG))], axis=1)
+    data[(left_columns == right_columns) & (ratio >= 0)] = 0.0  # z <= exp(L) z says nothing
+    data = data.ravel()
+    matrix = sparse.csr_matrix((data, indices, np.arange(0, 2 * size + 1, 2)), shape=(size, n))
+    block = evolve(block, log_ratio=read_only(ratio), left=read_only(left_columns), right=read_only(right_columns))
+    return Rows(matrix, np.full(size, -np.inf), np.zeros(size), block)
+
+
+def activity_bounds(matrix: sparse.csr_matrix, col_lower: Floats, col_upper: Floats) -> tuple[Floats, Floats]:
+    """Return the smallest and the largest value of each row of ``matrix @ x``, shape (rows,), for x within its bounds.
+
+    ``col_lower`` and ``col_upper`` are the bounds of the columns, shape (n,), infinite if a column has no bound.
+    """
+    positive, negative_part = matrix.maximum(0), matrix.minimum(0)
+    positive.eliminate_zeros()
+    negative_part.eliminate_zeros()
+
+    def product(part: sparse.csr_matrix, vector: Floats) -> Floats:
+        """Return ``part @ vector``, shape (rows,), from the stored entries only, because 0 * inf would give NaN."""
+        weighted = part.copy()
+        weighted.data = weighted.data * vector[weighted.indices]
+        return np.asarray(weighted.sum(axis=1)).ravel()
+
+    # A positive coefficient is smallest at the lower bound of its column, a negative one at the upper bound.
+    min_activity = product(positive, col_lower) + product(negative_part, col_upper)
+    max_activity = product(positive, col_upper) + product(negative_part, col_lower)
+    return min_activity, max_activity
+
+
+def build_indicator_rows(
+    family: Family,
+    rows: Rows,
+    places: Places,
+    n: int,
+    col_lower: Floats,
+    col_upper: Floats,
+    coefficients: Coefficients,
+) -> Rows:
+    """Convert rows that must hold only if a binary switch is on to big-M rows, which must always hold.
+
+    M is the most by which the bounds of the columns allow a row to be violated while the switch is off. It is computed
+    for each row, because a smaller M gives a tighter relaxation.
+
+    Args:
+        family: The family; its ``switch`` has the terms of the binary ``h`` or ``1 - h``.
+        rows: The rows without the switch.
+        places: The positions of the values of each index in every row.
+        n: Number of columns of the model.
+        col_lower, col_upper: Bounds of the columns, shape (n,).
+        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+    """
+    size = len(rows.lower)
+    switch, offset = terms_matrix(family.switch, places, size, n, switch_location(family), coefficients)
+    column, sign = _switch_columns(switch, offset, family, col_lower, col_upper)
+    # The value of h at which the switch is off: 0 for the switch h, 1 for the switch 1 - h.
+    off_value = np.where(sign > 0, 0.0, 1.0)
+    # With the switch fixed at its off value, the extremes of the other terms bound how far the row can miss its side.
+    switch_coefficients = np.asarray(rows.matrix[np.arange(size), column]).ravel()
+    other_terms = (
+        rows.matrix - sparse.csr_matrix((switch_coefficients, (np.arange(size), column)), shape=(size, n))
+    ).tocsr()
+    min_activity, max_activity = activity_bounds(other_terms, col_lower, col_upper)
+    parts = []
+    # A row with two sides (an equation) gives one big-M row for each side.
+    for row_bounds, activity in ((rows.lower, min_activity), (rows.upper, max_activity)):
+        if not np.isfinite(row_bounds).any():
+            continue
+        is_lower = row_bounds is rows.lower
+        shortfall = (
+            row_bounds - (activity + switch_coefficients * off_value)
+            if is_lower
+            else (activity + switch_coefficients * off_value) - row_bounds
+        )
+        if not np.isfinite(shortfall).all():
+            _refuse_without_big_m(
+                family,
+                rows,
+                other_terms,
+                is_lower,
+                int(np.flatnonzero(~np.isfinite(shortfall))[0]),
+                col_lower,
+                col_upper,
+            )
+        big_m = np.maximum(shortfall, 0.0)
+        # switch s = sign * h + (0 or 1):  row - M s >= side - M   (or row + M s <= side + M)
+        step = np.where(sign > 0, -big_m, big_m) if is_lower else np.where(sign > 0, big_m, -big_m)
+        bump = big_m * (1.0 - off_value)
+        matrix = rows.matrix + sparse.csr_matrix((step, (np.arange(size), column)), shape=(size, n))
+        bound = row_bounds - bump if is_lower else row_bounds + bump
+        infinite = np.full(size, np.inf)
+        parts.append((matrix, bound if is_lower else -infinite, infinite if is_lower else bound))
+    block = rows.block
+    # An equation has a row for each of its sides, so each index tuple stands for two rows.
+    if len(parts) == 2:
+        block = evolve(block, positions=tuple(read_only(np.tile(p, 2)) for p in block.positions))
+    return Rows(
+        sparse.vstack([p[0] for p in parts], format="csr"),
+        np.concatenate([p[1] for p in parts]),
+        np.concatenate([p[2] for p in parts]),
+        evolve(block, stop=len(parts) * size),
+    )
+
+
+def _switch_columns(
+    switch: Any, offset: Floats, family: Family, col_lower: Floats, col_upper: Floats
+) -> tuple[Ints, Floats]:
+    """Return the binary column of each row's switch, and refuse switches other than ``h`` and ``1 - h``.
+
+    Args:
+        switch, offset: CSR matrix (rows, columns) and constants (rows,) of the expression that was given as the binary.
+        family: The family, for messages and for the variables of the switch.
+        col_lower, col_upper: Bounds of the columns; a binary must lie within 0 and 1.
+
+    Returns:
+        The column of each row's ``h``, and its sign: 1 for ``h``, -1 for ``1 - h``.
+    """
+    assert isinstance(family.statement, Implication)
+    expectation = (
+        f"family {family.name}: implies({family.statement.binary}, ...): expected a binary h[...] or 1 - h[...]"
+    )
+    switch.eliminate_zeros()
+    if (np.diff(switch.indptr) != 1).any():
+        raise ModelError(expectation)
+    column, sign = switch.indices.astype(np.int64), switch.data
+    # h has coefficient 1 and constant 0; 1 - h has coefficient -1 and constant 1.
+    is_switch = ((sign == 1) & (offset == 0)) | ((sign == -1) & (offset == 1))
+    variables = [t.variable for t in family.switch if t.variable is not None]
+    is_binary = all(v.integer for v in variables) and (col_lower[column] >= 0).all() and (col_upper[column] <= 1).all()
+    if not is_switch.all() or not is_binary:
+        raise ModelError(expectation)
+    return column, sign
+
+
+def _refuse_without_big_m(
+    family: Family, rows: Rows, other_terms: Any, is_lower: bool, row: int, col_lower: Floats, col_upper: Floats
+) -> None:
+    """Raise an error that names the column whose missing bound leaves a row without a finite big-M.
+
+    Args:
+        family: The indicator family.
+        rows: Its rows.
+        other_terms: Its matrix without the switch column.
+        is_lower: Whether the big-M is missing for the row's lower side, not for its upper side.
+        row: Number of the row within the family.
+        col_lower, col_upper: Bounds of all columns.
+    """
+    entries = slice(other_terms.indptr[row], other_terms.indptr[row + 1])
+    columns, values = other_terms.indices[entries], other_terms.data[entries]
+    # The bound that decides each term's extreme: the lower one of a positive coefficient for a lower side.
+    bounds = np.where((values > 0) == is_lower, col_lower[columns], col_upper[columns])
+    culprit = int(columns[np.flatnonzero(~np.isfinite(bounds))[0]])
+    variables = [
+        t.variable
+        for t in family.terms
+        if t.variable is not None and t.variable.start <= culprit < t.variable.start + t.variable.size
+    ]
+    column = variable_block(variables[0]).column_name(culprit - variables[0].start)
+    bound_name = "lower" if bounds[~np.isfinite(bounds)][0] < 0 else "upper"
+    raise ModelError(f"{rows.block.row_name(row)}: no big-M: {column} has no {bound_name} bound; give it one")

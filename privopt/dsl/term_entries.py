@@ -1,0 +1,176 @@
+"""The matrix entries of linear terms: index tuples are joined to arrays, on which NumPy evaluates the coefficients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from privopt.arrays import Floats, Ints
+from privopt.dsl.linear import Coefficients, Places, SummedIndices, Term, index_values
+from privopt.dsl.symbols import Index
+from privopt.errors import ModelError
+
+
+def bind_indices(binding: SummedIndices, places: Places, rows: Ints, size: int) -> tuple[dict[Index, Ints], Ints, int]:
+    """Expand entries over the tuples that a sum runs over: each entry is repeated once for each tuple.
+
+    Args:
+        binding: The summed indices, and the tuples that they are restricted to, if any.
+        places: Positions of the indices that are bound so far, one array of shape (size,) for each index.
+        rows: The row that each entry belongs to, shape (size,).
+        size: Number of entries so far.
+
+    Returns:
+        The positions of all indices, the row that each entry belongs to, and the number of entries.
+    """
+    bound = dict(places)
+    restriction = binding.restriction
+    joined_indices: set[Index] = set()
+    if restriction is not None:
+        # Outer indices are bound by the row already; inner ones get their values from the tuples.
+        outer = [i for i in restriction.indices if i in places]
+        inner = [i for i in restriction.indices if i not in places]
+        joined_indices = set(inner)
+        columns = dict(zip(restriction.indices, restriction.positions, strict=True))
+        shape = tuple(len(i.index_set) for i in outer)
+        # A join on the indices that the restriction shares with the rows: its tuples are sorted by these, so that each
+        # row finds its tuples as one range.
+        if outer:
+            tuple_keys = np.ravel_multi_index(tuple(columns[i] for i in outer), shape)
+            row_keys = np.ravel_multi_index(tuple(places[i] for i in outer), shape)
+        else:
+            tuple_keys, row_keys = np.zeros(len(restriction.positions[0]), np.int64), np.zeros(size, np.int64)
+        order = np.argsort(tuple_keys, kind="stable")
+        tuple_keys = tuple_keys[order]
+        starts, ends = np.searchsorted(tuple_keys, row_keys, "left"), np.searchsorted(tuple_keys, row_keys, "right")
+        counts = ends - starts
+        repeat = np.repeat(np.arange(size), counts)
+        # 0, 1, 2, ... within the range of each entry, as in a loop over its tuples.
+        offset = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        tuple_numbers = order[np.repeat(starts, counts) + offset]
+        bound = {i: p[repeat] for i, p in bound.items()} | {i: columns[i][tuple_numbers] for i in inner}
+        rows, size = rows[repeat], len(repeat)
+    # Indices without a restriction run over their whole sets.
+    for index in binding.over:
+        if index in joined_indices:
+            continue
+        n = len(index.index_set)
+        bound = {i: np.repeat(p, n) for i, p in bound.items()}
+        bound[index] = np.tile(np.arange(n), size)
+        rows, size = np.repeat(rows, n), size * n
+    return bound, rows, size
+
+
+def term_entries(
+    term: Term,
+    places: Places,
+    size: int,
+    where: str,
+    coefficients: Coefficients,
+    *,
+    allow_infinite: bool = False,
+) -> tuple[Ints, Ints | None, Floats]:
+    """Return the row, column and value of every matrix entry of a term; the columns are None for a constant.
+
+    Args:
+        term: ``coefficient * variable[indices]`` with its sums.
+        places: The positions of the values of each index of the rows, shape (size,).
+        size: Number of rows.
+        where: The place that an error message names: the family or "objective".
+        coefficients: The NumPy functions of the model's coefficients; a missing one is added.
+        allow_infinite: Whether a constant may be infinite.
+    """
+    # Other indices of the row do not change the term, and would only be copied.
+    needed = term.free_indices() | {i for b in term.bindings for i in b.over}
+    bound: Places = {i: p for i, p in places.items() if i in needed}
+    rows = np.arange(size)
+    for binding in term.bindings:
+        bound, rows, size = bind_indices(binding, bound, rows, size)
+    values = coefficients.get(term.coefficient, where)(bound, size)
+    # An infinite constant of a row is a side that it does not have, or one that no number satisfies.
+    is_valid = ~np.isnan(values) if term.variable is None and allow_infinite else np.isfinite(values)
+    if not is_valid.all():
+        entry = int(np.flatnonzero(~is_valid)[0])
+        location = ", ".join(f"{i} = {i.index_set.labels[int(p[entry])]!r}" for i, p in bound.items())
+        subject = "the constant" if term.variable is None else "the coefficient of"
+        raise ModelError(
+            f"{where}: {subject} {term} must be finite, got {values[entry]}{f' at {location}' if location else ''}"
+        )
+    if term.variable is None:
+        return rows, None, values
+    return rows, term_columns(term, bound, size, where), values
+
+
+def term_columns(term: Term, places: Places, size: int, where: str) -> Ints:
+    """Return the model's column of a term's variable for each index tuple, shape (size,).
+
+    Args:
+        term: The term, which has a variable.
+        places: The positions of the values of each index, shape (size,).
+        size: Number of index tuples.
+        where: The place that an error message names: the family or "objective".
+    """
+    variable = term.variable
+    assert variable is not None
+    if not variable.sets:
+        return np.full(size, variable.start, dtype=np.int64)
+    return variable.columns(
+        *(
+            index_values(x, s, places, size, f"{where}: {variable.name}")
+            for x, s in zip(term.indices, variable.sets, strict=True)
+        )
+    )
+
+
+def terms_matrix(
+    terms: Sequence[Term],
+    places: Places,
+    size: int,
+    n: int,
+    where: str,
+    coefficients: Coefficients,
+    *,
+    allow_infinite: bool = False,
+) -> tuple[Any, Floats]:
+    """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of every row, shape (size,).
+
+    ``size`` is the number of rows, and ``n`` is the number of columns of the model. Error messages name ``where``.
+    Constants may be infinite if ``allow_infinite``.
+    """
+    rows, columns, values = [], [], []
+    constant = np.zeros(size)
+    for term in terms:
+        r, c, v = term_entries(term, places, size, where, coefficients, allow_infinite=allow_infinite)
+        if c is None:
+            # Infinities of both signs give NaN, which the form refuses by the name of the row.
+            with np.errstate(invalid="ignore"):
+                constant += np.bincount(r, weights=v, minlength=size)
+        else:
+            rows.append(r)
+            columns.append(c)
+            values.append(v)
+    # Solvers take indices of 32 bits, so that longer ones are used only if they are needed.
+    kind = np.int32 if max(n, size, sum(map(len, rows))) < 2**31 else np.int64
+    triple = [np.concatenate(x) if x else np.zeros(0) for x in (rows, columns, values)]
+    return _sum_duplicates(triple[2], triple[0].astype(kind), triple[1].astype(kind), (size, n)), constant
+
+
+def _sum_duplicates(values: Any, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Any:
+    """Return a CSR matrix in which entries of the same row and column are added up.
+
+    If the entries cancel and only a rounding error is left, the sum becomes 0.
+
+    Args:
+        values, rows, columns: Value, row and column of each entry, in any order, shape (entries,).
+        shape: Numbers of rows and columns of the matrix.
+    """
+    matrix = sparse.csr_matrix((values, (rows, columns)), shape=shape)
+    if matrix.nnz < len(values):
+        # Both matrices are summed in the same way, so their entries correspond.
+        magnitude = sparse.csr_matrix((np.abs(values), (rows, columns)), shape=shape)
+        # The sum of absolute values is the scale of the rounding error; 2**-50 is eight units of rounding.
+        matrix.data[np.abs(matrix.data) <= 2.0**-50 * magnitude.data] = 0.0
+    return matrix
