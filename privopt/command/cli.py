@@ -410,6 +410,11 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
 @click.argument("mechanism", type=MECHANISM)
 @click.option("--method", type=METHOD, metavar="NAME", help="One method; default: every one that has a guarantee.")
 @click.option("--only", multiple=True, metavar="CHECK", help="One check alone; may be given again for more.")
+@click.option(
+    "--effort",
+    type=click.Choice(["quick", "ci", "full"]),
+    help="How long to search: seconds, a minute, or hours. Default: PRIVOPT_PROFILE, else ci.",
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, metavar="N", help="Of the problems drawn.")
 @click.option(
     "--fail-on-skip", is_flag=True, help="A check that applies and is skipped fails, unless the profile says why."
@@ -420,6 +425,7 @@ def check(
     mechanism: str,
     method: str | None,
     only: tuple[str, ...],
+    effort: str | None,
     seed: int,
     fail_on_skip: bool,
     as_json: bool,
@@ -439,6 +445,7 @@ def check(
             mechanism,
             method,
             only=only,
+            how=effort,
             seed=seed,
             on_result=lambda r: complain(f"{r.method}: {r.check}: {r.status} ({r.seconds:.1f} s)"),
             progress=progress,

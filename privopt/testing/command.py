@@ -19,6 +19,7 @@ from privopt.execution import processes, worker_state
 from privopt.interfaces import Progress
 from privopt.registry import registry
 from privopt.testing.checks import checks as all_checks
+from privopt.testing.efforts import Effort, effort
 from privopt.testing.runner import CheckResult, run_check
 from privopt.testing.under_trial import subject
 
@@ -28,6 +29,7 @@ def check(
     method: str | None = None,
     *,
     only: Sequence[str] = (),
+    how: Effort | str | None = None,
     seed: int = 0,
     on_result: Callable[[CheckResult], None] | None = None,
     progress: Progress | None = None,
@@ -39,6 +41,7 @@ def check(
         method: One of the mechanism's methods, or None for each method that has a guarantee. A method of kind "none" is
             checked against the claim of its paper.
         only: Names of the checks to run; all if empty.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
         on_result: Called with each result as soon as it is known.
         progress: Called with how many checks have run.
@@ -47,9 +50,12 @@ def check(
         One result for each method and check, in the order of methods and checks.
 
     Raises:
-        UnknownNameError, UsageError: The mechanism, method or check does not exist, or no method of the mechanism has a
-            guarantee and none was named. The message about a check names plugins that are not installed.
+        UnknownNameError, UsageError: The mechanism, method, check or effort does not exist, or no method of the
+            mechanism has a guarantee and none was named. The message about a check names plugins that are not
+            installed.
     """
+    # Read here, so that an unknown name is an error before any worker starts.
+    chosen_effort = effort(how)
     registered = registry().get(mechanism)
     guaranteed_methods = [
         method_spec.name for method_spec in registered.spec.methods if registered.spec.promises(method_spec)
@@ -69,7 +75,7 @@ def check(
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
         # The key is the method's name, so that its checks share the worker that has its solved problems.
         futures = [
-            executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), seed)
+            executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), chosen_effort, seed)
             for name in names
             for check_name in checks
         ]
@@ -83,7 +89,9 @@ def check(
     return [results[name, check] for name in names for check in checks]
 
 
-def _run_in_worker(home: str, mechanism: str, method: str, check: str, siblings: int, seed: int) -> CheckResult:
+def _run_in_worker(
+    home: str, mechanism: str, method: str, check: str, siblings: int, how: Effort, seed: int
+) -> CheckResult:
     """Run one check of one method in a worker process, and return its result.
 
     The subject, which is the method under trial with its cache of solved problems, is kept in the worker for further
@@ -95,6 +103,7 @@ def _run_in_worker(home: str, mechanism: str, method: str, check: str, siblings:
         method: The name of the method.
         check: The name of the check.
         siblings: The number of methods that share the available time.
+        how: The effort.
         seed: The seed of the problems that are drawn.
     """
     state = worker_state()
@@ -105,7 +114,7 @@ def _run_in_worker(home: str, mechanism: str, method: str, check: str, siblings:
             state["subject"].close()
         state["trying"], state["subject"] = (mechanism, method), subject(mechanism, method)
         state["subject"].siblings = siblings
-    return run_check(check, state["subject"], seed=seed)
+    return run_check(check, state["subject"], how=how, seed=seed)
 
 
 def table(results: Sequence[CheckResult]) -> str:

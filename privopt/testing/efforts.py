@@ -1,4 +1,6 @@
-"""The efforts of the conformance kit: dev, ci and nightly, selected by the environment variable PRIVOPT_PROFILE.
+"""The efforts of the conformance kit: quick, ci and full.
+
+``privopt check --effort`` selects one, and the environment variable PRIVOPT_PROFILE does so for the command and pytest.
 
 An effort limits examples and processor time. More effort finds rarer faults; it never changes what counts as a fault.
 """
@@ -19,7 +21,7 @@ class Effort:
     """How long the kit searches for faults.
 
     Attributes:
-        name: dev, ci or nightly.
+        name: quick, ci or full.
         examples: Maximum number of problems that each check draws.
         seconds: Processor seconds for all checks of all methods of a mechanism, in addition to the first examples. Each
             check has an equal share. When its share is used up, a check draws no problems beyond its minimum number.
@@ -50,26 +52,30 @@ class Effort:
 EFFORTS: Final = {
     profile.name: profile
     for profile in (
-        Effort(name="dev", examples=6, seconds=8.0, shrinking=4.0, draws=2_000),
+        Effort(name="quick", examples=6, seconds=8.0, shrinking=4.0, draws=2_000),
         Effort(name="ci", examples=25, seconds=20.0, shrinking=8.0, draws=6_000),
-        Effort(name="nightly", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
+        Effort(name="full", examples=400, seconds=1800.0, shrinking=60.0, draws=200_000),
     )
 }
+
+FORMER_NAMES: Final = {"dev": "quick", "nightly": "full"}
+"""Names that workflow files may still use."""
 
 
 def effort(name: Effort | str | None = None) -> Effort:
     """Return the effort with a given name. An Effort is returned unchanged.
 
     Args:
-        name: dev, ci or nightly, or an effort. None stands for the effort named by the environment variable
-            PRIVOPT_PROFILE, or else ci.
+        name: quick, ci or full, or an effort. "dev" and "nightly" are former names of quick and full. None stands for
+            the effort named by the environment variable PRIVOPT_PROFILE, or else ci.
 
     Raises:
         UnknownNameError: No effort has that name.
     """
     if isinstance(name, Effort):
         return name
-    profile_name = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
-    if profile_name not in EFFORTS:
-        raise UnknownNameError("profile of the conformance kit", profile_name, EFFORTS)
-    return EFFORTS[profile_name]
+    stated_name = name or os.environ.get("PRIVOPT_PROFILE") or "ci"
+    effort_name = FORMER_NAMES.get(stated_name, stated_name)
+    if effort_name not in EFFORTS:
+        raise UnknownNameError("effort of the conformance kit", effort_name, EFFORTS)
+    return EFFORTS[effort_name]

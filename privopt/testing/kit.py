@@ -48,7 +48,7 @@ def conformance(
         checks: Names of checks. The default is every check; tests of inapplicable checks say why.
         expected_failures: Reasons by check or ``"method:check"``. Expectations are strict: if such a check passes, its
             test fails.
-        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
     """
     import pytest
@@ -145,7 +145,7 @@ def check_kind(role: str, name: str, *, how: Effort | str | None = None, seed: i
     Args:
         role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
         name: Name under which the kind is registered.
-        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of everything that is drawn.
 
     Raises:
@@ -168,7 +168,7 @@ def kind_conformance(role: str, name: str, *, how: Effort | str | None = None, s
     Args:
         role: Role of the kind, one of :class:`privopt.specs.RoleSpec`.
         name: Name under which the kind is registered.
-        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of everything that is drawn.
 
     Raises:

@@ -134,7 +134,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     Args:
         name: Name of the check.
         subject: The method under trial.
-        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
 
     Raises:
@@ -246,7 +246,7 @@ def run_checks(
     Args:
         subject: The method under trial.
         names: Names of the checks; all if None.
-        how: dev, ci or nightly, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
+        how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
     """
     check_names = list(all_checks()) if names is None else list(names)

@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results, one line a run")
     parser.add_argument("--only", nargs="+", default=["authors", "house", "right", "installed"], metavar="GROUP")
-    parser.add_argument("--effort", nargs="+", default=["dev", "ci"])
+    parser.add_argument("--effort", nargs="+", default=["quick", "ci"])
     parser.add_argument("--match", default="", help="regular expression for the names to run")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)

@@ -21,8 +21,8 @@ def run(*arguments):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setenv("PRIVOPT_PROFILE", "dev")
-    monkeypatch.setitem(EFFORTS, "dev", evolve(EFFORTS["dev"], examples=1, seconds=1.0, draws=500))
+    monkeypatch.setenv("PRIVOPT_PROFILE", "quick")
+    monkeypatch.setitem(EFFORTS, "quick", evolve(EFFORTS["quick"], examples=1, seconds=1.0, draws=500))
 
 
 def test_runs_only_named_checks_and_reports_to_ci():
@@ -90,3 +90,12 @@ def test_mechanism_that_claims_nothing_has_no_check_to_pass():
     nothing_claimed = evolve(entry, spec=evolve(entry.spec, methods=methods))
     with using(registry().replace(nothing_claimed)), pytest.raises(UsageError, match="no method of exponential has"):
         check("exponential")
+
+
+def test_effort_is_an_option(monkeypatch):
+    monkeypatch.setenv("PRIVOPT_PROFILE", "ci")
+    monkeypatch.setitem(EFFORTS, "quick", evolve(EFFORTS["quick"], examples=7, seconds=60.0))
+    completed = run("--only", "rows-sum-to-one", "--effort", "quick", "--json")
+    # At the effort ci it would be up to 25.
+    assert json.loads(completed.stdout)[0]["examples"] <= 7
+    assert run("--effort", "slow").exit_code == 2

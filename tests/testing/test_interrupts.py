@@ -51,7 +51,7 @@ class InterruptedWithNothing(Interrupted):
 @pytest.mark.parametrize(("fault", "words"), [(SaysStopped, "no limit was"), (RaisesStopped, "had enough")])
 def test_unexplained_stop_fails_with_a_reason(fault, words):
     kit_subject = subject(fault, guarantee="metric-dp")
-    result = run_check("solves", kit_subject, how="dev")
+    result = run_check("solves", kit_subject, how="quick")
     kit_subject.close()
     assert result.status == "failed"
     assert words in result.reason
@@ -62,6 +62,6 @@ def test_interrupt_ends_the_kit(right):
     old_handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     kit_subject = subject(right, guarantee="metric-dp")
     with pytest.raises(KeyboardInterrupt):
-        run_check("solves", kit_subject, how="dev")
+        run_check("solves", kit_subject, how="quick")
     kit_subject.close()
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == old_handlers

@@ -232,12 +232,12 @@ def test_notion_without_paths_checks_every_pair(how, third_party, tmp_path):
 
 
 def test_effort_may_be_a_name(monkeypatch):
-    quick = Effort(name="dev", examples=1, seconds=1, shrinking=1, draws=1)
-    monkeypatch.setitem(EFFORTS, "dev", quick)
+    quick = Effort(name="quick", examples=1, seconds=1, shrinking=1, draws=1)
+    monkeypatch.setitem(EFFORTS, "quick", quick)
     for role, name in (("distance", "euclidean"), ("solver", "highs"), ("decomposer", "benders")):
-        assert failure_reasons(check_kind(role, name, how="dev")) == {}
-        with pytest.raises(UnknownNameError, match="nightly"):
-            check_kind(role, name, how="nightli")
+        assert failure_reasons(check_kind(role, name, how="quick")) == {}
+        with pytest.raises(UnknownNameError, match="quick"):
+            check_kind(role, name, how="quik")
 
 
 def test_notion_that_no_problem_names_says_so(how):

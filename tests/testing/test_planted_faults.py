@@ -146,7 +146,7 @@ def test_named_check_finds_the_fault(check, fault, kind):
 
 def test_sees_low_bits_in_draws_of_a_profile():
     kit_subject = subject(noise.LowBits, guarantee="local-dp", profile=noise.LOW_BITS)
-    result = run_check("epsilon-attack", kit_subject, how=evolve(EFFORTS["dev"], shrinking=0.2))
+    result = run_check("epsilon-attack", kit_subject, how=evolve(EFFORTS["quick"], shrinking=0.2))
     kit_subject.close()
     assert result.status == "failed", result
     assert "last bit" in result.reason
@@ -155,7 +155,7 @@ def test_sees_low_bits_in_draws_of_a_profile():
 @pytest.mark.parametrize(("right", "kind"), [(noise.RoundedBits, "local-dp"), (drawn.EighthsOfMiles, "metric-dp")])
 def test_noise_on_a_grid_has_no_low_bits(right, kind):
     kit_subject = subject(right, guarantee=kind)
-    result = run_check("epsilon-attack", kit_subject, how="dev")
+    result = run_check("epsilon-attack", kit_subject, how="quick")
     kit_subject.close()
     assert result.status == "passed", result
 
@@ -196,14 +196,14 @@ def test_finds_rounded_probabilities_exactly():
     """Draws alone show no excess of a few percent; stated probabilities do."""
     kit_subject = subject(drawn.RoundedToHundredths, guarantee="metric-dp")
     assert run_check("epsilon-attack", kit_subject, how=BRIEF).status == "passed"
-    result = run_check("channel", kit_subject, how="dev")
+    result = run_check("channel", kit_subject, how="quick")
     kit_subject.close()
     assert re.search(r"log ratio is 0\.\d+, 1\.\d+ times", result.reason)
 
 
 def test_excess_noise_is_not_blamed():
     kit_subject = subject(odd.TwiceTheNoise, guarantee="local-dp")
-    result = run_check("own-scale", kit_subject, how="dev")
+    result = run_check("own-scale", kit_subject, how="quick")
     kit_subject.close()
     assert result.status == "passed", result
 

@@ -226,7 +226,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     subject = trial.subject
     is_slow = subject.profile.draws is None
     # Each draw is a solve here, so the attack runs once for each method, unless there is a whole night.
-    if is_slow and trial.effort.name != "nightly" and not trial.once_only("thousands of solves"):
+    if is_slow and trial.effort.name != "full" and not trial.once_only("thousands of solves"):
         trial.be_idle()
         return
     # No further problems (0 times) if draws are fast, since the attack then runs on every example's problem.

@@ -26,7 +26,7 @@ from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""Number of faults tried on one problem. The effort nightly tries all."""
+"""Number of faults tried on one problem. The effort full tries all."""
 DIGITS: Final = b"9" * 5_000
 """An integer with more digits than Python converts (4,300)."""
 DEEP: Final = b"[" * 100_000
@@ -65,7 +65,7 @@ def bad_input(trial: Trial) -> None:
     trial.run(problem)  # ends the example if even the valid problem is not solved
     secret = secret_files(trial.subject.read_problem(problem))
     cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
-    if trial.effort.name != "nightly":
+    if trial.effort.name != "full":
         # All faults of each problem would take too long; over the examples most are tried.
         cases = _select_cases(trial.chance(problem).sample(cases, len(cases)))
     for case in cases:

@@ -184,7 +184,7 @@ def seed_determinism(trial: Trial) -> None:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
     # A process takes seconds to start, so this part is for the default method only, unless there is a whole night.
     default = trial.subject.method.name == trial.subject.spec.default.name
-    if (default or trial.effort.name == "nightly") and trial.once_only("another process"):
+    if (default or trial.effort.name == "full") and trial.once_only("another process"):
         runs = [
             first_run,
             *(trial.attempt(earlier_problem, seed=KIT_SEED) for earlier_problem in trial.history.earlier),
@@ -216,8 +216,8 @@ def _check_other_process(trial: Trial, runs: list[Run]) -> None:
     # The other process solves the problem files of the runs, each into a folder of its own.
     out_folders = [trial.subject.new_folder() / "out" for _ in runs]
     work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
-    # With two jobs the order in which work ends may differ; only the nightly effort has the time.
-    jobs = 2 if trial.effort.name == "nightly" else 1
+    # With two jobs the order in which work ends may differ; only the effort full has the time.
+    jobs = 2 if trial.effort.name == "full" else 1
     where = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
     arguments = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
     command = [sys.executable, "-c", _CHILD, json.dumps(sys.path), json.dumps(arguments)]
