@@ -73,7 +73,7 @@ class Clock:
         parent: The enclosing scope; None if there is none.
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given; infinite without a limit.
-        hold_count: The number of blocks inside that run past the deadline (:meth:`hold`).
+        hold_count: The number of blocks inside that may run past the deadline (:meth:`keep_waiting`).
     """
 
     def __init__(
@@ -157,6 +157,16 @@ class Clock:
         This is for work that is known to be short compared with the time granted, however busy the machine is. Code
         that waits for the work of a scope checks :attr:`hold_count` before it gives up.
         """
+        with self.keep_waiting(), within(_HeldClock(self)):
+            yield
+
+    @contextmanager
+    def keep_waiting(self) -> Iterator[None]:
+        """Until the block ends, make code that waits for the work of this scope, or of one around it, wait on.
+
+        Such code checks :attr:`hold_count` before it gives the work up. The deadlines stay: several :meth:`hold` blocks
+        inside this one are waited for, and what lies between them too.
+        """
         scopes: list[Clock] = []
         scope: Clock | None = self
         while scope is not None:
@@ -165,8 +175,7 @@ class Clock:
         for held_scope in scopes:
             held_scope.hold_count += 1
         try:
-            with within(_HeldClock(self)):
-                yield
+            yield
         finally:
             for held_scope in scopes:
                 held_scope.hold_count -= 1

@@ -9,7 +9,7 @@ from helpers.toys import grid_text
 
 from privopt.declare import load_problem
 from privopt.errors import StoppedError
-from privopt.execution.clock import Clock, clock, limit
+from privopt.execution.clock import Clock, check, clock, limit
 from privopt.interfaces import SolveContext
 from privopt.run.solve import solve as solve_problem
 from privopt.run.task import Options
@@ -205,3 +205,27 @@ def test_early_stop_states_a_bound(tmp_path, problem, monkeypatch, method):
     assert release.stopped
     assert 0.5 < release.result.objective.lower_bound < release.result.objective.value
     assert verify(tmp_path / "out").verdict == "proved"
+
+
+def test_affordable_closed_form_is_reached_however_busy_the_machine_is(monkeypatch, grid_instance):
+    """The time is over when the pairs have been reduced, and the star and its bound come all the same."""
+    seconds = [0.0]
+    original_drop = reduce.drop_implied_pairs
+
+    def drop_slowly(instance):
+        seconds[0] = 1_000.0
+        return original_drop(instance)
+
+    monkeypatch.setattr(reduce, "drop_implied_pairs", drop_slowly)
+    instance = grid_instance(6, "all", 1.0)
+    answer = solve(instance, gap=0.3, search_time=Clock(100.0, clock(), now=lambda: seconds[0]))
+    assert (answer.method, answer.status) == ("star", "optimal")
+    assert answer.gap <= 0.3
+
+
+def test_star_that_takes_too_long_is_not_waited_for(monkeypatch, grid_instance):
+    monkeypatch.setattr(star, "OPERATIONS_PER_SECOND", 1.0)
+    seconds = [0.0]
+    monkeypatch.setattr(reduce, "drop_implied_pairs", lambda *_: seconds.append(seconds.pop() + 1_000.0) or check())
+    answer = solve(grid_instance(6, "all", 1.0), gap=0.05, search_time=Clock(100.0, clock(), now=lambda: seconds[0]))
+    assert (answer.method, answer.status) == ("constant", "stopped")

@@ -17,6 +17,7 @@ import math
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, o
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.solvers.spanner import FewPairs
-from privopt_metric_dp.solvers.star import StarSolver, quick_bound
+from privopt_metric_dp.solvers.star import StarSolver, fits_granted_time, quick_bound, quick_bound_operations
 
 __all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "make_ladder", "run_ladder", "search", "solve"]
 
@@ -77,7 +78,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
         memory_limit: Returns the bytes that may still be allocated.
     """
     instance = part.instance
-    if instance.records > max(STARRED, FEW * instance.outputs):
+    if not _starts_with_star(instance):
         yield InteriorPoint()
         return
     yield StarSolver()
@@ -98,6 +99,11 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
         if instance.records > MANY:
             yield few_outputs
         yield from (inner, ColumnGeneration())
+
+
+def _starts_with_star(instance: Instance) -> bool:
+    """Return whether the star comes first, because there are not many more records than outputs."""
+    return instance.records <= max(STARRED, FEW * instance.outputs)
 
 
 def make_ladder(method: str) -> Ladder:
@@ -141,7 +147,15 @@ def make_ladder(method: str) -> Ladder:
     return ladder
 
 
-def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladder, *, only_first: bool = False) -> None:
+def run_ladder(
+    part: Part,
+    offers: PartOffers,
+    memory_limit: Room,
+    ladder: Ladder,
+    *,
+    only_first: bool = False,
+    after_first: Callable[[], None] = lambda: None,
+) -> None:
     """Run the solvers of a ladder one after the other, until the gap is certified and proved.
 
     Args:
@@ -150,13 +164,18 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         memory_limit: Returns the bytes that may be allocated. A method that needs more is not started.
         ladder: Yields the solvers.
         only_first: Whether to stop after the first solver that completes without an error.
+        after_first: Called after each solver, also one that was skipped; the first call counts.
 
     Raises:
         OutOfTime: The time limit has expired.
         SolverError: The method that was requested by name does not apply.
     """
     best = one_output(part.instance)
-    offers.offer(best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers)
+    # Held, because the star may follow although the time is over.
+    with clock().hold():
+        offers.offer(
+            best.method, candidate=best.z, value=best.objective, bound=best.lower_bound, proof=best.multipliers
+        )
     # If the single output is the cheapest one of every record, no mechanism has a lower loss.
     if not (np.einsum("ik,ik->i", part.instance.cost, best.z) > part.instance.cost.min(axis=1)).any():
         offers.note(best.method)
@@ -169,13 +188,14 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
         if offers.has_reached_gap and offers.confirm():
             return
         # An affordable star comes before the quick bound, because it brings a better bound of its own.
-        is_affordable_star = isinstance(solver, StarSolver) and solver.is_affordable(part)
-        if needs_quick_bound and not is_affordable_star:
+        is_held = isinstance(solver, StarSolver) and solver.is_affordable(part.instance)
+        if needs_quick_bound and not is_held:
             needs_quick_bound = False
             _offer_quick_bound(part, offers)
         needed, free_bytes = solver.peak_bytes(part), memory_limit()
         if needed > free_bytes:
             offers.note(f"{solver.name} (needs {needed / GB:.2g} GB of {free_bytes / GB:.2g} left)")
+            after_first()
             continue
         try:
             is_complete = _run_solver(solver, part, offers)
@@ -184,6 +204,8 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
             if needs_quick_bound:
                 _offer_quick_bound(part, offers)
             raise
+        finally:
+            after_first()
         needs_quick_bound = needs_quick_bound and not is_complete
         if is_complete and only_first:
             return
@@ -192,9 +214,10 @@ def run_ladder(part: Part, offers: PartOffers, memory_limit: Room, ladder: Ladde
 
 
 def _offer_quick_bound(part: Part, offers: PartOffers) -> None:
-    """Offer bounds that take little time, within a small share of what is left."""
+    """Offer bounds that take little time by the number of their operations, or else within a share of what is left."""
     # When this share is used up, only the quick bound ends: the scope raises nothing.
-    with clock().limit_to_share(AT_ONCE):
+    is_short = fits_granted_time(quick_bound_operations(part.instance), AT_ONCE)
+    with clock().hold() if is_short else clock().limit_to_share(AT_ONCE):
         quick_bound(part, offers)
 
 
@@ -244,15 +267,23 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
         UnknownNameError: There is no such method.
         SolverError: The method that was requested by name does not apply. The message names what to try instead.
     """
-    # To reduce is to merge records at distance 0, drop implied pairs, and separate connected parts.
-    ladder, reduced = _to_ladder(method), ReducedInstance(instance)
-    remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
-    for part, view in zip(reduced.parts, reduced.views(offers), strict=True):
-        # Shares are of the remaining time and the remaining entries, so that a part passes on the time that it saves.
-        with clock().limit_to_share(part.instance.cost.size / remaining_entries):
-            run_ladder(part, view, memory_limit, ladder, only_first=isinstance(method, str) and method != "auto")
-        remaining_entries -= part.instance.cost.size
-        check()
+    ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
+    # On a busy machine the time may be over before the star is reached, which comes first if its work is affordable.
+    is_held = method in ("auto", "star") and _starts_with_star(instance) and StarSolver().is_affordable(instance)
+    with ExitStack() as waiting:
+        if is_held:
+            waiting.enter_context(clock().keep_waiting())
+        with clock().hold() if is_held else nullcontext():
+            # To reduce is to merge records at distance 0, drop implied pairs, and separate connected parts.
+            reduced = ReducedInstance(instance)
+            views = reduced.views(offers)
+        remaining_entries = sum(part.instance.cost.size for part in reduced.parts)
+        for part, view in zip(reduced.parts, views, strict=True):
+            # Shares are of the remaining time and entries, so that a part passes on the time that it saves.
+            with clock().limit_to_share(part.instance.cost.size / remaining_entries):
+                run_ladder(part, view, memory_limit, ladder, only_first=only_first, after_first=waiting.close)
+            remaining_entries -= part.instance.cost.size
+            check()
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:

@@ -35,11 +35,13 @@ __all__ = [
     "Star",
     "StarSolver",
     "anchored_bound",
+    "fits_granted_time",
     "gradients",
     "kernel_of",
     "make_star",
     "proof",
     "quick_bound",
+    "quick_bound_operations",
     "star_trees",
 ]
 
@@ -55,6 +57,8 @@ OPERATIONS_PER_SECOND = 5e9
 HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
 machine makes it exceed the time limit."""
+OPERATIONS_PER_STEP = 100.0
+"""Operations that count for a step of a path search, whose accesses to memory are irregular."""
 MAX_GRANTED_SECONDS = 20.0
 """Time in seconds that counts as granted if there is no limit: a longer star comes after the first bound."""
 MAX_LOG_RATIO = 230.0
@@ -332,6 +336,19 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
         best_bound = bound
 
 
+def fits_granted_time(operations: float, share: float) -> bool:
+    """Return whether an idle machine does so many operations within a share of the granted time, or of 20 s without."""
+    granted_seconds = clock().granted_seconds
+    seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
+    return operations <= OPERATIONS_PER_SECOND * share * seconds
+
+
+def quick_bound_operations(instance: Instance) -> float:
+    """Estimate the operations of :func:`quick_bound` without symmetries: a path search for each output and share."""
+    steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
+    return OPERATIONS_PER_STEP * len(QUICK_SHARES) * instance.outputs * steps
+
+
 class StarSolver:
     """Offers the star mechanism, a closed form that exists for some instances, and proves its gap by pricing."""
 
@@ -342,19 +359,16 @@ class StarSolver:
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
-    def is_affordable(self, part: Part) -> bool:
+    def is_affordable(self, instance: Instance) -> bool:
         """Return whether the star would take at most `HELD_SHARE` of the granted time on an idle machine.
 
         Without a time limit, `MAX_GRANTED_SECONDS` are granted.
 
         This counts operations, so that the load of the machine does not decide whether the closed form is found.
         """
-        records, outputs = part.instance.cost.shape
+        records, outputs = instance.cost.shape
         # The kernel's factorisation, and its product with the costs of all outputs.
-        operations = float(records) ** 2 * (records + 2.0 * outputs)
-        granted_seconds = clock().granted_seconds
-        seconds = MAX_GRANTED_SECONDS if granted_seconds == math.inf else granted_seconds
-        return bool(operations <= OPERATIONS_PER_SECOND * HELD_SHARE * seconds)
+        return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer the star if it is a mechanism, and a bound that its prices prove.
@@ -370,7 +384,7 @@ class StarSolver:
         """
         has_limit = clock().left < math.inf
         # `hold` lets an affordable star run past the deadline if the machine is busy.
-        with clock().hold() if has_limit and self.is_affordable(part) else nullcontext():
+        with clock().hold() if has_limit and self.is_affordable(part.instance) else nullcontext():
             star, y, trees = self._offer_star(part, offers)
             # The requested gap is reached. The rounds of pricing below would only improve the bound.
             if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
