@@ -417,13 +417,13 @@ class _RowTexts:
         rows: (T,) Numbers of the rows.
         texts: (T,) The texts of these rows, with case folded.
         counts: Number of rows that have each text.
-        common: Patterns of the most frequent texts.
+        common: The most frequent texts.
     """
 
     rows: Ints
     texts: list[str]
     counts: Counter[str]
-    common: dict[str, re.Pattern[str]]
+    common: frozenset[str]
 
     @classmethod
     def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
@@ -441,8 +441,8 @@ class _RowTexts:
         indices = indices[spread_rows(len(indices), MAX_TEXT_ROWS)]
         selected = [texts[index] for index in indices]
         counts = Counter(selected)
-        # Patterns are compiled for the most frequent texts, which stand for all other rows' texts.
-        common = {text: _word_pattern(text) for text, _ in counts.most_common(MAX_CONTROL_TEXTS)}
+        # The most frequent texts stand for all other rows' texts.
+        common = frozenset(text for text, _ in counts.most_common(MAX_CONTROL_TEXTS))
         return cls(numbers[indices], selected, counts, common)
 
     def search(self, column: _ColumnPart, chance: float) -> _Evidence | None:
@@ -467,7 +467,7 @@ class _RowTexts:
         near_indices, cell_list = indices[is_near], [cell.casefold() for cell in cells.filter(names_record).to_list()]
         is_match = np.array(
             [
-                (text := self.texts[index]) in cell and (self.common.get(text) or _word_pattern(text)).search(cell)
+                (text := self.texts[index]) in cell and _word_pattern(text).search(cell)
                 for index, cell in zip(near_indices, cell_list, strict=True)
             ],
             dtype=np.bool_,
@@ -482,7 +482,7 @@ class _RowTexts:
             if (cell := cell_list[row]) not in row_counts:
                 # How many rows have a text that the cell contains: a cell that names many records matches by chance.
                 row_counts[cell] = sum(
-                    self.counts[text] for text, pattern in self.common.items() if text in cell and pattern.search(cell)
+                    self.counts[text] for text in self.common if text in cell and _word_pattern(text).search(cell)
                 )
             # The row itself is no control.
             matching_count = row_counts[cell] - (self.texts[near_indices[row]] in self.common)

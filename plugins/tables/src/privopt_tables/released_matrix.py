@@ -80,15 +80,16 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         )
     types = {pl.Float64: pa.float64(), pl.String: pa.string()}
     report_type = pa.struct([(field_name, types[column_type]) for field_name, column_type in rows.fields.items()])
+    # Without a ledger the reports of a batch are taken from this table of all reports.
+    report_of_output = rows.report_of_output.to_arrow().cast(report_type)
 
     def report(*columns: pa.Array) -> pa.Array:
         """Draw the reports of a batch, given the columns of the function's arguments, as Arrow structures."""
         columns_by_argument = zip(rows.arguments, columns, strict=True)
-        return (
-            rows(pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument}))
-            .to_arrow()
-            .cast(report_type)
-        )
+        batch = pl.DataFrame({argument: pl.from_arrow(column) for argument, column in columns_by_argument})
+        if rows.draws_only:
+            return report_of_output.take(pa.array(rows.draw_outputs(batch)))
+        return rows(batch).to_arrow().cast(report_type)
 
     parameters = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
     # DuckDB counts the parameters of a function, and could not count those of *columns.

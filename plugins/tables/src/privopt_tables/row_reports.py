@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 from attrs import define, evolve, field
 
+from privopt.arrays import Ints
 from privopt.declare.column_texts import REPORT
 from privopt.execution import Executor
 from privopt.execution.local import threads
@@ -126,8 +127,24 @@ class RowReports:
         axes = [column.removeprefix(f"{REPORT}_") for column in self.protector.coordinate_columns(REPORT)]
         return {"id": pl.String, **dict.fromkeys(axes, pl.Float64)}
 
+    @property
+    def draws_only(self) -> bool:
+        """Whether nothing is charged, so that :meth:`draw_outputs` is all that a row needs."""
+        return self.protector.charger is None
+
+    def draw_outputs(self, rows: pl.DataFrame) -> Ints:
+        """Draw the number of the report of each row (B,) in :attr:`report_of_output`, without charging anything.
+
+        Engines pass some thousand rows at a time, so only what depends on the rows is computed for each call.
+
+        Args:
+            rows: B rows with the columns of :attr:`arguments`.
+        """
+        numbers = self.protector.draw_outputs(nw.from_native(rows, eager_only=True))
+        return np.where(numbers < 0, len(self.report_of_output) - 1, numbers)
+
     @cached_property
-    def _report_of_output(self) -> pl.Series:
+    def report_of_output(self) -> pl.Series:
         """(K + 1,) the report of each output, with the fields of :attr:`fields`, and at the end null for no report."""
         space = self.protector.outputs
         coordinates = () if space is None or space.coordinates is None else space.coordinates.T
@@ -147,11 +164,9 @@ class RowReports:
         Raises:
             InputError, DoesNotHoldError, StoppedError: The ledger failed, and nothing was drawn.
         """
+        if self.draws_only:
+            return self.report_of_output.gather(self.draw_outputs(rows))
         frame = nw.from_native(rows, eager_only=True)
-        if self.protector.charger is None:
-            # Engines pass some thousand rows at a time, so only what depends on the rows is computed for each call.
-            numbers = self.protector.draw_outputs(frame)
-            return self._report_of_output.gather(np.where(numbers < 0, len(self._report_of_output) - 1, numbers))
         # Several threads may call at once, so each call has its own counter of refusals.
         protector = evolve(self.protector, refusals=Counter())
         reported_frame = protector.protect(frame).to_native()
