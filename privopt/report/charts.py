@@ -204,12 +204,13 @@ def dot_size(places: Floats, width: float) -> float:
         places: (N, 2) The positions of the dots, in any unit.
         width: The width of the axes in inches.
     """
-    # Some 300 places suffice for a median, and the distance matrix stays small.
-    sampled_places = places[:: max(1, len(places) // 300)]
-    distances = np.linalg.norm(sampled_places[:, None] - places[None], axis=2)
-    # Every sampled place is among the places; infinity keeps it, and duplicates, from being its own nearest one.
-    distances[distances == 0] = np.inf
-    span = max(float(np.ptp(places, axis=0).max()), 1e-300)
-    typical_distance = float(np.median(distances.min(axis=1))) if len(places) > 1 else span
+    from scipy.spatial import cKDTree
+
+    span = typical_distance = max(float(np.ptp(places, axis=0).max()), 1e-300)
+    distinct_places = np.unique(places, axis=0)
+    if len(distinct_places) > 1:
+        # Some 300 places suffice for a median. The nearest place to each is itself, and the second another one.
+        sampled_places = places[:: max(1, len(places) // 300)]
+        typical_distance = float(np.median(cKDTree(distinct_places).query(sampled_places, k=2)[0][:, 1]))
     # 72 points are an inch, and 0.85 leaves a gap between dots. Very dense and very sparse maps are bounded.
     return float(np.clip((0.85 * min(typical_distance, span) / span * width * 72) ** 2, 8, 420))

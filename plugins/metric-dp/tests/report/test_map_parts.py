@@ -8,6 +8,7 @@ from helpers.toys import grid_text
 import privopt as po
 from privopt.run.solve import solve
 from privopt.run.verify import load_release
+from privopt_metric_dp.report import explorer
 from privopt_metric_dp.report.explorer import cell_around, hidden_among, lines_between
 
 ODDS = (2, 3, 5, 10, 20)
@@ -23,7 +24,9 @@ def test_draws_cells_of_even_grids_only():
 
 
 @pytest.mark.parametrize("limit", [None, 0.8])
-def test_hidden_records_are_reached_by_paths(limit, tmp_path):
+@pytest.mark.parametrize("block_records", [3, 500])
+def test_hidden_records_are_reached_by_paths(limit, block_records, tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer, "BLOCK_RECORDS", block_records)
     (tmp_path / "p.toml").write_text(grid_text(4, 5, 0.5, 1.5, within=limit))
     opened_release = load_release(solve("exponential", tmp_path / "p.toml", tmp_path / "out").folder)
     release, data = opened_release.release, opened_release.problem.data
@@ -49,3 +52,32 @@ def test_counts_nothing_without_metric_dp():
     assert hidden_among(release.release, result, ODDS).shape == (4, 5)
     other_result = evolve(result, guarantee=evolve(result.guarantee, kind="local-dp"))
     assert hidden_among(release.release, other_result, ODDS) is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_curve_goes_from_cell_to_adjacent_cell(turned):
+    cells = np.stack(np.meshgrid(np.arange(16.0), np.arange(16.0)), axis=-1).reshape(-1, 2)
+    places = np.random.default_rng(0).permutation(cells) * 0.3 + 7.0
+    order = explorer._order_along_curve(places[:, ::-1] if turned else places)
+    assert sorted(order.tolist()) == list(range(256))
+    steps = np.abs(np.diff(places[order], axis=0)).sum(axis=1)
+    assert np.allclose(steps, 0.3)
+
+
+def test_curve_orders_any_places():
+    same_place, line = np.zeros((5, 2)), np.array([[3.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    assert sorted(explorer._order_along_curve(same_place).tolist()) == [0, 1, 2, 3, 4]
+    assert explorer._order_along_curve(line).tolist() == [3, 1, 2, 0]
+
+
+def test_nothing_is_counted_for_a_map_that_does_not_fit(monkeypatch):
+    def fail():
+        raise AssertionError
+
+    monkeypatch.setattr(explorer, "MOST_ENTRIES", 3)
+    monkeypatch.setattr(explorer, "_order_along_curve", fail)
+    page = explorer.ExplorerData(
+        rows=["a", "b"], outputs=["a", "b"], probabilities=np.eye(2), places=np.eye(2), output_places=np.eye(2),
+        axes=("x", "y"), facts={}, unit={}, hidden=fail,
+    )  # fmt: skip
+    assert explorer.explorer_section(page) is None

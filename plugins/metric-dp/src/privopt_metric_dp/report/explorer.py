@@ -8,13 +8,13 @@ from __future__ import annotations
 import base64
 import math
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from attrs import frozen
 
-from privopt.arrays import Floats, Ints, slices
+from privopt.arrays import Floats, Ints, csr_array, slices
 from privopt.interfaces import Result
 from privopt.interfaces.reporting import Section
 from privopt.numbers.graphs import edge_matrix
@@ -28,6 +28,12 @@ __all__ = ["ExplorerData", "cell_around", "explorer_section", "hidden_among", "l
 
 BLOCK = 1 << 22
 """Number of path lengths that are in memory at a time."""
+
+BLOCK_RECORDS = 500
+"""Number of records from which paths are searched in a common part of the graph."""
+
+CURVE_BITS = 16
+"""Number of times that the squares of the curve along which rows are ordered are divided in four."""
 
 LENGTH_MARGIN = 1e-9
 """Relative margin by which path lengths and epsilon are increased, which exceeds the rounding errors of the sums."""
@@ -73,20 +79,39 @@ def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) ->
     guarantee = result.guarantee
     if guarantee.kind != MetricDP.kind or guarantee.epsilon is None or result.mark:
         return None
-    from scipy.sparse.csgraph import dijkstra
-
     unit = float(guarantee.epsilon) * (1.0 + LENGTH_MARGIN)
-    limits = [math.log(factor) / unit for factor in odds]
+    limits = np.array([math.log(factor) / unit for factor in odds])
     # Longer pairs are on no path within the largest limit.
     is_near = release.distances <= limits[-1]
-    count = len(release.records)
-    graph = edge_matrix(count, release.pairs[is_near], release.distances[is_near], both=True)
-    counts = np.zeros((count, len(limits)), dtype=np.int64)
-    for rows in slices(count, count, BLOCK):
-        # Lengths and epsilon are rounded up, so that no record is counted whose odds may change by more.
-        lengths = dijkstra(graph, indices=np.arange(count)[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
-        # Less 1 for the record itself.
-        counts[rows] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
+    graph = edge_matrix(len(release.records), release.pairs[is_near], release.distances[is_near], both=True)
+    return _count_near(graph, limits)
+
+
+def _count_near(graph: csr_array, limits: Floats) -> Ints:
+    """Count, for each node of a graph, the other nodes to which a shortest path is at most as long as each limit.
+
+    Args:
+        graph: Lengths of the edges, in both directions.
+        limits: Ascending limits.
+
+    Returns:
+        (N, len(limits)) numbers of nodes.
+    """
+    from scipy.sparse.csgraph import dijkstra, reverse_cuthill_mckee
+
+    counts = np.zeros((graph.shape[0], len(limits)), dtype=np.int64)
+    # In this order nodes of a block are near each other, so that few others are within the largest limit of any of
+    # them. The paths of a block then need only the graph of these, and the work grows with N and not with its square.
+    order = reverse_cuthill_mckee(graph, symmetric_mode=True)
+    for start in range(0, len(order), BLOCK_RECORDS):
+        block = order[start : start + BLOCK_RECORDS]
+        reached = np.flatnonzero(np.isfinite(dijkstra(graph, indices=block, limit=limits[-1], min_only=True)))
+        part, sources = graph[reached][:, reached], np.searchsorted(reached, block)
+        for rows in slices(len(block), len(reached), BLOCK):
+            # Lengths and epsilon are rounded up, so that no record is counted whose odds may change by more.
+            lengths = dijkstra(part, indices=sources[rows], limit=limits[-1]) * (1.0 + LENGTH_MARGIN)
+            # Less 1 for the record itself.
+            counts[block[rows]] = np.stack([(lengths <= limit).sum(axis=1) for limit in limits], axis=1) - 1
     return counts
 
 
@@ -138,7 +163,8 @@ class ExplorerData:
         output_descriptions: (K,) name or position of each output; empty if ids suffice.
         cell: Width and height of the cell around each output, in the axes' unit; None for dots.
         prior: (N,) prior of the records, to show which records could be mistaken for each other; None to omit this.
-        hidden: (N, len(ODDS)) numbers of records from :func:`hidden_among`; None without a guarantee of metric DP.
+        hidden: Returns the (N, len(ODDS)) numbers of records of :func:`hidden_among`, or None without a guarantee of
+            metric DP. It is called only if the map fits into the page.
     """
 
     rows: Sequence[str]
@@ -159,18 +185,28 @@ class ExplorerData:
     output_descriptions: Sequence[str] = ()
     cell: tuple[float, float] | None = None
     prior: Floats | None = None
-    hidden: Ints | None = None
+    hidden: Callable[[], Ints | None] = lambda: None
 
 
-def _order_by_nearest(places: Floats) -> Ints:
-    """Return an order of the places, shape (N,), in which each place is followed by the nearest one not yet listed."""
-    # A greedy tour: rows of places that are near each other are similar, which compresses well.
-    order, is_left = np.zeros(len(places), dtype=np.int64), np.ones(len(places), dtype=np.bool_)
-    for step in range(1, len(places)):
-        is_left[order[step - 1]] = False
-        squared_distances = ((places - places[order[step - 1]]) ** 2).sum(axis=1)
-        order[step] = np.where(is_left, squared_distances, np.inf).argmin()
-    return order
+def _order_along_curve(places: Floats) -> Ints:
+    """Return an order of the places, shape (N,), along a Hilbert curve (Hilbert 1891), on which neighbours are near.
+
+    Rows of places that are near each other are similar, which compresses well.
+    """
+    side = 1 << CURVE_BITS
+    shifted = places - places.min(axis=0)
+    # Both axes have the same scale, so that near on the curve means near on the map.
+    x, y = np.minimum(shifted / max(float(shifted.max()), 1e-300) * side, side - 1).astype(np.int64).T
+    number = np.zeros(len(places), dtype=np.int64)
+    # From the largest quadrants to the smallest: the curve visits four quadrants in the order (0, 0), (0, 1), (1, 1),
+    # (1, 0), and turns or mirrors in the first and the last of them.
+    for bit in reversed(range(CURVE_BITS)):
+        right, upper = x >> bit & 1, y >> bit & 1
+        number += (3 * right ^ upper) << 2 * bit
+        is_mirrored = (upper == 0) & (right == 1)
+        x, y = np.where(is_mirrored, side - 1 - x, x), np.where(is_mirrored, side - 1 - y, y)
+        x, y = np.where(upper == 0, y, x), np.where(upper == 0, x, y)
+    return np.argsort(number, kind="stable")
 
 
 def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None:
@@ -183,8 +219,6 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
     Returns:
         The number of steps, and the compressed shares in base 64; None if no number of steps fits.
     """
-    if z.size > MOST_ENTRIES:
-        return None
     # On a square root scale small probabilities remain visible in few steps.
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
@@ -214,11 +248,14 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
         lead: Sentence below the title.
         title: Title of the section.
     """
+    if data.probabilities.size > MOST_ENTRIES:
+        return None
     # The page gets both orders, and restores the matrix from them.
-    rows, columns = _order_by_nearest(data.places), _order_by_nearest(data.output_places)
+    rows, columns = _order_along_curve(data.places), _order_along_curve(data.output_places)
     packed = _pack_shares(data.probabilities, rows, columns)
     if packed is None:
         return None
+    hidden = data.hidden()
     has_own_outputs = np.array_equal(data.places, data.output_places)
     # The names of these fields are those that `explorer.js` reads. "first" is the record that is shown at first,
     # the one nearest to the middle of the map.
@@ -241,7 +278,7 @@ def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a r
         "noun": data.noun,
         "prior": None if data.prior is None else _round_figures(data.prior),
         "odds": ODDS,
-        "hidden": None if data.hidden is None else data.hidden.tolist(),
+        "hidden": None if hidden is None else hidden.tolist(),
         "rowOrder": rows.tolist(),
         "columnOrder": None if has_own_outputs else columns.tolist(),
         "steps": packed[0],

@@ -419,5 +419,5 @@ def _explorer_data(
         output_descriptions=[data.outputs.description(index) for index in range(len(data.outputs))],
         cell=cell_around(placed[-1].places) if placed[0].unit and data.region is None else None,
         prior=data.prior,
-        hidden=hidden_among(release, result, ODDS),
+        hidden=lambda: hidden_among(release, result, ODDS),
     )
