@@ -219,7 +219,7 @@ def limit_meaning(guarantee: Guarantee, relation: str) -> tuple[str, ...]:
         return ()
     # An example, because a release does not know the ledgers that will be charged for its reports.
     text = spending_text(EPSILON, (EXAMPLE_REPORTS * Fraction(guarantee.epsilon),), cost.unit)
-    return (f"Reports add up. Under a limit of {EXAMPLE_REPORTS}, for example, {text}.",)
+    return (f"Reports add up. Under a limit of {EXAMPLE_REPORTS} reports, for example, {text}.",)
 
 
 def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> str:

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 from typing import ClassVar, Final, TypeVar
 
-from privopt.interfaces.notions import CURATOR, USELESS_FACTOR, BoundedOdds, factor
+from privopt.interfaces.notions import CURATOR, BoundedOdds, factor, in_100
 from privopt.interfaces.release import Shift
 from privopt.interfaces.result import AGAIN, Guarantee, Result
 from privopt.numbers.exp_log_bounds import float_up
@@ -20,6 +20,17 @@ R_contra = TypeVar("R_contra", contravariant=True)
 
 STATED_DELTA: Final = 1e-6
 """The delta that is used to express a guarantee in rho in words."""
+
+
+def one_in(probability: float) -> str:
+    """Return a probability above 0 in words, rounded up.
+
+    >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
+    ('1 in 1,000,000', '1 in 3', '1 in 10^19')
+    """
+    # 1e-9 is added so that a rounding error of the quotient does not lower the last digit.
+    count = (1 + 1e-9) / probability
+    return f"1 in {math.floor(count):,}" if count < 1e9 else f"1 in 10^{math.floor(math.log10(count))}"
 
 
 class ZCDP(BoundedOdds[R_contra]):
@@ -68,24 +79,14 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause with the largest factor by which odds can change, and the probability added to it (delta)."""
+        """Return a clause with the share of right guesses, the largest factor of odds, and delta, which is added."""
+        # The guess comes first: the factor, which has to hold up to delta, is far larger than what usually shows.
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
-            f"{rho}whether or not {guarantee.scope or 'one individual'}, any set of results is at most "
-            f"{factor(epsilon)} as likely in the one case as in the other, plus a probability of {delta:.3g}"
-        )
-
-    @classmethod
-    def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on how well one individual is hidden: well only if both the factor and delta are small."""
-        epsilon, delta = cls.point(guarantee)
-        # Both must be small: an event of probability delta may reveal everything.
-        if epsilon <= math.log(USELESS_FACTOR) and delta <= 1 / USELESS_FACTOR:
-            return super().describe_hidden(guarantee)
-        return (
-            "What one individual changes may show (who guesses between two cases, equally likely before, is right in "
-            f"at most {math.ceil(1000 * cls.guess(guarantee)) / 10:g} % of cases)"
+            f"who must tell whether or not {guarantee.scope or 'one individual is in the data'} is right at most "
+            f"{in_100(cls.guess(guarantee))}, by chance 50 ({rho}any set of results is at most {factor(epsilon)} as "
+            f"likely in the one case as in the other, plus a probability of {one_in(delta)})"
         )
 
     @classmethod

@@ -24,6 +24,9 @@ R_contra = TypeVar("R_contra", contravariant=True)
 USELESS_FACTOR: Final = 100
 """The factor of odds above which a release leaves almost no doubt between two inputs."""
 
+HIDING_GUESS: Final = 0.75
+"""The largest share of right guesses between two inputs, odds of 3 to 1, of which texts say that little shows."""
+
 
 def factor(epsilon: float) -> str:
     """Return exp(epsilon) in words, rounded up.
@@ -73,8 +76,10 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on what stays hidden, for a bound that leaves an attacker in doubt."""
-        return "One person makes little difference"
+        """Return a clause on what stays hidden, or that something may show if guesses are often right."""
+        if cls.guess(guarantee) <= HIDING_GUESS:
+            return "One person makes little difference"
+        return "What one person changes may show"
 
     @classmethod
     def guess(cls, guarantee: Guarantee) -> float:
@@ -149,13 +154,19 @@ class LocalDP(_Additive[R_contra]):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Return a sentence that names each sender's own device, which draws the noise."""
-        return "No server has to be trusted. Each sender's own device must really have drawn the noise."
+        """Return a sentence that names whoever draws the noise: each sender's own device, or a program for all."""
+        return (
+            "No server has to be trusted if each sender's own device really drew the noise. If one program drew it for "
+            "all senders, trust whoever ran it."
+        )
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause that even the server, which sees all reports, learns little about one sender."""
-        return "No one, not even the server that works with the reports, learns much about one sender"
+        """Return a clause on what even the server, which sees all reports, learns about one individual."""
+        individual = guarantee.scope or "one sender"
+        if cls.guess(guarantee) <= HIDING_GUESS:
+            return f"No one, not even the server that works with the reports, learns much about {individual}"
+        return f"The reports may tell much about {individual}, also to the server that works with them"
 
     @classmethod
     def describe_attack(cls, guarantee: Guarantee) -> str:

@@ -27,6 +27,7 @@ from privopt.registry import registry
 from privopt.report.promise_text import claim, exposed_to, limits, trust
 from privopt.report.templates import Markup, render
 from privopt.report.theme import make_narrow, svg
+from privopt.report.words import explain_words
 
 __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_section"]
 
@@ -84,7 +85,7 @@ def table(
     """Return the markup of one table, with all rows up to a hundred, otherwise the first fifty.
 
     A table that does not show all rows says so, with a link to the rows as CSV, which the page contains, and a box that
-    searches all rows. On narrow screens the rows of a wide table become lists. Numbers have four significant digits.
+    searches all rows. On narrow screens the rows of a wide table become lists. Numbers have three significant digits.
 
     Args:
         title: The name of the table for screen readers.
@@ -96,7 +97,7 @@ def table(
     cell_rows = [tuple(row) for row in rows]
     is_long = len(cell_rows) > MAX_WHOLE_TABLE
     shown_rows = [
-        [(format_text(value, 4), _is_number(value)) for value in row]
+        [(format_text(value, 3), _is_number(value)) for value in row]
         for row in (cell_rows[:FIRST_ROWS] if is_long else cell_rows)
     ]
     total = max(total or 0, len(cell_rows))
@@ -147,7 +148,7 @@ def _judge(result: Result) -> tuple[str, str]:
     if result.mark:
         return result.mark, "bad"
     if result.certificate.evidence == "declared":
-        return "checked; noise vouched for by the publisher", ""
+        return "checked, except that noise was really drawn", ""
     if exposed := exposed_to(result):
         return f"proved, but not against {exposed}", "warm"
     return "proved on the release", "good"
@@ -190,15 +191,10 @@ def _certificate(result: Result) -> dict[str, Any]:
     return {name: format_text(value) for name, value in rows.items()}
 
 
-def _describe_units(result: Result) -> str:
-    """Return sentences on what the mechanism does, and on the units of the report's numbers."""
-    objective = result.objective
-    units = [f"{objective.unit_in_words} ({objective.measured_quantity})"] * (not _is_fit(result))
-    if result.guarantee.epsilon is not None and result.guarantee.unit:
-        units.append(f"{result.guarantee.unit} (epsilon)")
+def _describe_mechanism(result: Result) -> str:
+    """Return a sentence that names the mechanism and says what it does."""
     summary = registry().get(result.mechanism).spec.summary
-    sentence = f"{summary[:1].upper()}{summary[1:]}. " if summary else ""
-    return sentence + (f"Units: {', '.join(units)}." if units else "")
+    return f"Made by {result.mechanism}{f': {summary}' if summary else ''}."
 
 
 def _is_fit(result: Result) -> bool:
@@ -246,7 +242,7 @@ def _solver_figures(result: Result) -> list[tuple[str, ...]]:
         if objective.gap is not None:
             figures.append(("gap", format_text(objective.gap, 2), ""))
     figures.append(("checked", format_text(result.certificate.checked), "conditions"))
-    return [*figures, ("time", f"{result.time.total:.2f}", "seconds")]
+    return [*figures, ("time", format_digits(result.time.total), "seconds")]
 
 
 def _commands(result: Result) -> str:
@@ -276,7 +272,7 @@ def _provenance(result: Result) -> dict[str, Any]:
     # ``solver`` is not verified either, so its members may have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list))}
-    seconds = ", ".join(f"{name} {value:.2f}" for name, value in attrs.asdict(result.time).items())
+    seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
     made_with = None
     if isinstance(versions, dict):
         made_with = ", ".join(f"{format_text(name)} {format_text(value)}" for name, value in versions.items())
@@ -320,24 +316,27 @@ def page(
     # Mechanism and file are the heading of a problem without a title, and are shown below the title of another one.
     made_by = f"{result.mechanism}: {result.problem.file}"
     verdict, badge = _judge(result)
+    for_everyone = [section for section in body if not section.for_experts]
+    promise, trusted = claim(result), "" if result.mark else trust(result)
     return render(
         "privopt.report/page.html",
         title=heading.title or made_by,
         made_by=made_by,
         heading=heading,
         headline=headline,
-        claim=claim(result),
+        claim=promise,
         guarantee=result.guarantee,
         verdict=verdict,
         badge=badge,
-        trust="" if result.mark else trust(result),
+        trust=trusted,
         truth=truth,
         absent=absent,
         warnings=warnings,
-        sections=[section for section in body if not section.for_experts],
+        sections=for_everyone,
+        words=explain_words([headline, promise, result.guarantee.statement, trusted], for_everyone),
         for_experts=[section for section in body if section.for_experts],
         main_figures=_main_figures(result, in_readers_unit),
-        about=_describe_units(result),
+        about=_describe_mechanism(result),
         solver_figures=_solver_figures(result),
         limits=limits(result),
         certificate=_certificate(result),

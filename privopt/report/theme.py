@@ -182,13 +182,16 @@ def make_narrow(figure: Figure) -> Figure:
         height *= 0.8 * len(charts)
     line_count = 1
     for axes in figure.axes:
-        axes.set_title(fill(axes.get_title(), 38))
+        title_width = 38
         axes.set_xlabel(fill(axes.get_xlabel(), 36))
         axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))
         if isinstance(axes.yaxis.get_major_formatter(), FixedFormatter):
             names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
             axes.set_yticks(axes.get_yticks(), names)
             line_count = max([line_count, *(1 + name.count("\n") for name in names)])
+            # Titles are centred on the axes, which names beside them make narrower.
+            title_width -= max((len(line) for name in names for line in name.split("\n")), default=0)
+        axes.set_title(fill(axes.get_title(), title_width))
     # Rows grow with the lines of their names; an inch is the axis and the legend.
     figure.set_size_inches(NARROW_WIDTH, height if line_count == 1 else 1 + (height - 1) * (1 + 0.6 * (line_count - 1)))
     for legend in list(figure.legends):

@@ -63,7 +63,8 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
         *_budget_of(opened),
         *([] if check is None else [check]),
     ]
-    absent = sorted({file.name for file in files_of(opened.declared) if file.secret})
+    # A secret file of which the folder has a public version, such as noisy counts, is not needed to solve again.
+    absent = sorted({file.name for file in files_of(opened.declared) if file.secret and file.absent})
     headline, faults = _make_headline(reporting, opened)
     # Collected again, because result.json does not contain them.
     warnings = (*collect_warnings(mechanism, problem, release, result), *faults)
@@ -110,9 +111,9 @@ def _budget_of(opened: OpenedFolder) -> list[Section]:
     if isinstance(cost, str) or type(release).sample is not Release.sample:
         return []
     lead = (
-        f"This release spends {cost.account} {sum_text(cost.amount)} once, and every further release from the "
-        "same data adds to it. The sum is in the ledger that privopt solve --ledger LEDGER charged; privopt budget "
-        "LEDGER shows what is spent and left."
+        f"This release spends {cost.account} {sum_text(cost.amount)} of everyone's privacy budget. Whatever is "
+        "computed from it costs nothing more; every further release from the same data adds to it. If privopt solve "
+        "charged a ledger (--ledger LEDGER), privopt budget LEDGER shows what is spent and left."
     )
     return [Section(title="Budget", lead=lead)]
 

@@ -77,7 +77,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             f"{number_of(len(problem.users), 'user')} {'reports' if len(problem.users) == 1 else 'report'} one of "
             f"{number_of(len(data.outputs), noun)}{'' if len(problem.users) == 1 else ' each'}, drawn at random."
         )
-        error = describe_error(data, result.objective, is_distance=problem.declared.utility.kind == "distance")
+        error = describe_error(data, result.objective, problem.declared.utility.kind)
         rates = guess_rates(release, data, np.asarray(problem.users))
         return f"{published} {error} {describe_guess(*rates, f'{noun} of a user')}"
 

@@ -6,7 +6,7 @@ trace. The reports are simulated from public data with a fixed seed, so a releas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -205,16 +205,24 @@ def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) 
     return total
 
 
+def _last_change(values: Sequence[float]) -> int:
+    """Return the index from which on all values are equal to the last one."""
+    return next((n for n in range(len(values) - 1, 0, -1) if values[n - 1] != values[-1]), 0)
+
+
 def describe_attack(attack: Mapping[str, Any]) -> str:
-    """Return a sentence on how close the attacker's guess comes after one and after many fresh reports.
+    """Return a sentence on how close the attacker's guess comes after one report, and after how many it is closest.
 
     Args:
         attack: The figures of `over_time`.
     """
-    fresh, last = attack["likelihood"]["fresh"], f"{attack['reports'][-1]:,}"
+    fresh, counts = attack["likelihood"]["fresh"], attack["reports"]
     (first_median, last_median), (first_p95, last_p95) = (
         (fresh[quantile][0], fresh[quantile][-1]) for quantile in ("median", "p95")
     )
+    # The fewest reports after which guesses get no closer: "after 1,000" would hide that 10 suffice.
+    median_step, p95_step = (_last_change(fresh[quantile]) for quantile in ("median", "p95"))
+    half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
         """Return how far off a guess is at most."""
@@ -224,7 +232,9 @@ def describe_attack(attack: Mapping[str, Any]) -> str:
 
     first = f"{describe_miss(first_median)} for half of the places and {describe_miss(first_p95)} for 95\u00a0% of them"
     if (first_median, first_p95) == (last_median, last_p95):
-        then = f"{last} reports bring it no nearer"
+        then = f"{counts[-1]:,} reports bring it no nearer"
+    elif last_median == last_p95 and 0 < median_step < p95_step:
+        then = f"after {half} reports it is {describe_miss(last_p95)} for half, after {last} for at least 95\u00a0%"
     elif last_median == last_p95:
         then = f"after {last} reports it is {describe_miss(last_p95)} for at least 95\u00a0%"
     else:

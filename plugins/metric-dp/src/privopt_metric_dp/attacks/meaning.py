@@ -24,6 +24,7 @@ from privopt.numbers.distances import amount_text
 from privopt.run.attack_channel import bayes_error
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
+from privopt_metric_dp.problem.loss_kinds import DistanceLoss, TravelCost
 from privopt_metric_dp.space.places import Space
 
 __all__ = [
@@ -76,7 +77,8 @@ def interpret_guarantee(
     Notes:
         Takes one pass over the required pairs and one over the matrix.
     """
-    noun, plural = ("record", "records") if data.region is None else ("vertex", "vertices")
+    noun = noun_of(data.records)
+    noun, plural = (noun, f"{noun}s") if data.region is None else ("vertex", "vertices")
     # These pairs include each record's nearest neighbour, as a path to a farther record passes nearer ones first.
     implying_pairs = data.metric.implying(data.within)
     pairs, distances = data.required if implying_pairs is None or data.region is not None else implying_pairs
@@ -96,8 +98,9 @@ def interpret_guarantee(
         median, closest_pair = float(np.median(finite_distances)), int(separations.argmin())
         first_label, second_label = (data.records.label(place) for place in pairs[closest_pair].tolist())
         elsewhere, which = (" elsewhere", " that lie apart") if coincident.size else ("", "")
+        way = f" {data.way}" if data.way else ""
         sentences.append(
-            f"For two typical neighbours{elsewhere} ({amount_text(f'{median:.3g}', data.unit)} apart) one report "
+            f"For two typical neighbours{elsewhere} ({amount_text(f'{median:.3g}', data.unit)} apart{way}) one report "
             f"changes the odds by a factor of at most {_format_factor(epsilon * median)}; for the two closest "
             f"{plural}{which}, {first_label} and {second_label}, by at most "
             f"{_format_factor(epsilon * float(distances[closest_pair]))}."
@@ -143,28 +146,35 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
     return 1.0 - bayes_error(rows, prior), float(prior.max())
 
 
-def describe_error(data: MetricData, objective: Objective, *, is_distance: bool) -> str:
+def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
     """Say how far off a report is on average, or what it costs if the loss is no distance.
 
     Args:
         data: The problem's data.
         objective: The loss of the release.
-        is_distance: Whether the loss is the distance from the record to its report.
+        kind: The kind of the loss, as in ``utility.kind``; empty for a loss of another kind.
     """
     amount = f"{format_digits(objective.value)} {objective.unit}"
     in_words = in_readers_unit(data, objective, objective.value)
     in_words = f" ({in_words})" if in_words else ""
     way = " by road" if objective.unit == "km" and data.way == "by road" else ""
-    if is_distance:
+    if kind == DistanceLoss.kind:
         return f"A report is {amount}{way} off on average{in_words}."
-    return f"It costs {amount}{way} on average{in_words}."
+    if kind == TravelCost.kind:
+        return (
+            f"The way to a target, measured from the report, is {amount}{way} too long or too short on "
+            f"average{in_words}."
+        )
+    return f"An error costs {amount}{way} on average{in_words}."
 
 
 def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
     """Say how often an attacker names the right record after one report, and how often without."""
     # Both rates are rounded alike: a report that reveals nothing must not seem to reveal a little.
     after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
-    return f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without}."
+    return (
+        f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without} times."
+    )
 
 
 def noun_of(space: Space) -> str:

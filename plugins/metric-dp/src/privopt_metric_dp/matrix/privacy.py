@@ -181,7 +181,10 @@ class MetricDP(MatrixConstraint):
         """Name whoever draws the reports, or the server if a user's upload is enough to find the user."""
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
-        return "Whoever draws the reports knows the true values and must be trusted with them. Readers need not be."
+        return (
+            "Whoever draws the reports knows the true values and must be trusted with them. Who reads the reports need "
+            "not be trusted."
+        )
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
@@ -347,22 +350,25 @@ def _state_promise(guarantee: Guarantee) -> str:
     def at_distance(distance: float) -> str:
         return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
-    opening, ending = "Anyone who sees what was released, whatever else they know, can", "."
-    subjects = "two points of the region" if guarantee.scope == "everywhere" else "two records"
+    opening, ending = "Whoever sees a report, whatever else they know, can", ""
+    plural = "places" if unit.startswith("km") else "records"
+    subjects = "two points of the region" if guarantee.scope == "everywhere" else f"two {plural}"
     if SPHERE in guarantee.extra:
         subjects = "two points on Earth"
     if guarantee.scope == "own-matrix":
-        opening, subjects = "Anyone who sees a report and knows the one matrix that it was drawn from can", "two places"
-        ending = "; between different users, and towards the server, nothing of the kind is promised."
+        opening = "Whoever sees a report and knows the one matrix that it was drawn from can"
+        ending = " Between different users, and towards the server, nothing of the kind is promised."
     within = guarantee.extra.get("neighbours_within")
     doubling_distance = _round_down(math.log(2) / epsilon)
-    opening += f" distinguish {subjects} only as far as their distance allows: "
-    comparison = "as likely from the one as from the other, less the nearer and more the farther apart they are"
+    opening += f" tell {subjects} apart only as far as their distance allows: "
+    comparison = "as likely from the one as from the other"
+    ending = f" The nearer they are, the smaller is this factor; the farther, the larger.{ending}"
     if within is not None and doubling_distance > within:
-        return f"{opening}at {at_distance(within)} a release is at most {factor(epsilon * within)} {comparison}{ending}"
-    if within is not None:
-        comparison += f" (records up to {at_distance(within)} apart are compared)"
-    return f"{opening}at {at_distance(doubling_distance)} a release is at most twice {comparison}{ending}"
+        limit, words = within, factor(epsilon * within)
+    else:
+        limit, words = doubling_distance, "twice"
+        comparison += "" if within is None else f" ({plural} up to {at_distance(within)} apart are compared)"
+    return f"{opening}at {at_distance(limit)} a report is at most {words} {comparison}.{ending}"
 
 
 def uncovered_pairs(release: MatrixRelease, data: MetricData, *, along_paths: bool) -> list[str]:

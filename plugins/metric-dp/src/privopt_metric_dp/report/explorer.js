@@ -217,13 +217,13 @@
     const others = (number) => `${number.toLocaleString("en")} other ${data.noun}${number === 1 ? "" : "s"}`;
     const lines = [alike
       ? `Measured on this release: in at least 95 of 100 reports, whoever sees the report cannot tell ${id} from ` +
-        `${others(alike)} better than at odds of ${factor} to 1, even knowing the problem's prior.`
-      : `Measured on this release: whoever sees the report and knows the problem's prior may tell ${id} from every ` +
-        `other ${data.noun} at better odds than ${factor} to 1, in more than 5 of 100 reports.`];
+        `${others(alike)} better than at odds of ${factor} to 1, even knowing how common each ${data.noun} is.`
+      : `Measured on this release: whoever sees the report and knows how common each ${data.noun} is may tell ${id} ` +
+        `from any other at better odds than ${factor} to 1, in more than 5 of 100 reports.`];
     if (data.hidden) {
       const hidden = data.hidden[chosen][data.odds.indexOf(factor)];
       lines.push(hidden
-        ? `Proved, of every report and whatever is known before: none changes the odds between ${id} and ` +
+        ? `Proved, whatever is known before: no report changes the odds between ${id} and ` +
           `${others(hidden)} by more than a factor of ${factor}.`
         : `Proved: nothing within a factor of ${factor}; the promise lets a report change the odds between ${id} and ` +
           `every other ${data.noun} by more.`);

@@ -238,7 +238,7 @@ def _round_figures(values: Floats, figures: int = 6) -> list[float]:
     return [float(f"{value:.{figures}g}") for value in values.ravel().tolist()]
 
 
-def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a release falls") -> Section | None:
+def explorer_section(data: ExplorerData, lead: str = "", title: str = "Where a report falls") -> Section | None:
     """Return the section with the interactive map, or None if the matrix is too large.
 
     A page can have only one such section.

@@ -13,6 +13,7 @@ from privopt.arrays import Figure, Floats, Ints
 from privopt.numbers.distances import EARTH_RADIUS_KM
 from privopt.report.charts import draw_maps
 from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, SERIES, add_legend, axes_of, panels_of, use_theme
+from privopt_metric_dp.attacks.meaning import noun_of
 from privopt_metric_dp.matrix.certify import max_log_ratios
 from privopt_metric_dp.matrix.release import MatrixRelease
 from privopt_metric_dp.problem.data import MetricData
@@ -155,13 +156,13 @@ def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
 def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw a map of the expected loss of each record."""
     values = loss_of_records(release, data)
-    return _draw_map(data.records, values, f"expected loss ({data.loss_unit})", None, lines_between(data))
+    return _draw_map(data.records, values, f"average loss ({data.loss_unit})", None, lines_between(data))
 
 
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw a map of the share of epsilon that each record uses; 1 is the largest share allowed."""
     spent = spent_of_records(release, float(data.epsilon))
-    return _draw_map(data.records, spent, "achieved epsilon / epsilon", 1.0, lines_between(data))
+    return _draw_map(data.records, spent, "share of the allowed epsilon", 1.0, lines_between(data))
 
 
 def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure:
@@ -184,11 +185,11 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
     worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
-    axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} d")
-    axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label="a required pair", zorder=3)
+    axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} times d")
+    axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label=f"a pair of {noun_of(data.records)}s", zorder=3)
     axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
-    axes.set_ylabel("greatest log ratio")
+    axes.set_ylabel("change of odds (logarithm)")
     add_legend(figure)
     return figure
 

@@ -58,10 +58,10 @@ _SECRET: Final = {
 """By kind of records, the options of ``privopt apply`` that name the secret columns."""
 
 _MANY = (
-    "New reports of one place add up. An attacker guesses the place that is likeliest under the release's own "
-    "probabilities. Fresh: each report is drawn anew. Sticky: the first one is sent again, which reveals no more."
+    "New reports of one place add up. An attacker who knows the table of probabilities guesses the likeliest place. "
+    "Fresh: each report is drawn anew. Sticky: the first one is sent again, which reveals no more."
 )
-_ATTACKED = "The attack is tried on {places:,} places drawn by the prior, with a fixed seed."
+_ATTACKED = "The attack was tried {places:,} times, on places drawn as often as people are there (the prior)."
 
 
 def trajectory_of(result: Result) -> list[Any]:
@@ -91,10 +91,10 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
-        rows.append(("exponential mechanism", exponential_value, "probabilities proportional to exp(-epsilon d / 2)"))
+        rows.append(("exponential mechanism", exponential_value, "a usual method: probabilities proportional to exp(-epsilon d / 2)"))
     # Expected loss of the output that is cheapest when it is released for every record.
     best = float((data.prior @ data.cost).min())
-    rows.append(("one output for all", best, "no information released at all"))
+    rows.append(("one output for all", best, "the same report for everybody, which tells nothing"))
     return rows
 
 
@@ -125,7 +125,7 @@ def metric_figures(
         "privacy-map": figures.privacy_map(release, data),
         "privacy-spent": figures.spent_by_distance(release, data),
         "release-from-one-record": figures.spread_from(release, data, str(release.records[len(release.records) // 2])),
-        "loss-beside-baselines": bars_beside_bound(losses, f"expected loss ({loss.unit})", bound),
+        "loss-beside-baselines": bars_beside_bound(losses, f"average loss ({loss.unit})", bound),
     }
     if attacked is not None:
         drawings["over-time"] = figures.over_time(attacked)
@@ -157,8 +157,8 @@ def metric_sections(
     sections = []
     explorer_data = _explorer_data(release, data, loss, result)
     lead = (
-        f"Choose a {explorer_data.noun}, by its name, by the list or by a click on the map, to see where its release "
-        "falls, and for which others it could be mistaken."
+        f"Choose a {explorer_data.noun}, by its name, by the list or by a click on the map, to see where its reports "
+        "fall, and for which others it could be mistaken."
     )
     explored = explorer_section(explorer_data, lead)
     # A matrix that is too large for an interactive map gets a figure of one record instead.
@@ -166,7 +166,7 @@ def metric_sections(
         sections.append(explored)
     else:
         lead = f"One of {len(release.records):,} records; too many for a map to explore."
-        sections.append(figure_section("Where a release falls", drawings["release-from-one-record"], lead))
+        sections.append(figure_section("Where a report falls", drawings["release-from-one-record"], lead))
     if data.records.kind == "vector":
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
@@ -199,15 +199,16 @@ def _covered_mechanisms(result: Result) -> str:
     return "no mechanism with this guarantee"
 
 
-def meaning_section(sentences: Sequence[str], records: Space, result: Result) -> Section:
+def meaning_section(sentences: Sequence[str], records: Space, result: Result, relation: str = "") -> Section:
     """Return the section that explains the guarantee, and proposes a command to protect a table.
 
     Args:
         sentences: Sentences that explain the guarantee.
         records: The records, whose kind determines the proposed command.
         result: The result. No command is proposed for a release with a mark, such as "seeded, not private".
+        relation: The unit of epsilon with the name of the distance, such as "per km by road"; by default the unit.
     """
-    epsilon, unit = result.guarantee.epsilon, result.guarantee.unit
+    epsilon, unit = result.guarantee.epsilon, relation or result.guarantee.unit
     amount = "the guarantee" if epsilon is None else f"epsilon {format_digits(float(epsilon))} {unit}".strip()
     title, lead = "What the promise means", f"What {amount} means here:"
     if result.mark:
@@ -220,9 +221,13 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result) ->
             *sentences,
             "This page describes the mechanism; it has not seen your data. To protect a table, run these commands with "
             "this page's folder for DIR and your own names for the other words in capitals. The ledger counts the "
-            "epsilon that each person has used, and budget shows it.",
+            "epsilon that each person has used, and budget shows it; estimate computes from many reports how common "
+            f"each {noun_of(records)} is, at no further cost.",
         ],
-        commands=f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER",
+        commands=(
+            f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER\n"
+            "privopt estimate DIR PROTECTED.csv --out SHARES.csv"
+        ),
     )
 
 
@@ -235,14 +240,14 @@ def _maps_section(figures: Mapping[str, Figure]) -> Section:
     spent = "the share of the allowed epsilon that each place uses; the certificate proves that none uses more than 1."
     drawings = [
         drawing(
-            "Achieved epsilon over the map",
+            "Epsilon used over the map",
             figures["privacy-map"],
-            "The largest share over each place's required pairs.",
+            "The largest share of each place, over the others that it must be hard to tell from.",
         )
     ]
     if "loss-map" not in figures:
         return pair_section("Privacy over the map", drawings, f"It shows {spent}")
-    drawings.insert(0, drawing("Loss over the map", figures["loss-map"], "Expected loss of each record."))
+    drawings.insert(0, drawing("Loss over the map", figures["loss-map"], "Average loss of each place."))
     lead = f"The first map shows the average loss of the people at each place. The second shows {spent}"
     return pair_section("Loss and privacy over the map", drawings, lead)
 
@@ -311,12 +316,13 @@ def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> S
         data: The problem's data.
         spent: The figure of the pairs' log ratios over their distances.
     """
-    header = ("record", "record", f"distance ({data.unit})", "advantage", "most allowed")
+    noun = noun_of(data.records)
+    header = (noun, noun, f"distance ({data.unit})", "advantage", "most allowed")
     lead = (
-        "Every dot is a pair of places that reports must hardly tell apart; none lies above the line of what is "
-        "allowed. The table has the pairs that reports tell apart best for their distance. Advantage: how much more "
-        "often than by chance an attacker is right who must choose between the two, from 0 (never) to 1 (always); the "
-        "last column is the largest advantage that the guarantee allows at that distance."
+        f"Every dot is a pair of {noun}s that must be hard to tell apart; none lies above the line of what is allowed. "
+        "The table has the pairs that reports tell apart best for their distance. An attacker must say which of the "
+        "two it was. Advantage 0: right half of the time, as by chance; 0.3: 65 times in 100; 1: always. The last "
+        "column is the largest advantage that the guarantee allows at that distance."
     )
     worst = table("Pairs distinguished best for their distance", header, _worst_pairs(release, data))
     return pair_section("Worst pairs", [drawing("Privacy spent by distance", spent), worst], lead)
@@ -374,9 +380,11 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]
     losses_table = table("Losses", header, cells)
-    figure = drawing("Loss next to bound and baselines", chart)
-    lead = "The loss of an average report, under the problem's prior. A shorter bar is better."
-    return Section(title="Loss next to bound and baselines", lead=lead, html=figure + losses_table)
+    figure = drawing("How large the loss is", chart)
+    lead = (
+        "The loss of an average report, if people are where the problem file says (the prior). A shorter bar is better."
+    )
+    return Section(title="How large the loss is", lead=lead, html=figure + losses_table)
 
 
 def _explorer_data(
@@ -392,7 +400,7 @@ def _explorer_data(
     """
     spaces = [data.records] if data.outputs is data.records else [data.records, data.outputs]
     placed = figures.layout(*spaces)  # the last one is that of the outputs, whether they are the records or not
-    lost, spent, people = "expected loss", "epsilon used", "people here"
+    lost, spent, people = "average loss", "epsilon used", "people here"
     costed = costs_of(loss, data)
     facts, unit = {}, {}
     if costed is not None:
@@ -405,7 +413,8 @@ def _explorer_data(
         probabilities=release.probabilities,
         places=placed[0].places,
         output_places=placed[-1].places,
-        axes=placed[0].axes,
+        # A map with a scale bar needs no origin of its axes.
+        axes=("east", "north") if data.records.kind == "geographic" else placed[0].axes,
         scale=placed[0].unit,
         facts=facts
         | {

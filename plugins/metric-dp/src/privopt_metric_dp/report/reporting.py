@@ -29,14 +29,15 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         data, noun = problem.data, noun_of(problem.data.records)
         # A mechanism may have a problem file of its own kind, without a table [utility].
         declared = problem.declared
-        is_distance = isinstance(declared, MetricProblem) and declared.utility.kind == "distance"
+        kind = declared.utility.kind if isinstance(declared, MetricProblem) else ""
         # A mechanism may have a loss of its own, which is not that of [utility].
-        is_distance = is_distance and costs_of(self.mechanism.utility(problem, result.method), data) is data
+        if costs_of(self.mechanism.utility(problem, result.method), data) is not data:
+            kind = ""
         published = f"Instead of the true {noun}, one of {len(data.outputs):,} is reported, drawn at random."
         if len(data.outputs) == 1:
             published = f"Whatever the true {noun}, the same one is always reported."
         guess = describe_guess(*guess_rates(release, data), noun)
-        return f"{published} {describe_error(data, result.objective, is_distance=is_distance)} {guess}"
+        return f"{published} {describe_error(data, result.objective, kind)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
         """Return the sections of the report: what the guarantee means, then the release itself."""
@@ -46,7 +47,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         meaning = self.mechanism.meaning(problem, release, result)
         sentences = [*meaning, *limit_meaning(result.guarantee, relation)]
         # The map is the first picture of the page.
-        return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result), *sections[1:]]
+        return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 
     def in_readers_unit(self, problem: MetricInstance[Any], result: Result, value: float) -> str:
         """Return a loss in km as text in the unit of ``[utility] per_km``."""
