@@ -91,7 +91,13 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
-        rows.append(("exponential mechanism", exponential_value, "a usual method: probabilities proportional to exp(-epsilon d / 2)"))
+        rows.append(
+            (
+                "exponential mechanism",
+                exponential_value,
+                "a usual method: probabilities proportional to exp(-epsilon d / 2)",
+            )
+        )
     # Expected loss of the output that is cheapest when it is released for every record.
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "the same report for everybody, which tells nothing"))
