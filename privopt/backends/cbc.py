@@ -67,7 +67,7 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, PickleBuffer]:
 
 def as_buffer(array: Any, dtype: Any) -> PickleBuffer:
     """Return an array's numbers as a buffer of a type, which reaches the worker as plain bytes, without NumPy."""
-    return PickleBuffer(np.ascontiguousarray(array, dtype=dtype))
+    return PickleBuffer(np.ascontiguousarray(array, dtype=dtype).data)
 
 
 def read_doubles(buffer: Any) -> Floats | None:

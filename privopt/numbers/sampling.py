@@ -186,8 +186,8 @@ class CumulatedRows:
         from ``first`` on, and a step leaves one of their halves. No step can leave the row, because its last sum 2**63
         is larger than any integer.
         """
-        flat_sums, length = self._sums.ravel(), self._sums.shape[1]
-        start = rows * length
+        flat_sums, length = self._sums.ravel(), self._sums.size // max(1, len(self._sums))
+        start: NDArray[np.int64] = rows * length
         first = start.copy()
         while length > 1:
             half = length // 2

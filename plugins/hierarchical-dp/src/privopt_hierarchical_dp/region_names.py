@@ -144,7 +144,8 @@ def _find_unusual_names(tree: Tree) -> list[str]:
         return []
     unusual = names.filter(is_unusual).unique()
     seen = pl.Series([visible_text(name) for name in unusual.to_list()], dtype=pl.String)
-    return names.filter(is_unusual | names.is_in(seen.implode())).to_list()
+    unusual_names: list[str] = names.filter(is_unusual | names.is_in(seen.implode())).to_list()
+    return unusual_names
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:

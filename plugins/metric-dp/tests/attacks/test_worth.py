@@ -85,14 +85,14 @@ def test_figures_match_the_release(tmp_path):
     guess = (np.array([0.1, 0.2, 0.3, 0.4])[:, None] * z).max(axis=0).sum()
     assert release.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
-    assert_mentions(release.meaning[0], f"at most {math.ceil(100 * math.exp(0.25 * 1.5)) / 100};", "(1.5 km apart)")
+    assert_mentions(release.meaning[0], f"at most {math.ceil(100 * math.exp(0.25 * 1.5)) / 100};", "(1.5 km apart as the crow flies)")
     assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.ceil(100 * math.exp(0.25)) / 100}")
-    assert_mentions(release.meaning[1], f" {100 * guess:.3g} times in 100", "without a report, 40.")
+    assert_mentions(release.meaning[1], f" {100 * guess:.3g} times in 100", "without a report, 40 times.")
 
 
 def test_revealing_prior_is_not_blamed_on_release(tmp_path):
     release = solve_exponential(write_problem(tmp_path / "sure", line(2), 0.1, prior=[0.97, 0.03]))
-    assert_mentions(release.meaning[1], " 97 times in 100", "without a report, 97.")
+    assert_mentions(release.meaning[1], " 97 times in 100", "without a report, 97 times.")
     assert release.warnings == ()
 
 
@@ -100,7 +100,7 @@ def test_records_at_one_place_hide_each_other(tmp_path):
     release = solve_exponential(write_problem(tmp_path / "one", [(1, 1)] * 3, 1.0))
     coincidence, guess = release.meaning
     assert "coincide" in coincidence
-    assert_mentions(guess, " 33.3 times in 100", "without a report, 33.3.")
+    assert_mentions(guess, " 33.3 times in 100", "without a report, 33.3 times.")
     assert release.warnings == ()
 
 

@@ -251,7 +251,10 @@ def _times_in_100(rate: float) -> str:
     >>> _times_in_100(1 / 3), _times_in_100(0.0003), _times_in_100(0.99996), _times_in_100(1.0)
     ('33.3', '0.03', 'more than 99.9', '100')
     """
-    text = format_digits(100 * rate)
+    # People do not think in smaller numbers, and they would have an exponent.
+    if 0.0 < rate < 1e-5:
+        return "less than 0.001"
+    text = f"{100 * rate:.3g}"
     # A rate is a sum of doubles, so 1 may come out a little smaller.
     return "more than 99.9" if text == "100" and rate < 1.0 - 1e-12 else text
 
