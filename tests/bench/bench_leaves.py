@@ -71,7 +71,7 @@ def fit_children(noisy: np.ndarray, start: np.ndarray, totals: np.ndarray) -> np
     # As many are positive as stay so with their own shift.
     positive = np.add.reduceat((ranked + shift > 0).astype(np.int64), start[:-1])
     chosen = shift[start[:-1] + np.maximum(positive, 1) - 1]
-    return np.maximum(noisy + chosen[family], 0.0)
+    return np.asarray(np.maximum(noisy + chosen[family], 0.0))
 
 
 def fit_peer(path: Path, out: Path) -> None:

@@ -160,7 +160,7 @@ class Design(ABC):
 
     @property
     def budget_shares(self) -> list[Fraction]:
-        """The relative share of each part: first all tables of level 1, then of level 2, ......"""
+        """The relative share of each part: first all tables on level 1, then all on level 2, and so on."""
         levels, tables = self.split
         return [level * table for level in levels for table in tables]
 

@@ -112,7 +112,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         design = problem.design(context.method)
         with context.time_phase("build"):
             # The release depends on the true counts through these noisy values and the exact public numbers alone.
-            counts = [add_up(design.tree, own) for own in problem.truth.leaves]
+            counts = [add_up(design.tree, leaves) for leaves in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
         how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
@@ -128,14 +128,18 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             totals=public,
             # The scales that the sampler recorded, not those of the design: the certificate must
             # hold for the noise that was drawn.
-            scales=[[None if own is None else Fraction(own.scale) for own in levels] for levels in records],
+            scales=[[None if record is None else Fraction(record.scale) for record in levels] for levels in records],
             law=design.law,
             truth=counts,
             split=design.searched_split,
         )
         table_ends = design.compute_ends(release)
         # Ends are rounded outwards, so that an interval does not lose its confidence.
-        bounds = None if table_ends is None else [[level.round_outwards() for level in own] for own in table_ends]
+        bounds = (
+            None
+            if table_ends is None
+            else [[level.round_outwards() for level in level_ends] for level_ends in table_ends]
+        )
         release = evolve(release, bounds=bounds)
         rules = problem.declared.publish
         if table_ends is not None and rules.coefficient_of_variation is not None:

@@ -191,7 +191,7 @@ def _format_notes(design: Design, best: Splits) -> Iterator[str]:
 
 
 def _shares_by_part(split: Splits) -> Split:
-    """Return the shares of all parts (a table on a level): first all tables of level 1, then of level 2, ......"""
+    """Return the shares of all parts (a table on a level), level by level from the root, and table by table."""
     levels, tables = split
     return tuple(a * b for a in levels for b in tables)
 
@@ -250,7 +250,7 @@ def _error_weights(design: Design) -> tuple[Fraction, ...]:
 
 
 def forecast_errors(design: Design) -> Floats:
-    """Return the expected sums of absolute errors of the linear fit: all tables of level 1, then of level 2, ......"""
+    """Return the expected sums of absolute errors (parts,) of the linear fit, in the order of `_shares_by_part`."""
     return design.forecast(design.noise_of(design.scales), [float(table_share) for table_share in design.split[1]])
 
 

@@ -123,9 +123,9 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
 
 def _normalize_codes(names: pl.Series) -> pl.Series:
     """Return regions' own names. If one is a whole number, its leading zeros and decimal zeros are removed."""
-    own = _own_names(names)
-    code = own.str.extract(_CODE, 1).str.strip_chars_start("0")
-    return code.replace("", "0").zip_with(code.is_not_null(), own)
+    own_names = _own_names(names)
+    code = own_names.str.extract(_CODE, 1).str.strip_chars_start("0")
+    return code.replace("", "0").zip_with(code.is_not_null(), own_names)
 
 
 def _own_names(names: pl.Series) -> pl.Series:
@@ -144,8 +144,8 @@ def _find_unusual_names(tree: Tree) -> list[str]:
         return []
     unusual = names.filter(is_unusual).unique()
     seen = pl.Series([visible_text(name) for name in unusual.to_list()], dtype=pl.String)
-    unusual_names: list[str] = names.filter(is_unusual | names.is_in(seen.implode())).to_list()
-    return unusual_names
+    candidates: list[str] = names.filter(is_unusual | names.is_in(seen.implode())).to_list()
+    return candidates
 
 
 def path_starts_with(path: Sequence[str], prefixes: Iterable[tuple[str, ...]]) -> bool:

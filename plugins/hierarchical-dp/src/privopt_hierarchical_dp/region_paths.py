@@ -123,13 +123,13 @@ def _check_gaps(paths: pl.DataFrame, prefixes: Sequence[pl.DataFrame], levels: L
     marked = paths.with_columns(gap=has_gap).filter(is_faulty).sort(columns)
     faults = []
     for *path, is_gap in marked.iter_rows():
-        depth_text = number_of(sum(map(bool, path)), "level")
+        length = number_of(sum(map(bool, path)), "level")
         where = f"region {' / '.join(path)}".rstrip(" /")
         if is_gap:
-            actual = f"a leaf {depth_text} deep with an empty name above it"
+            actual = f"a leaf {length} deep with an empty name above it"
             faults.append(Fault(file, where, actual, "empty names after a leaf's alone, where its branch is short"))
         else:
-            actual = f"a leaf {depth_text} deep that has regions below it"
+            actual = f"a leaf {length} deep that has regions below it"
             faults.append(Fault(file, where, actual, "groups in leaf regions alone, whose sums the others are"))
     raise InputError(faults)
 

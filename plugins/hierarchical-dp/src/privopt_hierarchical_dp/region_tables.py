@@ -225,7 +225,7 @@ def _tree_of(region: pl.Series, parent: pl.Series, path: Path) -> tuple[Tree, li
         # Without a way from the root, going up from a region never ends.
         actual = f"a circle through {region[int(np.argmin(is_reached))]!r}"
         raise InputError([Fault(file, "parent", actual, "a tree")])
-    tree, positions = Tree.arrange([(region.gather(own), above, repeats) for own, above, repeats in levels])
+    tree, positions = Tree.arrange([(region.gather(numbers), above, repeats) for numbers, above, repeats in levels])
     ordered_rows = []
     for (numbers, _, _), position in zip(levels, positions, strict=True):
         ordered = np.empty_like(numbers)
@@ -250,18 +250,18 @@ def _follow_children(parents: Ints, is_root: Bools) -> list[tuple[Ints, Ints, Bo
     children = children[np.argsort(parents[children], kind="stable")]
     counts = np.bincount(parents[children], minlength=len(parents))
     starts = np.concatenate([[0], np.cumsum(counts)])
-    own = np.flatnonzero(is_root)
-    levels = [(own, np.zeros(len(own), np.int64), np.zeros(len(own), np.bool_))]
-    while counts[own].any():
+    numbers = np.flatnonzero(is_root)
+    levels = [(numbers, np.zeros(len(numbers), np.int64), np.zeros(len(numbers), np.bool_))]
+    while counts[numbers].any():
         # A leaf above the last level is its own only child.
-        repetitions = np.maximum(counts[own], 1)
-        above = np.repeat(np.arange(len(own)), repetitions)
-        is_repeated = counts[own][above] == 0
+        repetitions = np.maximum(counts[numbers], 1)
+        above = np.repeat(np.arange(len(numbers)), repetitions)
+        is_repeated = counts[numbers][above] == 0
         # The place of each child among its siblings.
         offsets = np.arange(len(above)) - np.repeat(np.cumsum(repetitions) - repetitions, repetitions)
-        following = own[above]
+        following = numbers[above]
         is_new = ~is_repeated
         following[is_new] = children[starts[following[is_new]] + offsets[is_new]]
-        own = following
-        levels.append((own, above, is_repeated))
+        numbers = following
+        levels.append((numbers, above, is_repeated))
     return levels

@@ -187,8 +187,8 @@ class Tree:
             The level of each name, counted from 0, and the position on this level; -1 for names of no region.
         """
         listed = self.listing.select("region", "number")
-        found = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
-        numbers, offsets = found["number"].fill_null(-1).to_numpy(), np.cumsum([0, *self.widths])
+        matches = pl.DataFrame({"region": names}).join(listed, on="region", how="left", maintain_order="left")
+        numbers, offsets = matches["number"].fill_null(-1).to_numpy(), np.cumsum([0, *self.widths])
         levels = np.searchsorted(offsets, numbers, side="right") - 1
         return levels, np.where(numbers < 0, -1, numbers - offsets[levels])
 
@@ -298,11 +298,9 @@ class Regions:
         """
         depth = max(paths.width, self.paths.width)
         # Missing levels are those of short branches, whose names are empty.
-        wanted, listed = (as_frame(frame, depth) for frame in (paths, self.paths))
-        found = wanted.join(
-            listed.with_columns(leaf=pl.Series(self.leaves)), on=wanted.columns, how="left", maintain_order="left"
-        )
-        return found["leaf"]
+        given_paths, listed_paths = (as_frame(frame, depth) for frame in (paths, self.paths))
+        leaves = listed_paths.with_columns(leaf=pl.Series(self.leaves))
+        return given_paths.join(leaves, on=given_paths.columns, how="left", maintain_order="left")["leaf"]
 
 
 def add_up(tree: Tree, leaves: NDArray[N]) -> list[NDArray[N]]:

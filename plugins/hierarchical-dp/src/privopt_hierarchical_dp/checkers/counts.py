@@ -80,14 +80,15 @@ class Counts:
             # Groups by size have their intervals in a file of their own.
             names = ["size"] if self.is_of_sizes else [[*attributes][n] for n in table.attributes]
             columns = ["groups"] if self.is_of_sizes else ["count", "low", "high"]
-            own, rows = read_rows(self.folder / table.file, ["region", "parent", *names, *columns], table.cells)
-            need(parents in ({}, own), f"{table.file}: other regions than {tables[0].file}")
-            parents = own
+            header = ["region", "parent", *names, *columns]
+            parents_here, rows = read_rows(self.folder / table.file, header, table.cells)
+            need(parents in ({}, parents_here), f"{table.file}: other regions than {tables[0].file}")
+            parents = parents_here
             table.counts = {region: [row[0] for row in cells] for region, cells in rows.items()}
             if self.is_of_sizes:
                 header = ["region", "parent", "size", "low", "high"]
                 intervals_of, table.ends = read_rows(self.folder / "intervals.csv", header, table.cells)
-                need(intervals_of == own, "intervals.csv: other regions than release.csv")
+                need(intervals_of == parents, "intervals.csv: other regions than release.csv")
             else:
                 table.ends = {region: [row[1:] for row in cells] for region, cells in rows.items()}
         self.regions = Regions(parents, tables[0].file)
@@ -97,7 +98,8 @@ class Counts:
         """Read the noisy values, their scales and the exact numbers from noisy.npz."""
         levels, name = self.regions.levels, "scales" if self.kind == "pure-dp" else "variances"
         numbered = range(1, len(levels) + 1)
-        wanted = " ".join(
+        # As read_npz takes them: name, type and number of dimensions of each array.
+        noisy_arrays = " ".join(
             f"{table.prefix}level_{level}:i8:{2 if self.is_of_sizes else 1 + len(table.attributes)}"
             for table in self.tables
             for level in numbered
@@ -108,7 +110,7 @@ class Counts:
         values = sum(len(level) for level in levels) * (1 + max(len(table.cells) for table in self.tables))
         room = 8 * values * len(self.tables) + 4096 * (2 + len(levels)) * (1 + len(self.tables))
         arrays = read_npz(
-            self.folder / "noisy.npz", f"{wanted} {scales} {exact}", room, "split_levels:U:1 split_tables:U:1"
+            self.folder / "noisy.npz", f"{noisy_arrays} {scales} {exact}", room, "split_levels:U:1 split_tables:U:1"
         )
         for table in self.tables:
             for level in levels:
@@ -196,8 +198,8 @@ class Counts:
         for names, numbers in zip(self.regions.levels, self.exact_numbers, strict=False):
             need(len(names) == len(numbers), "noisy.npz: totals: another length")
             for name, total in zip(names, numbers, strict=True):
-                found = sum(self.tables[0].counts[name])
-                need(found == total, f"region {name!r} has {found}, the exact number is {total}")
+                number_released = sum(self.tables[0].counts[name])
+                need(number_released == total, f"region {name!r} has {number_released}, the exact number is {total}")
         if not levels:
             return "no number is claimed to be exact"
         return f"{', '.join(levels)}: numbers without noise; that they are the input's is not shown"
@@ -214,11 +216,11 @@ class Counts:
         columns = {str(name).strip().casefold(): cells for name, cells in self.problem.columns(file).items()}
         for place, region in enumerate(name.strip() for name in columns["region"]):
             need(region in self.regions.parents, f"problem/{file}: region {region!r} is unknown")
-            found = sum(self.tables[0].counts[region])
+            number_released = sum(self.tables[0].counts[region])
             for column, sign in (("at_least", 1), ("at_most", -1)):
                 text = columns[column][place].strip() if column in columns else ""
-                keeps = not text or sign * found >= sign * rational(text)
-                need(keeps, f"region {region!r} has {found}, hierarchy.bounds has {column} {text}")
+                keeps = not text or sign * number_released >= sign * rational(text)
+                need(keeps, f"region {region!r} has {number_released}, hierarchy.bounds has {column} {text}")
         return f"{len(columns['region'])} regions within them"
 
     def privacy(self) -> str:

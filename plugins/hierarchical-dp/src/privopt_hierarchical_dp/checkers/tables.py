@@ -56,6 +56,6 @@ def project(table: Table, region: str, shared: set[int]) -> dict[tuple[str, ...]
     axes = [axis for axis, attribute in enumerate(table.attributes) if attribute in shared]
     sums: dict[tuple[str, ...], int] = {}
     for cell, count in zip(table.cells, table.counts[region], strict=True):
-        kept = tuple(cell[axis] for axis in axes)
-        sums[kept] = sums.get(kept, 0) + count
+        values = tuple(cell[axis] for axis in axes)
+        sums[values] = sums.get(values, 0) + count
     return sums

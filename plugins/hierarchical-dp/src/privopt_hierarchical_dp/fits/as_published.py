@@ -35,7 +35,7 @@ def post_order(tree: Tree) -> tuple[Ints, Ints]:
 
 
 def chain_query(counts: Sequence[Ints]) -> list[Ints]:
-    """Return each level's cumulative vector as published: over all regions for size 1, then for size 2, ......
+    """Return each level's cumulative vector as published: over all regions for size 1, then for size 2, and so on.
 
     Args:
         counts: The counts (R_l, N) of each level. The returned vectors have the same shape.

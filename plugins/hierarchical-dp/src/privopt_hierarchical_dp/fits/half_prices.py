@@ -305,13 +305,13 @@ def _give_ties(first: int, last: int, remaining: int, price: int, value: Ints, r
         room[c] = _value_at_price(c, price, tables) - value[c]
         total += room[c]
     # Child by child, the part given so far is the part of the room passed so far, rounded down.
-    given, passed, missing = 0, 0, remaining
+    handed_out, passed, missing = 0, 0, remaining
     for c in range(first, last):
         passed += room[c]
-        extra = min(room[c], max(0, int(remaining * (passed / max(total, 1))) - given), missing)
+        extra = min(room[c], max(0, int(remaining * (passed / max(total, 1))) - handed_out), missing)
         value[c] += extra
         room[c] -= extra
-        given += extra
+        handed_out += extra
         missing -= extra
     # Doubles may round large numbers down by some units, which the first children with room take.
     for c in range(first, last):

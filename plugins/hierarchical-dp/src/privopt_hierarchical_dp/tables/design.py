@@ -105,7 +105,7 @@ class TablesDesign(Design):
         exact = tree.depth if relation.exact is None else relation.exact
         # A move between regions is hidden only if it changes no exact number. Households stay in their regions.
         hides_moves = not relation.is_of_households and exact > 0 and tree.widths[-1] > tree.widths[exact - 1]
-        table_descriptions = ", ".join(f"{name} (by {', '.join(own.by) or 'region alone'})" for name, own in by)
+        table_descriptions = ", ".join(f"{name} (by {', '.join(table.by) or 'region alone'})" for name, table in by)
         # By default 1 / LEAF_PARTS of the budget is spread evenly over the levels above the leaves.
         shares = hierarchy.budget or (
             *(Fraction(1),) * upper_level_count,
@@ -117,7 +117,7 @@ class TablesDesign(Design):
             method=method,
             tree=tree,
             limits=read_limits(hierarchy.bounds, tree),
-            split=(normalize_shares(shares), normalize_shares([own.share for _, own in by])),
+            split=(normalize_shares(shares), normalize_shares([table.share for _, table in by])),
             delta=relation.sensitivity,
             exact=exact,
             hides=hides_moves or exact == 0 or max(cells_of) > 1,
@@ -129,9 +129,9 @@ class TablesDesign(Design):
                 relation.public,
             ),
             parts=tuple(
-                f"{name}, level {level} ({width * own})"
+                f"{name}, level {level} ({width * cell_count})"
                 for level, width in enumerate(tree.widths, start=1)
-                for name, own in zip(hierarchy.tables, cells_of, strict=True)
+                for name, cell_count in zip(hierarchy.tables, cells_of, strict=True)
             ),
             regions=regions,
         )
@@ -413,7 +413,7 @@ class TablesDesign(Design):
             tables: The budget share of each table.
 
         Returns:
-            Expected sums over all regions and cells, level by level: all tables of level 1, then of level 2, ......
+            Expected sums over all regions and cells: those of all tables on level 1, then those on level 2, and so on.
         """
         variances, fourths = (
             np.array([[getattr(level, name) for level in levels] for levels in noise])[:, :, None]

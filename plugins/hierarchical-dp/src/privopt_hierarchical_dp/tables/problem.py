@@ -304,12 +304,15 @@ class TablesProblem:
             if not NAME.fullmatch(name) or len(name) > 60:
                 faults.append(Fault(file, where, repr(name), "up to 60 letters, digits, _ and - (it names a file)"))
             unknown = [attribute for attribute in table.by if attribute not in hierarchy.attributes]
-            faults += [Fault(file, f"{where}.by", repr(own), f"attributes among {attribute_names}") for own in unknown]
+            faults += [
+                Fault(file, f"{where}.by", repr(attribute), f"attributes among {attribute_names}")
+                for attribute in unknown
+            ]
             if len(set(table.by)) < len(table.by):
                 faults.append(Fault(file, f"{where}.by", "an attribute twice", "each attribute once"))
             # A table without a share is not measured, so another one that is must count by all of its attributes.
-            others = [own for other, own in hierarchy.tables.items() if other != name and own.share]
-            if not table.share and not any(set(table.by) < set(own.by) for own in others):
+            others = [other for other_name, other in hierarchy.tables.items() if other_name != name and other.share]
+            if not table.share and not any(set(table.by) < set(other.by) for other in others):
                 expectation = "a share above 0 (no other table that is measured has all of its attributes)"
                 faults.append(Fault(file, f"{where}.share", "0", expectation))
         faults += self._find_uneven_shares(file)
