@@ -3,9 +3,9 @@
 The parametric bootstrap of :mod:`.smooth_intervals` draws from one pilot, whose errors include the bias of the estimate
 at that pilot. Of flows, reports can leave open how closely ends are linked to starts. One pilot would then leave out
 what other links would change. So there are up to three: a fit that begins at the most likely links, and two that begin
-as near to the identity, and to independence, as the likelihood allows (:mod:`.flow_links`). All have finer bumps and
-more rounds than the estimate. A half width is the largest of the three, plus the distance of the estimate from the
-pilot, times CALIBRATION.
+as near to the identity, and to independence, as the likelihood allows (:mod:`.flow_links`). All have more rounds than
+the estimate, and finer bumps if there are not too many. A half width is the largest of the three, plus the distance of
+the estimate from the pilot, times CALIBRATION.
 
 Nothing here is proved. How often these intervals held is measured in docs/benchmarks/city.md.
 """
@@ -26,11 +26,7 @@ REPLICATES: Final = 40
 """Number of times that trips are drawn from the first pilot, and half of it from each further one."""
 
 PILOT_REFINEMENT: Final = 2.0
-"""The pilots' bumps are narrower than those of the estimate by this factor. Narrower ones did not make more intervals
-hold."""
-
-MAX_PILOT_BUMPS: Final = 400
-"""Largest number of bumps of the pilots."""
+"""The pilots' bumps are narrower than those of the estimate by this factor, if there are not too many of them."""
 
 PILOT_ROUNDS: Final = (2, 20)
 """The pilots have this multiple of the rounds of the estimate, and so many more."""

@@ -19,7 +19,7 @@ from privopt.errors import UsageError, number_of
 from privopt.estimate.count_trips import TripCounts
 from privopt.estimate.flow_bumps import BumpMaker
 from privopt.estimate.flow_fit import scale_to_sums
-from privopt.estimate.flow_intervals import MAX_PILOT_BUMPS, PILOT_REFINEMENT, FlowModel, find_half_widths
+from privopt.estimate.flow_intervals import PILOT_REFINEMENT, FlowModel, find_half_widths
 from privopt.estimate.shares import (
     BOOTSTRAP,
     MAX_UNSMOOTHED_RECORDS,
@@ -37,9 +37,13 @@ from privopt.interfaces import Progress
 MAX_GROUPS: Final = 100
 """Largest number of groups, between which there are 10,000 flows."""
 
-MAX_BUMPS: Final = 250
-"""Largest number of bumps of a fit; if there are more, the resolution is made coarser. Half of them squared are the
-weights of a round, which takes 10 ms."""
+MAX_BUMPS: Final = 400
+"""Largest number of bumps of a fit; if there are more, the resolution is made coarser. A round then takes 5 ms."""
+
+REFINEMENT: Final = 4.0
+"""The bumps of flows are narrower by this factor than those of starts and ends, if there are not too many of them. Over
+2,032 street nodes with 200,000 trips, bumps of .2 km instead of .4 km brought the mean error of a flow, in per cent of
+it, from 45 to 9 for trips to near places and from 69 to 39 for trips that end where they began. Others stayed."""
 
 LINKED: Final = "fitted links"
 """What the table says, in each row, that intervals assume of starts and ends; after ``smooth``, if flows are smooth."""
@@ -165,21 +169,24 @@ def estimate_flows(
     names, functionals = group_functionals(channel.inputs, groups)
     margin_fits = [fit_reports(channel.probabilities, margin, options, rows, progress) for margin in margins]
     sums = [functionals @ margin_fit.shares for margin_fit in margin_fits]
-    wished_resolution = max(margin_fit.resolution for margin_fit in margin_fits)
+    # Sums over a mixture of bumps are estimated better than flows, and yet finer bumps serve flows: short trips cross
+    # borders within a bump, and the number of rounds keeps the fit smooth.
+    wished_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
+    finest_resolution = wished_resolution if options.resolution is not None else wished_resolution / REFINEMENT
     with limited_to(1):
         if progress is not None:
             progress("flows: likelihood", 0, None, None)
         maker = BumpMaker(channel.probabilities, functionals, rows)
         counts = _merge_trips(trips, maker.cells)
         resolution = maker.find_resolution(
-            wished_resolution, MAX_BUMPS if wished_resolution else MAX_UNSMOOTHED_RECORDS
+            finest_resolution, MAX_BUMPS if wished_resolution else MAX_UNSMOOTHED_RECORDS
         )
         bumps = maker.make(resolution)
         rounds = bumps.choose_rounds(counts)
         flow_fit = bumps.fit(counts, bumps.find_links(counts)[0], gap=options.gap, rounds=rounds)
         shares = scale_to_sums(flow_fit.flows, *(group_shares / group_shares.sum() for group_shares in sums))
         # Flows that are not smooth have no finer resolution: their pilots differ by their rounds alone.
-        pilot_resolution = resolution and maker.find_resolution(resolution / PILOT_REFINEMENT, MAX_PILOT_BUMPS)
+        pilot_resolution = resolution and maker.find_resolution(resolution / PILOT_REFINEMENT, MAX_BUMPS)
         start_bumps, end_bumps = (maker.make(margin_fit.resolution) for margin_fit in margin_fits)
         model = FlowModel(bumps, rounds, start_bumps, end_bumps, options.gap)
         half_widths = find_half_widths(
