@@ -52,6 +52,7 @@ def compute_ranging(form: StandardForm, basis: Basis) -> Ranging:
 
     costs = [read_records(record, n) for record in (records.col_cost_dn, records.col_cost_up)]
     # Costs of a maximum are negated for the solver, so that its lower end is the upper one.
+    # "dn" and "up" are the ends to which a cost may fall and rise in HiGHS's minimisation.
     low, high = costs if conditioned.cost_scale > 0 else costs[::-1]
     sides = [read_records(record, form.shape[0]) for record in (records.row_bound_dn, records.row_bound_up)]
     statuses = np.array([int(s) for s in solver.getBasis().row_status], dtype=np.int64)

@@ -31,7 +31,8 @@ WIDE_ROW_ADVICE = (
 EXPONENT_ROUNDING = 2.0**-50
 """Exponents L of privacy rows are rounded down by this times 4 + |L|: it is eight units of rounding (2**-53)."""
 MIP_COST = 2.0**13
-"""The largest cost of an integer program is scaled up to this if it is smaller."""
+"""The largest cost of an integer program is scaled up to this if it is smaller, because searches over integers stop at
+an absolute difference of about 1e-6 (see ``_cost_scale``)."""
 
 
 @frozen(kw_only=True)
@@ -151,6 +152,7 @@ def condition(form: StandardForm, bearing: CoefficientRange) -> ScaledForm:
     is_privacy = np.zeros(m, dtype=bool)
     tightened: list[Ints] = []
     names, largest = [], 0.0
+    # For each privacy family: its rows, their left and right columns, and the coefficients of these.
     parts: list[tuple[Ints, Ints, Ints, Floats, Floats]] = []
     for block in form.families:
         if block.log_ratio is None or block.left is None or block.right is None:

@@ -132,6 +132,7 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     lower, upper = form.col_lower, implied_bounds(form)[1]
     # A bound that follows from a row was rounded when it was computed.
     upper = np.where(upper < form.col_upper, np.nextafter(upper, np.inf), upper)
+    # Each entry and cost may be off by a few units in its last place; 8 is a generous number of them.
     entry_error = np.full(matrix.shape[0], 8 * ULP)
     is_usable = np.isfinite(y)
     for family in form.families:
@@ -146,12 +147,14 @@ def rigorous_bound(form: StandardForm, duals: Floats) -> float:
     y = np.where(is_usable, y, 0.0)
     y = np.where(((y > 0) & ~np.isfinite(form.row_lower)) | ((y < 0) & ~np.isfinite(form.row_upper)), 0.0, y)
     reduced = cost - matrix.T @ y
-    # A sum of k terms is off by at most k units in the last place of the sum of their absolute values.
+    # A sum of k terms is off by at most k units in the last place of the sum of their absolute values. The terms are
+    # the entries of a column and its cost, and 7 more units allow for the error of the cost itself.
     terms = np.diff(matrix.tocsc().indptr) + 8
     sizes = np.abs(cost) + abs(matrix).T @ np.abs(y)
     error = terms * ULP * sizes + abs(matrix).T @ (entry_error * np.abs(y)) * (1 + terms * ULP)
     is_free_of_error = sizes == 0
     error = np.where(is_free_of_error, 0.0, error + np.finfo(float).tiny)
+    # The smallest value of a reduced cost times its column, over the interval of either: it is at one of the corners.
     products = [
         np.where((end == 0) | (bounds == 0), 0.0, end * np.where(end == 0, 1.0, bounds))
         for end in (reduced - error, reduced + error)

@@ -214,7 +214,12 @@ class FunctionReplacer:
         return expression.func(*(self.replace(argument, inner) for argument in expression.args))
 
     def _replace_function(self, function: sympy.Expr, restrictions: tuple[Any, ...]) -> sympy.Expr:
-        """Return the term of the variable that stands for a function, and note the function."""
+        """Return a variable, with indices, that stands for a function, and add an epigraph that defines it.
+
+        Args:
+            function: An absolute value, maximum or minimum.
+            restrictions: The tuples that the sums around the function are restricted to, as for :meth:`replace`.
+        """
         # The same function in a sum over other tuples gets a variable of its own, because it needs other lines.
         for epigraph, context in zip(self.epigraphs, self.contexts, strict=True):
             if epigraph.statement == function and _are_same_restrictions(context, restrictions):
@@ -234,6 +239,7 @@ class FunctionReplacer:
             around = (*around, (restriction.indices, restriction.positions))
         bodies = [self.replace(body, around) for body in bodies]
         location = f"{self.name}: {function}"
+        # Each tuple of the indices that the function does not run over has a column of its own.
         free = free_indices([term for body in bodies for term in linear_terms(body, location)])
         if restriction is not None:
             free |= set(restriction.indices)

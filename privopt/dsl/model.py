@@ -243,7 +243,10 @@ class Model:
         quadratic: Sequence[QuadraticTerm],
         epigraphs: Sequence[Epigraph],
     ) -> None:
-        """Put an objective that was checked in the place of the current one."""
+        """Replace the objective by a checked one: its formula, its sense, and its linear and quadratic terms.
+
+        In the terms, variables stand for absolute values and extrema; ``epigraphs`` are their definitions.
+        """
         self._objective, self._sense, self._objective_terms = formula, sense, terms
         self._quadratic_terms, self._objective_epigraphs = tuple(quadratic), tuple(epigraphs)
 

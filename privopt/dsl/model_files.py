@@ -127,6 +127,7 @@ def _avoid_words(names: list[str], kind: str, *, is_lp: bool) -> list[str]:
     """
     if not is_lp:
         return [f"{kind}_{name}" if _MPS_WORD.fullmatch(name) else name for name in names]
+    # Readers may take a name such as "e1" for the exponent of the number before it.
     start = re.compile(r"(?!inf|nan)([a-df-z_]|e[a-z_(])", re.IGNORECASE | re.ASCII)
     return [name if start.match(name) and not _LP_WORD.fullmatch(name) else f"{kind}_{name}" for name in names]
 
@@ -163,6 +164,7 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
     has_lower, has_upper = np.isfinite(lower), np.isfinite(upper)
     # A row with two different sides is written as >= its lower side, and gets a range.
     kinds = np.where(lower == upper, "E", np.where(has_lower, "G", np.where(has_upper, "L", "N")))
+    # The objective is a row of the file too, so its name must differ from those of the rows.
     objective = _make_distinct([*names.rows, "cost"], _NOT_IN_MPS)[-1]
     yield from ("ROWS", f" N {objective}")
     for kind, row in zip(kinds.tolist(), names.rows, strict=True):
@@ -281,6 +283,7 @@ def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
     yield "  + ["
     for row, column, value in zip(half.row.tolist(), half.col.tolist(), half.data.tolist(), strict=True):
         product = f"{names.columns[row]} ^ 2" if row == column else f"{names.columns[row]} * {names.columns[column]}"
+        # The lower triangle has each product of two variables once, and the whole matrix twice.
         size = abs(value) if row == column else 2 * abs(value)
         yield f"  {'-' if value < 0 else '+'} {_number(size)} {product}"
     yield "  ] / 2"

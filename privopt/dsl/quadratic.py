@@ -89,6 +89,7 @@ def quadratic_terms(expression: sympy.Expr, where: str) -> tuple[list[Term], lis
         return [t for linear, _ in parts for t in linear], [t for _, quadratic in parts for t in quadratic]
     if degree(expression) != 2:
         raise ModelError(f"{where}: the term {expression} is neither linear nor quadratic")
+    # Of degree 2: a square, or a product of constants with two linear factors or one quadratic factor.
     if expression.is_Pow:
         factor = tuple(linear_terms(expression.base, where))
         return [], [QuadraticTerm(sympy.S.One, factor, factor, is_square=True)]
@@ -117,7 +118,7 @@ class QuadraticPart:
 
     Attributes:
         matrix: Symmetric CSR matrix, shape (n, n).
-        linear: Shape (n,).
+        linear: Coefficients of the linear part, shape (n,).
         constant: The constant.
         square_sign: 1 (-1) if every term is a square and no coefficient is negative (positive); otherwise 0.
     """

@@ -285,7 +285,7 @@ def _labels_at(index_set: IndexSet, places: Ints) -> list[Any]:
 
 def _column_labels(variable: VariableBlock) -> dict[str, list[Any]]:
     """Return the labels of a variable's columns by the name of the set, made distinct."""
-    # One array of places a set, row-major as the columns are.
+    # For each set an array with the position of its label in every column; columns are numbered row-major.
     places = [part.ravel() for part in np.indices(variable.shape)]
     names = _distinct_names([s.name for s in variable.sets])
     return dict(zip(names, map(_labels_at, variable.sets, places), strict=True))
@@ -300,7 +300,7 @@ def _row_labels(family: FamilyBlock) -> dict[str, list[Any]]:
 
 
 def _ends(ranges: Ranges, part: slice) -> dict[str, Floats]:
-    """Return the ends of some ranges and the objectives at them, as columns of a table."""
+    """Return the ends of the ranges of some columns or rows (a slice), and the objectives at them, for a table."""
     names = ("lower", "upper", "lower_objective", "upper_objective")
     return {name: np.asarray(getattr(ranges, name)[part]) for name in names}
 
@@ -329,7 +329,7 @@ def _make_frame(labels: dict[str, list[Any]], **numbers: Floats | None) -> DataF
     texts = [pl.Series(name, values) for name, values in labels.items()]
     rows = len(next(values for values in numbers.values() if values is not None))
     columns = [
-        # A number that there is not is NaN here, and null in the table.
+        # Missing numbers are NaN in the arrays, and null in the table.
         pl.Series(name, [None] * rows if values is None else values, dtype=pl.Float64).fill_nan(None)
         for name, values in numbers.items()
     ]
@@ -375,9 +375,10 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
 def complete_extremum(
     form: StandardForm, start: Floats, columns: slice, lines: Sequence[str], *, is_convex: bool
 ) -> None:
-    """Set the columns of an absolute value or extremum in a start to what the other values of the start make it.
+    """Compute the columns of an absolute value or extremum in a start from the other values of the start.
 
-    Nobody can name these columns in a start. They stay NaN where the values that they follow from are NaN.
+    The model adds these columns itself, so that a user cannot give their values. A column gets the largest of its lines
+    (the smallest if it is concave), or stays NaN where the start lacks a value that a line needs.
 
     Args:
         form: The form.
@@ -392,6 +393,7 @@ def complete_extremum(
         rows = slice(block.start, block.stop)
         line = form.A[rows].tocoo()
         is_term = (line.col >= columns.start) & (line.col < columns.stop)
+        # The value of each row without the column itself; what remains to its side is the height of the line.
         body = np.bincount(line.row[~is_term], line.data[~is_term] * start[line.col[~is_term]], len(block))
         heights = (form.row_lower if is_convex else form.row_upper)[rows] - body
         extreme = np.maximum if is_convex else np.minimum

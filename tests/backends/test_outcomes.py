@@ -44,7 +44,7 @@ def test_early_limit_is_no_fault_of_the_program(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     seconds = itertools.count()
-    monkeypatch.setattr("privopt.backends.base.time", SimpleNamespace(monotonic=lambda: 1e3 * next(seconds)))
+    monkeypatch.setattr("privopt.backends.search.time", SimpleNamespace(monotonic=lambda: 1e3 * next(seconds)))
     assert get("highs").solve(tiny(), time_limit=100.0).outcome is Outcome.OPTIMAL
 
 

@@ -190,8 +190,11 @@ def run_pulp(costs: Costs, new_costs: Costs) -> Stages:
     yield float(pulp.value(problem.objective))
 
 
-def run_mip(costs: Costs, new_costs: Costs) -> Stages:
-    """python-mip with CBC; new costs are set on its variables, and it goes on from its last basis."""
+def run_mip(costs: Costs, new_costs: Costs, *, dual: bool = False) -> Stages:
+    """python-mip with CBC; new costs are set on its variables, and it goes on from its last basis.
+
+    CBC chooses the method, unless ``dual`` asks for the dual simplex method.
+    """
     import mip
 
     yield None
@@ -199,6 +202,8 @@ def run_mip(costs: Costs, new_costs: Costs) -> Stages:
     n = range(len(c))
     m = mip.Model(sense=mip.MINIMIZE, solver_name=mip.CBC)
     m.verbose = 0
+    if dual:
+        m.lp_method = mip.LP_Method.DUAL
     x = [[m.add_var(obj=float(d[i, k])) for k in range(COLUMNS)] for i in n]
     y = [m.add_var(obj=float(c[i])) for i in n]
     for i in n:
@@ -217,6 +222,11 @@ def run_mip(costs: Costs, new_costs: Costs) -> Stages:
     yield float(m.objective_value)
 
 
+def run_mip_dual(costs: Costs, new_costs: Costs) -> Stages:
+    """python-mip with the method that privopt asks CBC for."""
+    return run_mip(costs, new_costs, dual=True)
+
+
 TOOLS: dict[str, Callable[[Costs, Costs], Stages]] = {
     "privopt": run_privopt,
     "cvxpy, parameters": run_cvxpy,
@@ -225,6 +235,7 @@ TOOLS: dict[str, Callable[[Costs, Costs], Stages]] = {
     "PuLP": run_pulp,
     "privopt, CBC": run_privopt_cbc,
     "python-mip, CBC": run_mip,
+    "python-mip, CBC, dual simplex": run_mip_dual,
 }
 
 

@@ -1,0 +1,498 @@
+"""The attempts of one solve, with different settings of a solver and then of its substitute, until an answer passes."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from attrs import evolve
+
+from privopt.arrays import Floats
+from privopt.backends.checks import (
+    LP_GAP,
+    MIP_RESOLUTION,
+    can_be_unbounded,
+    check_answer,
+    check_vector,
+    cost_magnitude,
+    fix_dear_columns,
+    recession_form,
+)
+from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
+from privopt.dsl.condition import ScaledForm, condition
+from privopt.dsl.form import StandardForm
+from privopt.dsl.outcome import Outcome, Result
+from privopt.dsl.solution import SolveInterrupt
+from privopt.errors import SolverError
+from privopt.registry import registry
+
+if TYPE_CHECKING:
+    from privopt.backends.base import Backend, Options
+
+PROVER = "highs"
+"""The solver whose multipliers prove the optima of solvers without multipliers, and which checks models that solvers
+without a substitute call infeasible."""
+MIN_GAP = 1e-7
+"""The smallest relative gap of a search over integers. A smaller requested gap is treated as this one when costs are
+scaled and bounds are compared."""
+LARGEST_COST = 2.0**40
+"""Costs are not scaled up beyond this size."""
+
+
+def _load_prover() -> Backend:
+    """Create the backend that proves the answers of other backends, which is HiGHS."""
+    prover: Backend = registry().kind("solver", PROVER).load()()
+    return prover
+
+
+class Search:
+    """One solve, which tries a backend and then its substitute until an answer passes its checks.
+
+    Attributes:
+        backend: The backend of the solve.
+        form: The model.
+        options: The options, with the time limit of the whole search.
+        flip: 1 if the form minimises, -1 if it maximises; ``flip * objective`` is always minimised.
+        started: Clock reading at the start, for the time limit.
+        points: Feasible points of answers whose other claims failed their checks.
+    """
+
+    def __init__(self, backend: Backend, form: StandardForm, options: Options) -> None:
+        """Start a search for a checked answer to ``form``. The time limit in ``options`` starts now."""
+        self.backend, self.form, self.options = backend, form, options
+        self.flip = 1.0 if form.sense == "min" else -1.0
+        self.started = time.monotonic()
+        self.points: list[Result] = []
+        if options.start is not None:
+            self._add_start(options.start)
+
+    def _add_start(self, start: Floats) -> None:
+        """Add the point that the caller gave to the known points, if it is complete and satisfies rows and bounds."""
+        if np.isnan(start).any():
+            return
+        conditioned = condition(self.form, self.backend.capabilities.bearing)
+        try:
+            x, violation = check_vector(conditioned, start)
+        except SolverError:
+            return  # Solvers may still repair it.
+        self.points.append(
+            Result(
+                outcome=Outcome.FEASIBLE,
+                solver=self.backend.title(),
+                x=x,
+                objective=conditioned.objective(x),
+                violation=violation,
+                message="the start",
+                tightening=conditioned.tightening,
+            )
+        )
+
+    def run(self) -> Result:
+        """Return the first answer that passes its checks, or else the best feasible point with the best proved bound.
+
+        Raises:
+            RejectedAnswerError: No answer passed, and no feasible point is known.
+        """
+        failure: RejectedAnswerError | None = None
+        for backend, attempt in self._list_attempts():
+            # The first attempt is made even if the time is up already.
+            if failure is not None and self.remaining == 0.0:
+                break
+            # The substitute only corrects wrong answers. If the solver gave up or aborted, that is reported.
+            if backend is not self.backend and not isinstance(failure, FailedCheckError):
+                break
+            try:
+                return self._prefer_known_point(self._run_attempt(backend, attempt))
+            except RejectedAnswerError as error:
+                if isinstance(error, FailedCheckError):
+                    self.points += [] if error.point is None else [error.point]
+                    # The first failed check is what is reported, even if a solver gave up before it.
+                    failure = failure if isinstance(failure, FailedCheckError) else error
+                    # HiGHS adds 1e-7 to the diagonal of a quadratic objective, and so ends an unbounded one at a point.
+                    is_quadratic_point = self.form.Q is not None and error.point is not None
+                    if is_quadratic_point and can_be_unbounded(self.form) and self._has_improving_ray(backend):
+                        return Result(outcome=Outcome.UNBOUNDED, solver=backend.title())
+                else:
+                    failure = failure or error
+        assert failure is not None
+        if not self.points:
+            raise failure
+        return self._best_point(str(failure))
+
+    def _prefer_known_point(self, result: Result) -> Result:
+        """Return the best known point with the bound of a result, if a limit ended the search with a worse one."""
+        if not self.points or result.outcome not in (Outcome.STOPPED, Outcome.FEASIBLE):
+            return result
+        best = min(self.points, key=self._cost_of)
+        if self._cost_of(best) >= self._cost_of(result):
+            return result
+        bound = best.objective if self._is_beyond(result.bound, best.objective) else result.bound
+        return evolve(best, bound=bound, seconds=result.seconds, iterations=result.iterations)
+
+    @property
+    def remaining(self) -> float | None:
+        """Seconds until the time limit; None without one."""
+        limit = self.options.time_limit
+        return None if limit is None else max(limit - (time.monotonic() - self.started), 0.0)
+
+    def _list_attempts(self) -> Iterator[tuple[Backend, int]]:
+        """Yield each attempt as a backend and the number of its settings, from 0; those of the substitute come last."""
+        for attempt in range(self.backend.attempts):
+            yield self.backend, attempt
+        substitute = self._load_substitute()
+        if substitute is not None and (self.form.Q is None or substitute.capabilities.quadratic):
+            for attempt in range(substitute.attempts):
+                yield substitute, attempt
+
+    def _load_substitute(self) -> Backend | None:
+        """Create the substitute, or return None if there is none."""
+        name = self.backend.substitute
+        return None if name is None else registry().kind("solver", name).load()()
+
+    def _remaining_options(self) -> Options:
+        """Return the options with the remaining time as limit, but at least 0.1 s, because a limit of 0 is refused."""
+        remaining = self.remaining
+        return self.options if remaining is None else evolve(self.options, time_limit=max(remaining, 0.1))
+
+    def _run_attempt(self, backend: Backend, attempt: int) -> Result:
+        """Solve with one of a backend's settings, and check the answer's claims about the model.
+
+        Args:
+            backend: The backend of the solve, or its substitute.
+            attempt: Number of its settings, from 0.
+
+        Raises:
+            RejectedAnswerError: The solver gave up, or its answer failed a check.
+        """
+        conditioned = condition(self.form, backend.capabilities.bearing)
+        if self.points:
+            # A known point shows how finely the costs must be resolved.
+            conditioned = self._scale_costs_up(backend, conditioned, min(self.points, key=self._cost_of))
+        is_first = attempt == 0 and backend is self.backend
+        options = self.options if is_first else self._remaining_options()
+        result = self._solve_once(backend, conditioned, options, attempt)
+        # The optimum of a linear program is proved by multipliers; for an integer program there are none.
+        if result.outcome is Outcome.OPTIMAL and not self.form.is_mip and result.duals is None:
+            result = self._prove_optimum(backend, result)
+        if result.outcome is Outcome.INFEASIBLE:
+            if self.points:
+                raise FailedCheckError(f"{result.solver} calls the model infeasible, of which a point is known")
+            self._check_infeasible(backend, result)
+        elif result.outcome is Outcome.UNBOUNDED:
+            result = self._check_unbounded(backend, result)
+        elif result.outcome is Outcome.OPTIMAL and self.form.is_mip:
+            # There is a feasible point, so a ray along which the relaxation improves makes the model unbounded,
+            # whatever the search found (for rational data: Meyer 1974).
+            if can_be_unbounded(self.form) and self._has_improving_ray(backend):
+                return Result(outcome=Outcome.UNBOUNDED, solver=result.solver, seconds=result.seconds)
+            finer = self._scale_costs_up(backend, conditioned, result)
+            if finer is not conditioned and result.bound is not None:
+                result = self._solve_finer(backend, conditioned, finer, result, attempt)
+        if result.outcome is Outcome.OPTIMAL and self.points:
+            # A better point was already known when the solver called this one optimal.
+            best = min(self.points, key=self._cost_of)
+            if self._cost_of(best) < self._cost_of(result) - 1e-7 * abs(float(result.objective or 0.0)):
+                text = f"{result.solver} calls {result.objective:.9g} optimal after a point of {best.objective:.9g}"
+                raise FailedCheckError(text)
+        return result
+
+    def _solve_once(self, backend: Backend, conditioned: ScaledForm, options: Options, attempt: int) -> Result:
+        """Call a backend once, and return its checked answer; answers of integer programs may be polished first.
+
+        Args:
+            backend: The backend to call.
+            conditioned: The scaled form.
+            options: The options, with the time limit of this call.
+            attempt: Number of the backend's settings, from 0.
+
+        Raises:
+            RejectedAnswerError: The solver gave up, or its answer failed a check.
+            SolveInterrupt: An interrupt ended the solve, and the answer is a feasible point.
+            KeyboardInterrupt: An interrupt ended the solve without a feasible point.
+        """
+        raw, solver = backend.solve_scaled(conditioned, options, attempt), backend.title()
+        is_polished = False
+        try:
+            if raw.outcome is Outcome.OPTIMAL and not raw.interrupted:
+                # An optimal answer is polished before its check, any other only if it fails and leaves no point.
+                raw, is_polished = self._polish_answer(backend, conditioned, raw), True
+            try:
+                result = check_answer(conditioned, raw, solver, self.options.gap)
+            except FailedCheckError as error:
+                if is_polished or error.point is not None:
+                    raise
+                polished = self._polish_answer(backend, conditioned, raw)
+                if polished is raw:
+                    raise
+                result = check_answer(conditioned, polished, solver, self.options.gap)
+        except RejectedAnswerError as error:
+            # An interrupted answer that fails its check is worthless, so only the interrupt is passed on.
+            if raw.interrupted:
+                raise KeyboardInterrupt from error
+            raise
+        if raw.interrupted:
+            raise SolveInterrupt(result)
+        return result
+
+    def _polish_answer(self, backend: Backend, conditioned: ScaledForm, raw: Raw) -> Raw:
+        """Return an answer with its integer columns rounded and fixed, and its continuous columns solved again.
+
+        This matters because an error of 1e-6 in an integer column changes a row with a coefficient of 1e6 by 1.
+
+        Args:
+            backend: The backend that gave the answer, and solves again.
+            conditioned: The scaled form that it solved.
+            raw: The answer. It is returned unchanged if there is nothing to polish, or if the second solve fails.
+        """
+        form = conditioned.form
+        is_integer = form.integrality == 1
+        if raw.x is None or not is_integer.any() or is_integer.all():
+            return raw
+        if raw.x.shape != is_integer.shape or not np.isfinite(raw.x).all():
+            return raw
+        # With the integers fixed, a linear program over the continuous columns remains.
+        rounded = np.clip(np.round(raw.x), form.col_lower, form.col_upper)
+        around = evolve(
+            form,
+            col_lower=np.where(is_integer, rounded, form.col_lower),
+            col_upper=np.where(is_integer, rounded, form.col_upper),
+            integrality=np.zeros(len(is_integer), dtype=np.uint8),
+        )
+        try:
+            solved = backend.solve_scaled(evolve(conditioned, form=around), self._remaining_options(), 0)
+        except RejectedAnswerError:
+            # The answer's own vector is checked instead.
+            return raw
+        if solved.x is None or solved.outcome is not Outcome.OPTIMAL:
+            return raw
+        return evolve(raw, x=solved.x, seconds=raw.seconds + solved.seconds)
+
+    def _cost_of(self, result: Result) -> float:
+        """Return the objective of a result as a cost to be minimised; infinite if the result has none."""
+        return math.inf if result.objective is None else self.flip * result.objective
+
+    def _scale_costs_up(self, backend: Backend, conditioned: ScaledForm, result: Result) -> ScaledForm:
+        """Return the form with larger scaled costs if the solver cannot resolve the requested gap at this objective.
+
+        Solvers stop at an absolute difference of the scaled costs. With larger costs, this difference is a smaller part
+        of the objective.
+
+        Args:
+            backend: The backend that will solve the form, for its range of coefficients.
+            conditioned: The scaled form.
+            result: A result whose objective shows the size of the optimum.
+
+        Returns:
+            The form with larger costs, or ``conditioned`` itself if its costs are large enough already.
+        """
+        # The constant is no part of what the solver minimises, so it is left out.
+        size = abs(float(result.objective or 0.0) - self.form.c0)
+        if size == 0.0:
+            return conditioned
+        # The solver stops at an absolute difference of MIP_RESOLUTION in scaled costs, which must be within the gap.
+        required_scale = MIP_RESOLUTION / (max(self.options.gap, MIN_GAP) * size)
+        if required_scale <= abs(conditioned.cost_scale):
+            return conditioned
+        if self.form.is_mip:
+            form = fix_dear_columns(conditioned, float(result.objective or 0.0))
+            conditioned = conditioned if form is self.form else condition(form, backend.capabilities.bearing)
+        largest = float(np.abs(conditioned.form.c).max(initial=0.0))
+        if largest == 0.0:
+            return conditioned
+        # A power of two scales exactly. Twice what is needed, so that rounding down leaves enough.
+        scale = 2.0 ** np.floor(np.log2(min(2 * required_scale, LARGEST_COST / largest)))
+        return conditioned.with_cost_scale(scale) if scale > abs(conditioned.cost_scale) else conditioned
+
+    def _solve_finer(
+        self, backend: Backend, conditioned: ScaledForm, finer: ScaledForm, result: Result, attempt: int
+    ) -> Result:
+        """Solve an integer program again with larger costs, because the solver could not resolve the requested gap.
+
+        Args:
+            backend: The backend that solved the program first.
+            conditioned: The scaled form that was solved.
+            finer: The scaled form with larger costs.
+            result: The checked answer to ``conditioned``, which has a bound.
+            attempt: Number of the backend's settings, from 0.
+
+        Returns:
+            The better of both points. If the second solve is not optimal, the result has the bound of the first solve,
+            weakened by the difference that the solver may have missed.
+
+        Raises:
+            FailedCheckError: The second solve contradicts the first.
+        """
+        resolution = MIP_RESOLUTION / abs(conditioned.cost_scale)
+        if self.remaining == 0.0:
+            return self._weaken_bound(result, resolution)
+        try:
+            second = self._solve_once(backend, finer, self._remaining_options(), attempt)
+        except FailedCheckError:
+            # The first point is feasible all the same, but its bound is now in doubt.
+            self.points.append(evolve(result, outcome=Outcome.FEASIBLE, bound=None))
+            raise
+        if second.x is None:
+            return self._weaken_bound(result, resolution)
+        best = min(second, result, key=self._cost_of)
+        if second.outcome is not Outcome.OPTIMAL:
+            return self._weaken_bound(evolve(best, bound=result.bound), resolution)
+        # An optimum that is worse than a known point, by more than the gap and the solver's resolution, is wrong.
+        if self._cost_of(second) > self._cost_of(best) + self._gap_tolerance(second) + MIP_RESOLUTION / abs(
+            finer.cost_scale
+        ):
+            text = f"{second.solver} calls {second.objective:.9g} optimal after a point of {best.objective:.9g}"
+            raise FailedCheckError(text, evolve(best, outcome=Outcome.FEASIBLE, bound=None))
+        seconds = result.seconds + second.seconds
+        # The bound may be beyond the better of the two points, by the tolerance that was just allowed.
+        bound = best.objective if self._is_beyond(second.bound, best.objective) else second.bound
+        return evolve(best, bound=bound, seconds=seconds)
+
+    def _is_beyond(self, bound: float | None, objective: float | None) -> bool:
+        """Return whether a bound contradicts the objective: above it if the form minimises, below it otherwise."""
+        return bound is not None and objective is not None and self.flip * (bound - objective) > 0
+
+    def _gap_tolerance(self, result: Result) -> float:
+        """Return the requested gap as an absolute difference, relative to the objective of a result."""
+        return max(self.options.gap, MIN_GAP) * abs(float(result.objective or 0.0))
+
+    def _weaken_bound(self, result: Result, resolution: float) -> Result:
+        """Return a result with a weaker bound; its outcome is "feasible" if the gap is then larger than requested.
+
+        ``resolution`` is the difference in the objective, in its units, that the solver cannot resolve. The bound is
+        moved by this amount.
+        """
+        bound = float(result.bound or 0.0) - self.flip * resolution
+        is_near = self.flip * (float(result.objective or 0.0) - bound) <= self._gap_tolerance(result)
+        return evolve(result, bound=bound, outcome=Outcome.OPTIMAL if is_near else Outcome.FEASIBLE)
+
+    def _prove_optimum(self, backend: Backend, result: Result) -> Result:
+        """Prove the optimum of a linear program with another solver's multipliers, because the answer has none.
+
+        Args:
+            backend: The backend that gave the answer.
+            result: The checked answer, with the outcome "optimal".
+
+        Returns:
+            The result with a bound that the multipliers of the other solver prove.
+
+        Raises:
+            FailedCheckError: The optimum is not proved. The error carries the point with the outcome "feasible".
+        """
+        point = evolve(result, outcome=Outcome.FEASIBLE, bound=None)
+        reason = f"{result.solver} calls a point of objective {result.objective:.9g} optimal, and gives no multipliers"
+        if backend.name == PROVER:
+            raise FailedCheckError(reason, point)
+        try:
+            proof = _load_prover().solve(self.form, time_limit=self._remaining_options().time_limit)
+        except SolverError as error:
+            raise FailedCheckError(f"{reason}; {error}", point) from None
+        if proof.outcome is not Outcome.OPTIMAL or proof.duals is None or proof.objective is None:
+            raise FailedCheckError(f"{reason}; {proof.solver} calls the model {proof.outcome.value}", point)
+        # Both solvers' objectives agree up to the relative gap, and the rounding of the objective's terms.
+        tolerance = LP_GAP * abs(proof.objective) + 1e-9 * cost_magnitude(self.form, result.x)
+        # Negated, so that NaN fails too.
+        if not abs(float(result.objective or 0.0) - proof.objective) <= tolerance:
+            text = f"{reason}; {proof.solver} proves {proof.objective:.9g}"
+            raise FailedCheckError(
+                text, evolve(point, bound=None if self._is_beyond(proof.bound, point.objective) else proof.bound)
+            )
+        bound = result.objective if self._is_beyond(proof.bound, result.objective) else proof.bound
+        return evolve(result, bound=bound, tightening=proof.tightening or result.tightening)
+
+    def _has_improving_ray(self, backend: Backend) -> bool:
+        """Return whether the objective improves without limit along a feasible direction of the linear relaxation.
+
+        If so, the form is unbounded, provided that it has a feasible point.
+        """
+        result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
+        if result.x is None:
+            return False
+        # A smaller improvement may be the solver's rounding.
+        noise = 1e-7 * cost_magnitude(self.form, result.x) + 1e-9 * min(1.0, float(np.abs(self.form.c).max()))
+        return self._cost_of(result) < -noise
+
+    def _check_unbounded(self, backend: Backend, result: Result) -> Result:
+        """Check the claim that the model is unbounded.
+
+        The objective must improve along a ray of the linear relaxation, and an integer program must have a feasible
+        point.
+
+        Returns:
+            The result, or another outcome if the integer program has no feasible point or none was found in time.
+
+        Raises:
+            FailedCheckError: The objective improves along no ray.
+        """
+        if not self._has_improving_ray(backend):
+            raise FailedCheckError(f"{result.solver} calls the model unbounded, and it improves along no direction")
+        if not self.form.is_mip:
+            return result
+        feasibility = backend.solve(self._without_costs(), time_limit=self._remaining_options().time_limit)
+        if feasibility.outcome is Outcome.STOPPED:
+            return evolve(feasibility, message="the model is infeasible or unbounded")
+        return feasibility if feasibility.outcome is Outcome.INFEASIBLE else result
+
+    def _without_costs(self) -> StandardForm:
+        """Return the form with all costs set to 0, as a feasibility problem."""
+        return evolve(self.form, c=np.zeros_like(self.form.c), c0=0.0, Q=None)
+
+    def _check_infeasible(self, backend: Backend, result: Result) -> None:
+        """Check the claim that the model is infeasible, by asking another solver for a feasible point.
+
+        If the backend has a substitute, the substitute is asked, but only about integer programs. Otherwise HiGHS is
+        asked. An answer of the substitute itself is not checked.
+
+        Args:
+            backend: The backend that gave the answer.
+            result: The answer of the backend.
+
+        Raises:
+            FailedCheckError: The other solver finds a feasible point.
+        """
+        if backend is not self.backend:
+            return
+        substitute = self._load_substitute()
+        if substitute is None:
+            substitute = None if backend.name == PROVER else _load_prover()
+        elif not self.form.is_mip:
+            return
+        if substitute is None:
+            return
+        conditioned = condition(self._without_costs(), substitute.capabilities.bearing)
+        # A second opinion may take twice as long as the answer that it checks.
+        seconds = max(1.0, 2 * result.seconds)
+        remaining = self.remaining
+        seconds = seconds if remaining is None else min(seconds, max(remaining, 0.1))
+        try:
+            raw = substitute.solve_scaled(conditioned, evolve(self.options, time_limit=seconds), 0)
+            if raw.x is None:
+                return
+            check_vector(conditioned, raw.x)
+        except SolverError:
+            return  # The substitute has no feasible point to show, so nothing contradicts the claim.
+        text = f"{result.solver} calls the model infeasible, and {substitute.title()} finds a feasible point"
+        raise FailedCheckError(text)
+
+    def _best_point(self, failure: str) -> Result:
+        """Return the best known feasible point, with the best known bound.
+
+        ``failure`` says why no answer passed its checks, and becomes the message of the result.
+        """
+        best = min(self.points, key=self._cost_of)
+        bounds = [point.bound for point in self.points if point.bound is not None]
+        if self.form.is_mip and self.remaining != 0.0:
+            # The optimum of the linear relaxation bounds that of the integer program.
+            relaxed = evolve(self.form, integrality=np.zeros(self.form.shape[1], dtype=np.uint8))
+            try:
+                result = self.backend.solve(relaxed, time_limit=self._remaining_options().time_limit)
+                bounds += [] if result.bound is None else [result.bound]
+            except SolverError:
+                pass  # The relaxation gives no bound then.
+        # Each of these bounds is valid, so that the tightest one counts.
+        bound = max(bounds, key=lambda value: self.flip * value) if bounds else None
+        if self._is_beyond(bound, best.objective):
+            bound = best.objective
+        return evolve(best, outcome=Outcome.FEASIBLE, bound=bound, message=failure)
