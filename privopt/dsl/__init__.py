@@ -46,7 +46,7 @@ __all__ = [
     "write_form",
 ]
 
-_WITHOUT_SYMPY = ("privopt.dsl.form", "privopt.dsl.sets")
+_WITHOUT_SYMPY = ("privopt.dsl.form", "privopt.dsl.model_files", "privopt.dsl.sets", "privopt.dsl.solution")
 """The modules that need only arrays."""
 _HOMES = {
     "privopt.dsl.extrema": ("maximum", "minimum"),
@@ -68,8 +68,8 @@ def __getattr__(name: str) -> Any:
     for home, names in _HOMES.items():
         if name in names:
             if home not in _WITHOUT_SYMPY:
-                from privopt.dsl.load_sympy import load_sympy
+                from privopt.dsl.load_language import load_language
 
-                load_sympy()
+                load_language()
             return getattr(import_module(home), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
