@@ -35,6 +35,7 @@ def run_search(
     search_time: Clock,
     *,
     first_offers: Iterable[Callable[[], object]] = (),
+    begins_held: bool = False,
 ) -> Answer[R]:
     """Run a search until it ends, or until the remaining time is needed for certifying, proving and writing.
 
@@ -48,6 +49,8 @@ def run_search(
         incumbent: Certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make an offer quickly before the search.
+        begins_held: Whether the search begins with work that it holds (:meth:`Clock.keep_waiting`), so that it is
+            started and waited for even if the time is over already.
 
     Returns:
         The best certified release and the best proved bound.
@@ -66,7 +69,7 @@ def run_search(
             make_offer()
         # A search may return quietly when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
-        _certify_during(call, incumbent, search_time, has_limit=has_limit)
+        _certify_during(call, incumbent, search_time, has_limit=has_limit, begins_held=begins_held)
         error = call.error
         is_complete = call.done and error is None and call.result()
         # Out of time or memory, the offers so far still make a release; any other error is a fault of the solver.
@@ -95,7 +98,12 @@ def run_search(
 
 
 def _certify_during(
-    call: DaemonCall[bool], incumbent: Incumbent[C, P, R], search_time: Clock, *, has_limit: bool
+    call: DaemonCall[bool],
+    incumbent: Incumbent[C, P, R],
+    search_time: Clock,
+    *,
+    has_limit: bool,
+    begins_held: bool,
 ) -> None:
     """Wait for a search. Under a limit, certify and prove its offers if that takes at most a tenth of the time.
 
@@ -104,16 +112,18 @@ def _certify_during(
         incumbent: The incumbent that the search makes its offers to.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
+        begins_held: Whether to wait for the search to hold its time.
     """
     last_time = search_time.now()
-    # hold_count is above 0 while the search runs work that may pass the deadline (Clock.hold): it is short, and only a
-    # busy machine delays it, so the loop waits for it.
-    while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count):
+    is_awaited = begins_held
+    # Work that was counted beforehand is waited for, however slowly it goes on a busy machine.
+    while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count or is_awaited):
         if not has_limit:
             # Any long time will do: the loop waits again, and an interrupt ends the wait.
             call.wait(3600.0)
             continue
-        if search_time.hold_count:
+        is_awaited = is_awaited and not search_time.hold_count
+        if search_time.hold_count or is_awaited:
             # Nothing is certified meanwhile: that would only take time from work that will probably replace it.
             call.wait(SECONDS_PER_POLL)
             continue

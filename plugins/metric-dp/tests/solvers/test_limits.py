@@ -229,3 +229,14 @@ def test_star_that_takes_too_long_is_not_waited_for(monkeypatch, grid_instance):
     monkeypatch.setattr(reduce, "drop_implied_pairs", lambda *_: seconds.append(seconds.pop() + 1_000.0) or check())
     answer = solve(grid_instance(6, "all", 1.0), gap=0.05, search_time=Clock(100.0, clock(), now=lambda: seconds[0]))
     assert (answer.method, answer.status) == ("constant", "stopped")
+
+
+def test_affordable_closed_form_is_reached_though_building_took_all_the_time(tmp_path):
+    (tmp_path / "problem.toml").write_text(grid_text(9, 9, 0.5, 2.0))
+    problem, seconds = MetricInstance.of(load_problem(MetricProblem, tmp_path / "problem.toml")), [0.0]
+    search_time = Clock(100.0, clock(), now=lambda: seconds[0])
+    seconds[0] = 1_000.0
+    outcome = OptimalLP().solve(problem, SolveContext(method="auto", gap=0.4, search_time=search_time))
+    assert not outcome.stopped
+    assert outcome.solver["path"] == "star (the time was over)"
+    assert outcome.lower_bound >= 0.6 * ExpectedLoss.of(problem.data).evaluate(outcome.release)

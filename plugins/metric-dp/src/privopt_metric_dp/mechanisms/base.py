@@ -14,6 +14,7 @@ The base class provides the repair into integers, the certificate, the bound, th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, cast
@@ -24,7 +25,7 @@ from attrs import evolve
 from privopt.arrays import Floats
 from privopt.declare.name_forms import warn_of_look_alikes
 from privopt.errors import DoesNotHoldError, Fault, InputError, ModelError, RegistryError
-from privopt.execution.clock import within
+from privopt.execution.clock import clock, within
 from privopt.interfaces import Channel, Mechanism, Outcome, Result, SolveContext, UtilityLoss
 from privopt.interfaces.abilities import solves_program
 from privopt.registry import registry
@@ -332,7 +333,8 @@ class MetricMechanism(MatrixWords[D]):
         if not isinstance(loss, UtilityLoss):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
-        with context.time_phase("build"), within(context.search_time):
+        begins_held = self.begins_held(problem, context)
+        with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
             # Both are cached properties, computed here so that the time counts as building. The costs come first,
             # because the distances that they need serve the pairs too.
             data.weighted, data.standing  # noqa: B018
@@ -348,6 +350,7 @@ class MetricMechanism(MatrixWords[D]):
                 incumbent,
                 context.search_time,
                 first_offers=self.first_offers(problem, incumbent, context),
+                begins_held=begins_held,
             )
         outcome = _make_outcome(self, answer, problem)
         if problem.whole.choose is None or outcome.stopped:
@@ -358,6 +361,13 @@ class MetricMechanism(MatrixWords[D]):
         if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
         return evolve(outcome, proof=wider_proof[0], lower_bound=wider_proof[1], bound_over=ALL)
+
+    def begins_held(self, problem: MetricInstance[D], context: SolveContext) -> bool:
+        """Return whether the search begins with work that is short by its count, and runs to its end on a busy machine.
+
+        The search must then hold its time (:meth:`privopt.execution.clock.Clock.keep_waiting`).
+        """
+        return False
 
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext

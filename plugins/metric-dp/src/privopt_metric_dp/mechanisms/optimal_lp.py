@@ -9,7 +9,7 @@ from attrs import evolve
 
 from privopt import dsl
 from privopt.errors import CertificationError, SolverDiedError, SolverError
-from privopt.execution.clock import Clock, check, clock
+from privopt.execution.clock import Clock, check, clock, within
 from privopt.execution.resources import GB
 from privopt.interfaces import Result, SolveContext, UtilityLoss
 from privopt_metric_dp.matrix.expected_loss import ExpectedLoss
@@ -162,6 +162,13 @@ class Optimal(MetricMechanism[D], Generic[D]):
     def matrix(self, problem: MetricInstance[D], context: SolveContext) -> Matrix:
         """Solve the whole LP, with a variable for each record and output, and return its matrix."""
         return whole_program(problem.data, self.privacy(problem, "full"), self.utility(problem, "full"), context)
+
+    def begins_held(self, problem: MetricInstance[D], context: SolveContext) -> bool:
+        """Return whether the closed form comes first, and its counted work is a small part of the granted time."""
+        from privopt_metric_dp.solvers.auto import begins_with_star
+
+        with within(context.search_time):
+            return begins_with_star(*problem.data.shape, context.method)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
         """Solve the whole LP if it is requested and fits into memory; otherwise run the structured solvers."""

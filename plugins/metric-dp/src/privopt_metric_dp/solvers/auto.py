@@ -36,9 +36,26 @@ from privopt_metric_dp.solvers.instance import Instance, Solution, dual_bound, o
 from privopt_metric_dp.solvers.interior_point import InteriorPoint
 from privopt_metric_dp.solvers.solver import Part, PartOffers, Solver
 from privopt_metric_dp.solvers.spanner import FewPairs
-from privopt_metric_dp.solvers.star import StarSolver, fits_granted_time, quick_bound, quick_bound_operations
+from privopt_metric_dp.solvers.star import (
+    StarSolver,
+    fits_granted_time,
+    is_star_affordable,
+    quick_bound,
+    quick_bound_operations,
+)
 
-__all__ = ["METHODS", "InDoubles", "Ladder", "Room", "auto", "make_ladder", "run_ladder", "search", "solve"]
+__all__ = [
+    "METHODS",
+    "InDoubles",
+    "Ladder",
+    "Room",
+    "auto",
+    "begins_with_star",
+    "make_ladder",
+    "run_ladder",
+    "search",
+    "solve",
+]
 
 METHODS = ("auto", "star", "column-generation", "interior-point")
 MIN_SPANNER_RECORDS = 100
@@ -78,7 +95,7 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
         memory_limit: Returns the bytes that may still be allocated.
     """
     instance = part.instance
-    if not _starts_with_star(instance):
+    if not _suits_star(instance.records, instance.outputs):
         yield InteriorPoint()
         return
     yield StarSolver()
@@ -101,9 +118,19 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
         yield from (inner, ColumnGeneration())
 
 
-def _starts_with_star(instance: Instance) -> bool:
-    """Return whether the star comes first, because there are not many more records than outputs."""
-    return instance.records <= max(STARRED, FEW * instance.outputs)
+def _suits_star(records: int, outputs: int) -> bool:
+    """Return whether there are not so many more records than outputs that the star is skipped."""
+    return records <= max(STARRED, FEW * outputs)
+
+
+def begins_with_star(records: int, outputs: int, method: str) -> bool:
+    """Return whether :func:`search` begins with a star that is affordable, and so runs it to its end.
+
+    Args:
+        records, outputs: N and K of the whole instance.
+        method: One of `METHODS`, or the name of another method, for which the answer is False.
+    """
+    return method in ("auto", "star") and _suits_star(records, outputs) and is_star_affordable(records, outputs)
 
 
 def make_ladder(method: str) -> Ladder:
@@ -187,8 +214,8 @@ def run_ladder(
         # proved.
         if offers.has_reached_gap and offers.confirm():
             return
-        # An affordable star comes before the quick bound, because it brings a better bound of its own.
-        is_held = isinstance(solver, StarSolver) and solver.is_affordable(part.instance)
+        # The closed form comes first if its work is affordable, because it brings a better bound of its own.
+        is_held = isinstance(solver, StarSolver) and is_star_affordable(*part.instance.cost.shape)
         if needs_quick_bound and not is_held:
             needs_quick_bound = False
             _offer_quick_bound(part, offers)
@@ -269,7 +296,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
     """
     ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
     # On a busy machine the time may be over before the star is reached, which comes first if its work is affordable.
-    is_held = method in ("auto", "star") and _starts_with_star(instance) and StarSolver().is_affordable(instance)
+    is_held = isinstance(method, str) and begins_with_star(*instance.cost.shape, method)
     with ExitStack() as waiting:
         if is_held:
             waiting.enter_context(clock().keep_waiting())

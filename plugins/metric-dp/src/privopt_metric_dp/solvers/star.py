@@ -37,6 +37,7 @@ __all__ = [
     "anchored_bound",
     "fits_granted_time",
     "gradients",
+    "is_star_affordable",
     "kernel_of",
     "make_star",
     "proof",
@@ -343,6 +344,16 @@ def fits_granted_time(operations: float, share: float) -> bool:
     return operations <= OPERATIONS_PER_SECOND * share * seconds
 
 
+def is_star_affordable(records: int, outputs: int) -> bool:
+    """Return whether the star of N records and K outputs takes at most half of the granted time on an idle machine.
+
+    This counts operations, so that the load of the machine does not decide whether the closed form is found. Without a
+    limit 20 s count as granted.
+    """
+    # The kernel's factorisation, and its product with the costs of all outputs.
+    return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
+
+
 def quick_bound_operations(instance: Instance) -> float:
     """Estimate the operations of :func:`quick_bound` without symmetries: a path search for each output and share."""
     steps = 2.0 * len(instance.pairs) + instance.records * math.log2(instance.records + 1.0)
@@ -359,17 +370,6 @@ class StarSolver:
         records, outputs = part.instance.cost.shape
         return float(8 * (5 * records**2 + 5 * records * outputs))
 
-    def is_affordable(self, instance: Instance) -> bool:
-        """Return whether the star would take at most `HELD_SHARE` of the granted time on an idle machine.
-
-        Without a time limit, `MAX_GRANTED_SECONDS` are granted.
-
-        This counts operations, so that the load of the machine does not decide whether the closed form is found.
-        """
-        records, outputs = instance.cost.shape
-        # The kernel's factorisation, and its product with the costs of all outputs.
-        return fits_granted_time(float(records) ** 2 * (records + 2.0 * outputs), HELD_SHARE)
-
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Offer the star if it is a mechanism, and a bound that its prices prove.
 
@@ -382,14 +382,13 @@ class StarSolver:
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
-        has_limit = clock().left < math.inf
-        # `hold` lets an affordable star run past the deadline if the machine is busy.
-        with clock().hold() if has_limit and self.is_affordable(part.instance) else nullcontext():
+        instance, has_limit = part.instance, clock().left < math.inf
+        with clock().hold() if has_limit and is_star_affordable(*instance.cost.shape) else nullcontext():
             star, y, trees = self._offer_star(part, offers)
             # The requested gap is reached. The rounds of pricing below would only improve the bound.
             if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
                 return
-        symmetry, instance = part.symmetry, part.instance
+        symmetry = part.symmetry
         if not star.feasible:
             # The bound that was offered under a limit remains, whatever method follows.
             raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
