@@ -39,6 +39,8 @@ MAX_CUT_ERROR: Final = 2.0**-36
 _CHUNK = 1 << 20
 #: Draws from different rows that are looked up at a time, so that their arrays stay in the processor's cache.
 _SEARCH_BLOCK = 1 << 14
+#: Bits by which most of many draws from one row are decided: 4,096 intervals, so that their table is in the cache.
+_LEADING_BITS = 12
 
 
 @define
@@ -130,7 +132,7 @@ class CumulatedRows:
         samples = np.empty(draws, dtype=np.int64)
         for start in range(0, draws, _CHUNK):
             count = min(_CHUNK, draws - start)
-            samples[start : start + count] = np.searchsorted(sums, _read_integers(entropy, count), side="right")
+            samples[start : start + count] = _look_up_in_row(sums, _read_integers(entropy, count))
         return samples
 
     def draw_each(self, rows: NDArray[np.int64], *, source: Source | None = None) -> NDArray[np.int64]:
@@ -170,8 +172,8 @@ class CumulatedRows:
         for start in range(0, len(missing_rows), step):
             part = missing_rows[start : start + step]
             sums = np.cumsum(self._weights[part], axis=1, dtype=np.uint64)
-            # A sum that overflows 64 bits is smaller than the one before it.
-            is_sound = (sums[:, -1:] == np.uint64(TOTAL)).any(axis=1) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
+            # A sum that overflows 64 bits is smaller than the one before it. Without overflow the last is the largest.
+            is_sound = (sums.max(axis=1, initial=0) == np.uint64(TOTAL)) & (sums[:, 1:] >= sums[:, :-1]).all(axis=1)
             if not is_sound.all():
                 faulty_row = self._weights[part[int((~is_sound).argmax())]]
                 raise UsageError(f"a row of weights must sum to 2**63, got {sum(faulty_row.tolist())}")
@@ -186,15 +188,33 @@ class CumulatedRows:
         from ``first`` on, and a step leaves one of their halves. No step can leave the row, because its last sum 2**63
         is larger than any integer.
         """
-        flat_sums, length = self._sums.ravel(), self._sums.size // max(1, len(self._sums))
-        start: NDArray[np.int64] = rows * length
-        first = start.copy()
+        flat_sums, length = self._sums.ravel(), int(self._weights.shape[1])
+        start = rows * length
+        first: NDArray[np.int64] = start.copy()
         while length > 1:
             half = length // 2
             first += half * (flat_sums[first + (half - 1)] <= integers)
             length -= half
         first -= start
         return first
+
+
+def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return how many running sums (K,) of a row are at most each integer (n,), by their leading bits if these decide.
+
+    Integers with the same leading bits form an interval. If all of it belongs to one index, no search is needed.
+    """
+    if len(integers) < 4 << _LEADING_BITS:
+        return np.searchsorted(sums, integers, side="right")
+    shift = np.uint64(63 - _LEADING_BITS)
+    starts = np.arange(1 << _LEADING_BITS, dtype=np.uint64) << shift
+    first_indices = np.searchsorted(sums, starts, side="right")
+    last_indices = np.searchsorted(sums, starts + np.uint64((1 << int(shift)) - 1), side="right")
+    intervals = integers >> shift
+    indices = first_indices.take(intervals)
+    undecided = np.flatnonzero((first_indices != last_indices).take(intervals))
+    indices[undecided] = np.searchsorted(sums, integers[undecided], side="right")
+    return indices
 
 
 def _read_integers(entropy: Source, count: int) -> NDArray[np.uint64]:

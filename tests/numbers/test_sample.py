@@ -50,6 +50,7 @@ def test_more_than_a_chunk_and_none():
         np.array([TOTAL, TOTAL, TOTAL], dtype=np.uint64),  # 2**63 modulo 2**64
         np.array([1.0]),
         np.array([[TOTAL]], dtype=np.uint64),
+        np.zeros(0, dtype=np.uint64),
     ],
 )
 def test_refuses_invalid_rows(row):
@@ -109,6 +110,16 @@ def test_kept_sums_draw_what_the_bytes_say(records, outputs, seed, skew):
     expected = draw_by_definition(weights, one_row, make_source(seed))
     assert sampler.draw(0, 50, source=make_source(seed)).tolist() == expected
     assert draw(weights[0], 50, source=make_source(seed)).tolist() == expected
+
+
+@given(outputs=st.integers(1, 300), seed=st.integers(0, 9999), skew=st.sampled_from([0.02, 1]))
+def test_many_draws_of_a_row_are_looked_up_alike(outputs, seed, skew):
+    weights = np.floor(np.random.default_rng(seed).dirichlet(np.full(outputs, skew)) * 2**52).astype(np.uint64)
+    weights <<= np.uint64(11)
+    weights[-1] += np.uint64(TOTAL - sum(weights.tolist()))
+    words = np.frombuffer(make_source(seed)(8 * 20_000), dtype="<u8")
+    expected = np.searchsorted(np.cumsum(weights, dtype=np.uint64), words >> np.uint64(1), side="right")
+    assert (draw(weights, 20_000, source=make_source(seed)) == expected).all()
 
 
 def test_more_than_a_block_of_rows():

@@ -296,7 +296,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
     """
     ladder, only_first = _to_ladder(method), isinstance(method, str) and method != "auto"
     # On a busy machine the time may be over before the star is reached, which comes first if its work is affordable.
-    is_held = isinstance(method, str) and begins_with_star(*instance.cost.shape, method)
+    is_held = isinstance(method, str) and begins_with_star(instance.records, instance.outputs, method)
     with ExitStack() as waiting:
         if is_held:
             waiting.enter_context(clock().keep_waiting())

@@ -265,10 +265,11 @@ class PositionProtector(RowProtector):
                 positions = np.where(is_usable[:, None], positions, np.nan)
             elif self.outputs is not None and places is not None and places.on_map is not None:
                 is_geographic = places.kind == "geographic"
-                # An id determines the position of its record, which must not occur in another column either.
-                # Unknown ids get row -1, whose position is replaced with NaN.
-                rows = [row_of_id.get(name or "", -1) for name in self._record_ids(frame, columns)]
-                positions = np.where(np.array(rows)[:, None] >= 0, places.on_map[rows], np.nan)
+                # An id tells where its record lies, so that position must not occur in another column either.
+                place_of_record = np.array([row_of_id.get(name, -1) for name in self.release.records.tolist()])
+                records, reason = self.snap.rows(frame, columns, fixed=True)
+                rows = np.where(reason < 0, place_of_record[records], -1)
+                positions = np.where(rows[:, None] >= 0, places.on_map[rows], np.nan)
             secrets.append(
                 RowSecrets(
                     positions=positions,
