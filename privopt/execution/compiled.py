@@ -15,15 +15,18 @@ from contextlib import contextmanager
 from functools import update_wrapper, wraps
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-__all__ = ["LazyJit", "compilations", "jit", "when_compiling"]
+__all__ = ["MAX_INTERPRETED_COSTS", "LazyJit", "compilations", "jit", "when_compiling"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _LOCK = threading.RLock()
 _THREAD_STATE = threading.local()
-MAX_INTERPRETED_CALLS = 100
+MAX_INTERPRETED_CALLS = 250
 """The most calls of a function that are interpreted, because many short calls add up to a long time."""
+MAX_INTERPRETED_COSTS = 700
+"""The most costs (records times outputs) for which a solve and its proof are interpreted: 26 cells. They take some
+tenths of a second then, and loading numba with the compiled code takes half a second and over 100 MiB."""
 # Called at the next compilation. Whether numba reports compilations, and how many it has begun.
 _listeners: list[Callable[[str], object]] = []
 _listening = False

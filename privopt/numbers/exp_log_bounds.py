@@ -55,8 +55,9 @@ PRECISIONS: Final = (128, 256, 512, 1024, 4096)
 #: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
 KERNEL_ERROR = 2.0**-80
 
-#: Up to this many distances are computed with rationals, because loading compiled code would take longer.
-MIN_COMPILED_SIZE = 100
+#: Up to this many distances (all pairs of 28 records) are computed with rationals, because loading compiled code would
+#: take longer.
+MIN_COMPILED_SIZE = 400
 _LARGEST = sys.float_info.max
 # Degree of the Taylor polynomial of exp, and how many distances are computed side by side (as SIMD lanes).
 _SERIES_TERMS = 24

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -59,6 +61,22 @@ def test_matrix_stays_within_stated_memory(tmp_path, method):
         MEASURE, small_problem, large_problem, f"exponential:{method}", tmp_path / "out", max_bytes=1.1 * stated_bytes
     )
     assert 0.2 * stated_bytes <= peak_bytes <= 1.1 * stated_bytes
+
+
+SMALL = """
+import sys
+from pathlib import Path
+from privopt.run.solve import solve
+solve("optimal-lp", Path(sys.argv[1]), Path(sys.argv[2]))
+print("numba" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("limit", [1.5, 99.0])
+def test_25_cells_are_solved_without_compiled_code(tmp_path, limit):
+    """Loading it takes half a second and over 100 MiB, more than the whole solve."""
+    command = [sys.executable, "-c", SMALL, grid(tmp_path / "map", 5, 5, 1.0, limit), tmp_path / "out"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 COLUMNS = """

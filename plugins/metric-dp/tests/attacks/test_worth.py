@@ -85,7 +85,11 @@ def test_figures_match_the_release(tmp_path):
     guess = (np.array([0.1, 0.2, 0.3, 0.4])[:, None] * z).max(axis=0).sum()
     assert release.warnings == ()
     # nearest neighbours at 1, 1, 2 and 2.5
-    assert_mentions(release.meaning[0], f"at most {math.ceil(100 * math.exp(0.25 * 1.5)) / 100};", "(1.5 km apart as the crow flies)")
+    assert_mentions(
+        release.meaning[0],
+        f"at most {math.ceil(100 * math.exp(0.25 * 1.5)) / 100};",
+        "(1.5 km apart as the crow flies)",
+    )
     assert_mentions(release.meaning[0], "p0 (x 0 km", "p1 (x 1 km", f"at most {math.ceil(100 * math.exp(0.25)) / 100}")
     assert_mentions(release.meaning[1], f" {100 * guess:.3g} times in 100", "without a report, 40 times.")
 

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from privopt.arrays import Bools, Floats, Ints, Singles
 from privopt.errors import UsageError
 from privopt.execution.clock import check
-from privopt.execution.compiled import jit
+from privopt.execution.compiled import MAX_INTERPRETED_COSTS, jit
 from privopt.numbers.exp_log_bounds import exp_bounds
 from privopt.numbers.graphs import neighbours
 from privopt_metric_dp.matrix.certify import check_pairs
@@ -123,7 +123,11 @@ class Multipliers:
         return np.maximum(net, 0.0), np.maximum(-net, 0.0)
 
 
-@jit(few=lambda cost, top, error, multipliers, *_: bool(cost.size <= 200 and multipliers[5].size <= 2_000))
+@jit(
+    few=lambda cost, top, error, multipliers, *_: bool(
+        cost.size <= MAX_INTERPRETED_COSTS and multipliers[5].size <= 10 * MAX_INTERPRETED_COSTS
+    )
+)
 def _enclose_sums(  # type: ignore[no-untyped-def]
     cost, max_cost, relative_error, multipliers, endpoints, shares, lower, upper, chord_lower, chord_upper, wild
 ):
@@ -192,7 +196,7 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
                 upper[i] = min(upper[i], shortfall[i])
 
 
-@jit(few=lambda candidates, *_: bool(candidates.size <= 200))
+@jit(few=lambda candidates, *_: bool(candidates.size <= MAX_INTERPRETED_COSTS))
 def _select_rows(candidates, f, source, spare, rows, values):  # type: ignore[no-untyped-def]
     """Copy those multipliers of one output that are kept into the results, and return their number.
 

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Ints
 from privopt.errors import CertificationError
-from privopt.execution.compiled import jit
+from privopt.execution.compiled import MAX_INTERPRETED_COSTS, jit
 from privopt_metric_dp.problem.data import MetricData
 from privopt_metric_dp.proof.lagrangian_bound import SparseMultipliers, sum_down
 from privopt_metric_dp.proof.proof_file import OFF, PROOF, Proof, growth_of
@@ -87,7 +87,7 @@ def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
     return count == n
 
 
-@jit(few=lambda cost, *_: bool(cost.size <= 200))
+@jit(few=lambda cost, *_: bool(cost.size <= MAX_INTERPRETED_COSTS))
 def _enclose_left(  # type: ignore[no-untyped-def]
     cost, max_cost, excess, relative_error, prices, parents, is_above, edges, growth, lower, smallest, greatest
 ):
@@ -171,7 +171,7 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
     return count
 
 
-@jit(few=lambda *arguments: bool(arguments[-1].size <= 200))
+@jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
     """Encode the trees that each output's rows form, rooted at their highest records; return whether they are trees.
 

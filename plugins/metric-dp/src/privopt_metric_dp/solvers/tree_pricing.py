@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from privopt.arrays import Floats, Indices
 from privopt.execution.clock import slices
-from privopt.execution.compiled import jit
+from privopt.execution.compiled import MAX_INTERPRETED_COSTS, jit
 from privopt.execution.resources import in_threads
 from privopt_metric_dp.proof.lagrangian_bound import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
@@ -534,7 +534,7 @@ def _make_root(new: int, parent: Any, entry: Any, sides: Any) -> None:
         node, next_node, e, s = next_node, next_above, next_entry, next_side
 
 
-@jit(few=lambda cost, *_: bool(cost.size <= 200))
+@jit(few=lambda cost, *_: bool(cost.size <= MAX_INTERPRETED_COSTS))
 def _price_outputs(
     cost: Any,
     y: Any,

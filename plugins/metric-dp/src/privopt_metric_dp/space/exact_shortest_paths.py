@@ -215,7 +215,7 @@ def _reset_nodes(
         length[j], give_up[j], is_touched[j] = np.inf, np.inf, False
 
 
-@jit(few=lambda start, node, *_: len(start) * len(node) <= 3_000)  # small graphs are interpreted, not compiled
+@jit(few=lambda start, node, *_: len(start) * len(node) <= 20_000)  # small graphs are interpreted, not compiled
 def short_enough(
     start: Ints, node: Ints, weight: Floats, exact: Ints, ask: Ints, goal: Ints, bound: Floats,
     exact_bound: Ints, units: Floats, two_edges: bool,
