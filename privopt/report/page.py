@@ -194,6 +194,9 @@ def _certificate(result: Result) -> dict[str, Any]:
 def _describe_mechanism(result: Result) -> str:
     """Return a sentence that names the mechanism and says what it does."""
     summary = registry().get(result.mechanism).spec.summary
+    # A name such as LR-Geo keeps its capitals.
+    if summary[1:2].islower():
+        summary = summary[0].lower() + summary[1:]
     return f"Made by {result.mechanism}{f': {summary}' if summary else ''}."
 
 

@@ -57,4 +57,4 @@ def test_figures_name_the_true_rank(album, tmp_path):
     file_names = {path.name for path in write_figures(album, tmp_path)}
     assert {"before.svg", "after.png", "photos.svg"} <= file_names
     result = load_release(album).result
-    assert f"rank {result.details.facts['rank_after']}" in (tmp_path / "after.svg").read_text()
+    assert f"the true place is guess {result.details.facts['rank_after']}" in (tmp_path / "after.svg").read_text()

@@ -27,7 +27,7 @@ MIN_DIFFERENCE = 20.0
 """Least distance of two colours of one legend in CIE Lab: 2.3 is just noticeable side by side, thin lines need more."""
 
 WITH_UNIT = re.compile(
-    r"^(?:.*\((?:.*)\)|km (?:east|north) of .*|seconds|.*epsilon / epsilon|.*log ratio|P\(.*\)|clients"
+    r"^(?:.*\((?:.*)\)|km (?:east|north) of .*|seconds|share of .*|clients"
     r"|groups|individuals|photos, .*|reports of .*|probability of .*|a place, .*|.* principal component)$",
     re.DOTALL,
 )

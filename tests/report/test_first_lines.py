@@ -20,8 +20,8 @@ WORDS = {
     "words": ("true word", "units of distance off on average", "names the right word"),
     "lr-geo": ("3 users report one of 56 places each", "the right place of a user"),
     "fl-linear": (
-        "facilities with room for",
-        "every facility suffices",
+        "facilities with room for about",
+        "every facility is large enough",
         "at most 52.5 times in 100; by chance, 50.",
     ),
     "hierarchical-dp": ("groups are counted in 9 regions", "of the truth (95", "at most 50.1 times in 100"),
@@ -71,7 +71,7 @@ def test_attackers_rate_is_that_of_the_matrix(example):
     rate = 100 * joint.max(axis=0).sum()
     header, _ = header_of("optimal-lp", example)
     assert float(re.search(r"right place ([\d.]+) times", header)[1]) == pytest.approx(rate, abs=0.1)
-    assert float(re.search(r"without a report, ([\d.]+)\.<", header)[1]) == pytest.approx(
+    assert float(re.search(r"without a report, ([\d.]+) times\.<", header)[1]) == pytest.approx(
         100 * opened.problem.data.prior.max(), rel=1e-2
     )
 
@@ -133,8 +133,8 @@ def solve_points(folder, rows, unit="year"):
 
 def test_report_of_equal_records_claims_no_gain_for_an_attacker(tmp_path):
     page = write_report(solve_points(tmp_path / "equal", ["a,1,2", "b,1,2", "c,1,2"])).read_text("utf-8")
-    assert "names the right value 33.3 times in 100; without a report, 33.3." in page
-    assert "3 of 3 records coincide with another" in page
+    assert "names the right value 33.3 times in 100; without a report, 33.3 times." in page
+    assert "3 of 3 values coincide with another" in page
     assert "guess is exactly right for half" in page
 
 
@@ -151,7 +151,7 @@ def test_error_in_a_headline_does_not_lose_the_report(tmp_path, monkeypatch):
 
     monkeypatch.setattr(MetricReporting, "headline", headline)
     page = write_report(solve_points(tmp_path / "two", ["a,1,2", "b,1,3"])).read_text("utf-8")
-    assert '<p class="claim">Anyone who sees what was released' in page
+    assert '<p class="claim">Whoever sees a report' in page
     assert "Warning: the first sentences of this page could not be made (KeyError in MetricReporting.headline)" in page
     assert "text of the error" not in page
 
@@ -168,7 +168,7 @@ def test_loss_of_a_mechanism_is_not_called_the_distance_of_the_problem(tmp_path,
     )
     header = header_in(folder)
     assert "A report is" not in header
-    assert "It costs" in header
+    assert "An error costs" in header
 
 
 def test_tiny_loss_is_written_with_an_exponent(tmp_path):

@@ -30,7 +30,7 @@ def test_report_is_one_file_without_network(solved_toy, folder):
     for word in (
         "proved on the release",
         "Certificate",
-        "Loss next to bound",
+        "How large the loss is",
         "privopt verify",
         "metric-dp",
         "exponential mechanism",

@@ -46,7 +46,7 @@ def test_shares_of_epsilon_are_fractions(tmp_path):
     width = json.loads((tmp_path / "out" / "result.json").read_text())["details"]["tables"]["groups by size"][
         "mean_width_by_level"
     ]
-    assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=1e-3)
+    assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=5e-3)  # three digits
     assert "and in intervals.csv, contains the true count with" in page + "".join(
         s.lead for s in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
     )

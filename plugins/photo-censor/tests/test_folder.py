@@ -215,7 +215,9 @@ def test_lists_unscored_files_outside_the_guarantee(holiday):
     left_out += ["g.webp: pictures 2 to 3", "h.jpg: the film inside"]
     release = solve_photos(holiday)
     assert release.result.details.facts["left_out"] == left_out
-    keywords = "not scored, and the guarantee does not cover it: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 6 more"
+    keywords = (
+        "not scored, and the guarantee does not cover them: 2019/, clip.MOV, clip.mp4, e.avif, gone.jpg and 6 more"
+    )
     assert any(keywords in line for line in release.warnings)
     statement = release.result.guarantee.statement
     assert "the 6 pictures scored" in statement

@@ -24,7 +24,7 @@ def cells(epsilon):
         (Fraction(1, 8), Fraction(1, 8)),
     ],
 )
-@pytest.mark.filterwarnings("ignore:the best guess at the record")
+@pytest.mark.filterwarnings("ignore:the best guess at the")
 def test_amounts_are_exact_in_any_unit(amount, exact):
     assert po.solve("exponential", cells(amount)).opened.problem.data.epsilon == exact
 

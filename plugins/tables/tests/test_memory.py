@@ -353,7 +353,7 @@ def test_release_writes_its_page_and_draws_its_maps(release, tmp_path):
     with pytest.raises(UsageError, match=r"exists"):
         release.report(page)
     loss_map, reports_map = release.map(), release.map("a")
-    assert loss_map.axes[1].get_xlabel() == "expected loss (km)"
+    assert loss_map.axes[1].get_xlabel() == "average loss (km)"
     assert "from a" in reports_map.axes[1].get_xlabel()
     drawn_values = reports_map.axes[0].collections[0].get_array()
     assert np.allclose(np.sort(drawn_values), np.sort(release.opened.release.probabilities[0]))

@@ -18,7 +18,7 @@ from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, use_theme
 from privopt.report.charts import draw_losses, rows_of, set_up_map
-from privopt.report.theme import BAD, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
@@ -28,6 +28,8 @@ __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
 """Number of facilities, the largest ones, that the figure of capacities shows."""
+MAX_NAMED: Final = 12
+"""Number of facilities up to which the map names them."""
 MAX_RECOMPUTED: Final = 10_000
 """Largest number of locations for which the cost is computed over all radii."""
 
@@ -48,7 +50,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     facility, opened = release.assignment.facility, release.assignment.opened
     # From each location v to its facility, which stands at location h. More lines would cover one another.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
-    unit = "degrees" if geographic else "units of the table"
+    unit = "degrees" if geographic else "as in the table"
     names = ("longitude", "latitude") if geographic else ("x", "y")
     set_up_map(
         axes,
@@ -65,6 +67,9 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, **style)
     facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
     axes.scatter(x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, **style)
+    if len(opened) <= MAX_NAMED:
+        for name, place in zip(problem.data.ids[opened].tolist(), places[opened].tolist(), strict=True):
+            axes.annotate(name, place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4)
     # Empty scatters make legend entries of one size.
     axes.scatter([], [], s=45, color=PALE, edgecolors=SOFT, linewidths=0.8, label="location")
     axes.scatter([], [], s=45, marker="s", color=MARK, alpha=0.85, label="facility")
@@ -161,7 +166,7 @@ def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
             f" This release costs {100 * (cost / cheaper_cost - 1):.2g}\u00a0% more than {name}, because the noisy "
             "counts chose its plan: its margins must suffice for every plan that they could have chosen."
         )
-    return f"{lead} Without margins a plan costs least, but facilities are too small for the true counts."
+    return f"{lead} Without margins a plan costs least, but some facility is likely too small for the true counts."
 
 
 def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | None) -> Section:
@@ -184,11 +189,12 @@ def _facility_table(problem: FLInstance, release: FLRelease, noisy: Floats | Non
             "margin (clients)": (release.capacities - noisy)[order].tolist(),
         }
     columns["capacity (clients)"] = release.capacities[order].tolist()
-    columns["cost of one client"] = site.cost[opened[order]].tolist()
+    columns["cost of one client (units of cost)"] = site.cost[opened[order]].tolist()
     if site.capacity is not None:
         bounds = site.capacity[opened[order]].tolist()
-        columns["bound of capacity"] = [bound if math.isfinite(bound) else "none" for bound in bounds]
-    return table_section("Facilities", [*columns], list(zip(*columns.values(), strict=True)), "The largest first.")
+        columns["largest possible capacity (clients)"] = [bound if math.isfinite(bound) else "none" for bound in bounds]
+    lead = "The largest first. capacities.csv has these facilities, connections.csv who is served where."
+    return table_section("Facilities", [*columns], list(zip(*columns.values(), strict=True)), lead)
 
 
 class FLReporting(Reporting[FLInstance, FLRelease]):
@@ -215,14 +221,17 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         """Return a sentence on what was planned, how likely it is to suffice, and how often an attacker is right."""
         site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
         plan = (
-            f"{number_of(opened, 'facility')} with room for {format_digits(room)} clients "
+            f"{number_of(opened, 'facility')} with room for about {format_digits(room)} clients "
             f"{'serves' if opened == 1 else 'serve'} {number_of(site.size, 'location')}."
         )
         if release.counts is None:
             return plan
         sure = 100 * (1 - problem.declared.privacy.failure_probability)
         attack = LocalDP.describe_attack(result.guarantee)
-        safety = f"The plan knows noisy counts alone; with {sure:.3g}\u00a0% probability every facility suffices."
+        safety = (
+            f"The plan was made from noisy counts alone; with {sure:.3g}\u00a0% probability every facility is large "
+            "enough for the true ones."
+        )
         return f"{plan} {safety} {attack}"
 
     def report(self, problem: FLInstance, release: FLRelease, result: Result) -> list[Section]:

@@ -150,7 +150,7 @@ def count_noisy_cells(publication: Mapping[str, bytes], form: Form) -> int:
 
 
 def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -> str:
-    """Return a sentence on the margins of error of a table: the largest of all cells, and that of each level.
+    """Return a sentence on the largest margin of error of a table's cells on each level.
 
     Args:
         level_ends: The intervals before rounding, by level.
@@ -158,7 +158,8 @@ def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -
         noun: What the cells count, in the plural.
     """
     margins = [int(margins_of(ends).max(initial=0)) for ends in level_ends]
-    by_level = ", ".join(f"{margin:,} on level {level}" for level, margin in enumerate(margins, start=1))
-    return (
-        f"Margin of error of this table, in {noun}, at {100 * confidence:g} %: at most ± {max(margins):,} ({by_level})."
-    )
+    names = [f"level {level}" for level in range(1, 1 + len(margins))]
+    # Readers do not know yet that levels are counted from the top.
+    names[0] += " (the whole)" if len(names) > 1 else ""
+    by_level = ", ".join(f"± {margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
+    return f"Margins of error, in {noun}, at {100 * confidence:g} %: at most {by_level}."

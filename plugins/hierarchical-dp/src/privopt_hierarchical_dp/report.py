@@ -42,7 +42,8 @@ NOTIONS: Final = {
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
 SCOPES_IN_WORDS: Final = {
-    "one individual moves one existing group by one size": "one person belongs to a group that exists without them"
+    "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
+    "one individual joins or leaves": "one individual is in the data",
 }
 """What the first sentences say instead of a scope that its readers do not know the terms of."""
 SHOWN_ROWS: Final = 10_000
@@ -159,13 +160,17 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
-        sentences = [f"{total} {noun} are counted in {number_of(regions, 'region')}, with noise."]
+        sentences = [
+            f"About {total} {noun} are counted in {number_of(regions, 'region')}, with random noise in the numbers."
+        ]
         if release.bounds is not None:
-            lower, upper = (np.concatenate([table[-1][side].ravel() for table in release.bounds]) for side in (0, 1))
-            half_width = format_digits(float(np.median(upper - lower)) / 2)
+            # One for each table, because a number of a coarse table is a sum of several noisy ones.
+            half_widths = sorted({math.ceil(np.median(upper - lower) / 2) for *_, (lower, upper) in release.bounds})
+            ends = half_widths[:: len(half_widths) - 1 or 1]
+            margins = " to ".join(f"\u00b1{format_digits(float(half_width))}" for half_width in ends)
             sure = f"{100 * problem.declared.confidence:g}\u00a0% probability"
             sentences.append(
-                f"Figures of the smallest regions are mostly within \u00b1{half_width} of the truth ({sure})."
+                f"Numbers of the smallest regions are typically within {margins} {noun} of the truth ({sure})."
             )
         notion, scope = registry().kind("notion", result.guarantee.kind).load(), result.guarantee.scope
         in_words = evolve(result.guarantee, scope=SCOPES_IN_WORDS.get(scope, scope))
@@ -174,12 +179,15 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
     def report(self, problem: Instance, release: HierarchyRelease, result: Result) -> Sequence[Section]:
         """Return the sections on the tree, the noise, the tables and the methods, computed from published values."""
         figures, noun = self.figures(problem, release, result), release.layout.noun
-        lead = f"Each region is as wide as its released number of {noun}; regions add up to the one above."
+        lead = (
+            f"Each region is as wide as its released number of {noun}; regions add up to the one above. Those too "
+            "narrow for a name are in the tables below."
+        )
         design = problem.design(result.method)
         narrow_tree = tree_figure(release.tree, release.numbers, NARROW_WIDTH)
-        tree_section = figure_section("The hierarchy", figures["tree"], lead, narrow=narrow_tree)
+        tree_section = figure_section("The regions", figures["tree"], lead, narrow=narrow_tree)
         sections = [tree_section, evolve(_noise_section(design, release), for_experts=True)]
-        lead = f"In {release.tree.name_of(0, 0)}. The exact errors are secret."
+        lead = f"All of {release.tree.name_of(0, 0)}. The exact errors are secret."
         if release.bounds is not None:
             probability = f"{100 * problem.declared.confidence:g}\u00a0% probability"
             lead += f" Each interval, here and in {{file}}, contains the true count with {probability}."
@@ -264,7 +272,9 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
             part, scale = design.budgets[number][level], release.scales[number][level]
             percentage = f"{100 * float(part / design.problem.privacy.budget):.4g} %"
             cells = int(np.prod(form.shape))
-            row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, float(scale or 0)]
+            # A scale of 0 would say that exact numbers were published.
+            noise = "none: a sum" if scale is None else float(scale)
+            row: list[Any] = [form.title, level + 1, width, cells, float(part), percentage, noise]
             if release.bounds is not None:
                 lower, upper = release.bounds[number][level]
                 # Four digits are enough for a table.
@@ -272,7 +282,10 @@ def _noise_section(design: Design, release: HierarchyRelease) -> Section:
             rows.append(row)
     if release.bounds is not None:
         header.append(f"mean width of intervals ({release.layout.noun})")
-    return table_section("Noise by level", header, rows, law.meaning)
+    lead = law.meaning
+    if any(scale is None for scales in release.scales for scale in scales):
+        lead += " A sum adds up noisy numbers of the level below or of another table."
+    return table_section("Noise by level", header, rows, lead)
 
 
 def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[Ends] | None, declared: Any) -> Section:
@@ -312,7 +325,9 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
                     numbers.append(TOO_NOISY if noisy_here else "")
                 rows.append([tree.name_of(level, region), *labels, *numbers])
     row_count = sum(int(tree.first_here(level).sum()) for level in range(tree.depth)) * len(cells)
-    lead = "As released."
+    lead = f"Published counts of {release.layout.noun}."
+    if level_bounds:
+        lead += f" The true one lies between low and high with {100 * declared.confidence:g} % probability."
     if level_ends is not None:
         lead += f" {describe_margins(level_ends, declared.confidence, release.layout.noun)}"
     if is_ruled:
@@ -324,7 +339,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
     header = [
         "region",
         *form.cells,
-        release.layout.noun,
+        "count",
         *(("low", "high") if level_bounds else ()),
         *(["quality"] * is_ruled),
     ]

@@ -233,7 +233,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
         central: Whether users have their own matrices, in which case their LR sets are marked.
     """
     data, users = problem.data, problem.users
-    placed, loss = _place_layouts(data), "expected loss"
+    placed, loss = _place_layouts(data), "average loss"
     facts, marked = {loss: _users_losses(problem, release.probabilities)}, None
     # LR sets are marked among the outputs of the map, so these must be the records.
     if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
@@ -268,9 +268,7 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
     columns = (names, _users_losses(problem, z), likeliest, z.max(axis=1))
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "What each user loses on average by its own row."
-    return table_section(
-        "Users", ("user", f"expected loss ({unit})", "likeliest output", "its probability"), rows, lead
-    )
+    return table_section("Users", ("user", f"average loss ({unit})", "likeliest output", "its probability"), rows, lead)
 
 
 def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:

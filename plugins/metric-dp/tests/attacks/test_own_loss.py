@@ -95,7 +95,7 @@ def test_audit_and_report_measure_an_own_loss(problem, solve_and_judge, undrawn)
     layer = open_reporting(mechanism).geo(problem, outcome.release, result)
     assert [feature.properties["expected_loss"] for feature in layer.features] == pytest.approx(record_losses)
     figures = open_reporting(mechanism).figures(problem, outcome.release, result)
-    assert figures["loss-map"].axes[1].get_xlabel() == "expected loss (km^2)"
+    assert figures["loss-map"].axes[1].get_xlabel() == "average loss (km^2)"
 
 
 def test_loss_without_costs_has_no_map(problem, solve_and_judge, undrawn):

@@ -171,7 +171,7 @@ def test_claim_names_what_is_not_private():
     assert "promises no privacy" in claim(result(kind="none", epsilon=None))
     assert "not private" in claim(result(kind="local-dp", seeded=True))
     own_claim = claim(result(kind="metric-dp", scope="own-matrix"))
-    assert_mentions(own_claim, "between different users", "the server")
+    assert_mentions(own_claim, "different users", "the server")
 
 
 @first_alone("name", ["hierarchical-dp", "fl-linear"])

@@ -85,7 +85,7 @@ def test_report_is_of_no_table_and_names_the_command(name, table, titled_release
 def test_report_states_the_price_of_noise(name, report):
     page = report(name).read_text("utf-8")
     assert (">Budget</h2>" in page) == (name != "photo-censor")
-    epsilon = {"fl-linear": "epsilon 0.1 once", "hierarchical-dp": "epsilon 0.002 once"}.get(name, "<h1>")
+    epsilon = {"fl-linear": "epsilon 0.1 of everyone", "hierarchical-dp": "epsilon 0.002 of everyone"}.get(name, "<h1>")
     assert epsilon in page
     assert "describes the release" not in page
 

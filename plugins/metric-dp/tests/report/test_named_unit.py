@@ -66,7 +66,7 @@ def test_no_kilometre_is_left_in_report_or_figures(bands):
         label for figure in figures.values() for axes in figure.axes for label in (axes.get_xlabel(), axes.get_ylabel())
     ]
     assert not [label for label in texts if "km" in label.split()]
-    assert {"x (band)", "expected loss (bands)"} <= {*texts}
+    assert {"x (band)", "average loss (bands)"} <= {*texts}
     assert loss_map(opened.release, opened.problem.data).axes[0].get_xlabel() == "x (band)"
 
 

@@ -91,7 +91,7 @@ def test_findings_are_reproducible(tmp_path):
 SIDE, KM = 7, 1.0
 
 
-@pytest.mark.filterwarnings("ignore:the best guess at the record")
+@pytest.mark.filterwarnings("ignore:the best guess at the")
 def test_stays_cost_half_of_independent_reports(tmp_path):
     streets, street_ends = grid_streets(SIDE, KM)
     rows = "\n".join(f"{tail},{head},{KM}" for tail, head in street_ends)

@@ -40,8 +40,12 @@ class TopK(PrivacyConstraint[Deletions]):
         k = task.get("top_k")
         # Without a top_k the task is a deletion budget.
         if k:
-            best = "best guess" if k == 1 else f"{k} best guesses"
-            return f"From the photos that remain, the classifier does not have the true place among its {best}{shift}."
+            if k == 1:
+                return f"From the photos that remain, the classifier's best guess is not the true place{shift}."
+            return (
+                f"From the photos that remain, the classifier does not have the true place among its {k} best "
+                f"guesses{shift}."
+            )
         return (
             f"With at most {number_of(int(task.get('deletion_budget') or 0), 'photo')} deleted, at least "
             f"{details.get('protected_k', 'so many')} other places look as likely to the classifier as the true "
@@ -69,7 +73,8 @@ class TopK(PrivacyConstraint[Deletions]):
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
         if task.top_k is not None:
-            promise = f"The true location is not among the {task.top_k} most likely ones"
+            ranks = "the most likely one" if task.top_k == 1 else f"among the {task.top_k} most likely ones"
+            promise = f"The true location is not {ranks}"
             extra: dict[str, Any] = {"top_k": task.top_k}
         else:
             promise = "At most the budget is deleted; certificate.protected_k locations are as likely as the true one"

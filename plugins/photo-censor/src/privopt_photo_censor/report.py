@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -53,24 +54,31 @@ def guess_figure(album: Album, retained: Bools, title: str, places: Sequence[str
     Args:
         album: Scores.
         retained: (N,) mask of the photos that the classifier sees.
-        title: Title of the figure, to which the rank of the true place is added.
+        title: Title of the figure, to which the rank of the true place among the guesses is added.
         places: Names of the places, if known.
     """
     chances, true_rank = belief(album, retained), rank(album, retained)
     order = np.argsort(-chances, kind="stable")[:SHOWN_PLACES].tolist()
-    labels = [describe_place(places, j) for j in order]
+    frequency = Counter(places)
+
+    def name(place: int) -> str:
+        """Return a place's name if no other has it, or the place with its column."""
+        is_unique = place < len(places) and places[place] and frequency[places[place]] == 1
+        return places[place] if is_unique else describe_place(places, place)
+
+    labels = [name(j) for j in order]
     if album.true in order:
-        labels[order.index(album.true)] = f"{describe_place(places, album.true)} (true)"
+        labels[order.index(album.true)] = f"{name(album.true)} (true)"
     else:
         # The true place is shown with its rank, also if it is not among the likeliest.
-        order, labels = [*order, album.true], [*labels, f"{true_rank}: {describe_place(places, album.true)} (true)"]
-    figure, axes, rows = rows_of(labels, "the classifier's belief (probability)", width=5.6, row=0.27)
+        order, labels = [*order, album.true], [*labels, f"{true_rank}: {name(album.true)} (true)"]
+    figure, axes, rows = rows_of(labels, "the classifier's belief (%)", width=5.6, row=0.27)
     colours = [BAD if j == album.true else MARK for j in order]
-    bars = axes.barh(rows, chances[order], color=colours, height=0.7)
+    bars = axes.barh(rows, 100 * chances[order], color=colours, height=0.7)
     axes.bar_label(bars, labels=[_format_percent(p) for p in chances[order].tolist()], padding=4, color=INK, fontsize=9)
     axes.tick_params(axis="y", length=0, labelcolor=INK)
     axes.margins(x=0.18)
-    axes.set_title(f"{title}: the true place has rank {true_rank}")
+    axes.set_title(f"{title}: the true place is guess {true_rank}")
     return figure
 
 
@@ -83,12 +91,12 @@ def photo_figure(album: Album, retained: Bools) -> Figure:
     chances = compute_true_probabilities(album)
     order = np.argsort(-chances, kind="stable")
     figure, axes = axes_of(7.6, 3.0)
-    rows = np.arange(album.photos)
+    rows, chances = np.arange(1, album.photos + 1), 100 * chances
     for mask, colour, name in ((retained, MARK, "kept"), (~retained, BAD, "deleted")):
         axes.bar(rows[mask[order]], chances[order][mask[order]], color=colour, width=0.8, label=name)
     use_whole_ticks(axes.xaxis)
     axes.set_xlabel("photos, the most revealing first")
-    axes.set_ylabel("P(true place | photo)")
+    axes.set_ylabel("belief in the true place (%)")
     add_legend(figure)
     return figure
 
@@ -121,10 +129,12 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         deleted = int((~release.retained).sum())
         kept, stay = album.photos - deleted, "stays" if deleted == 1 else "stay"
         verb = "is" if kept == 1 else "are"
-        lead = f"{kept} of {number_of(album.photos, 'photo')} {verb} kept; {deleted} {stay} at home. "
-        sections = [
-            Section(title="The album", lead=lead + _describe_metadata(release), html=_make_tiles(album, release))
-        ]
+        lead = (
+            f"{kept} of {number_of(album.photos, 'photo')} {verb} kept; {deleted} {stay} at home (marked as deleted; "
+            f"your own files are untouched). {_describe_metadata(release)} Bars show how sure the classifier is of the "
+            "true place from each photo alone."
+        )
+        sections = [Section(title="The album", lead=lead, html=_make_tiles(album, release))]
         if release.problem.folder_contents is not None:
             sections += left_out_sections(
                 release.problem.folder_contents, "None of this was scored: the promise does not cover it."
@@ -135,7 +145,10 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         ]
         lead = "What the classifier believes from all photos together, and from those that remain."
         sections.append(pair_section("The true place before and after", pictures, lead))
-        lead = "The most revealing photos are not always those to go: it is the sum over all photos kept that counts."
+        lead = (
+            "How sure the classifier is of the true place from each photo alone. The most revealing ones are not "
+            "always those to go: what all photos kept say together counts."
+        )
         sections.append(figure_section("How much each photo reveals", figures["photos"], lead))
         return sections
 
@@ -149,9 +162,9 @@ def _describe_metadata(release: Deletions) -> str:
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (
-            f"Of these {number_of(len(release.copies), 'clean copy')} {verb} made: the pictures alone, encoded again, "
-            "with no position, thumbnail or time. They were scored again as they are encoded, and keep the promise. "
-            "Post the copies, not the files that they were made of."
+            f"{number_of(len(release.copies), 'clean copy')} of those kept {verb} made: the pictures alone, encoded "
+            "again, with no position, thumbnail or time. They were scored again as they are encoded, and keep the "
+            "promise. Post the copies, not the files that they were made of."
         )
     if release.problem.folder_contents is None:
         return "What else their files carry (position, time, names) was not looked at: remove it before posting."

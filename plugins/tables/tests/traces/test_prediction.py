@@ -132,7 +132,7 @@ def test_stay_costs_the_same_for_any_length():
         assert math.log(second_chance / first_chance) <= first + float(terms.threshold) + ROOM
 
 
-@pytest.mark.filterwarnings("ignore:the best guess at the record")
+@pytest.mark.filterwarnings("ignore:the best guess at the")
 def test_near_pairs_bound_traces_by_chains(tmp_path):
     """Three places round a corner, and two far off: chains are longer than distances, or there is none."""
     places = [("a", 0, 0), ("b", 2, 0), ("c", 2, 1.2), ("d", 50, 0), ("e", 51, 0)]

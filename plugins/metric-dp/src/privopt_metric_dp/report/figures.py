@@ -186,16 +186,8 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} times d")
-    axes.scatter(
-        distance,
-        worst,
-        s=14,
-        alpha=0.7,
-        color=MARK,
-        edgecolors="none",
-        label=f"a pair of {noun_of(data.records)}s",
-        zorder=3,
-    )
+    label = f"a pair of {noun_of(data.records)}s"
+    axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label=label, zorder=3)
     axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("change of odds (logarithm)")

@@ -91,13 +91,8 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
-        rows.append(
-            (
-                "exponential mechanism",
-                exponential_value,
-                "a usual method: probabilities proportional to exp(-epsilon d / 2)",
-            )
-        )
+        remark = "a usual method: probabilities proportional to exp(-epsilon d / 2)"
+        rows.append(("exponential mechanism", exponential_value, remark))
     # Expected loss of the output that is cheapest when it is released for every record.
     best = float((data.prior @ data.cost).min())
     rows.append(("one output for all", best, "the same report for everybody, which tells nothing"))
@@ -227,13 +222,9 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
             *sentences,
             "This page describes the mechanism; it has not seen your data. To protect a table, run these commands with "
             "this page's folder for DIR and your own names for the other words in capitals. The ledger counts the "
-            "epsilon that each person has used, and budget shows it; estimate computes from many reports how common "
-            f"each {noun_of(records)} is, at no further cost.",
+            "epsilon that each person has used, and budget shows it.",
         ],
-        commands=(
-            f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER\n"
-            "privopt estimate DIR PROTECTED.csv --out SHARES.csv"
-        ),
+        commands=f"{command} --ledger LEDGER --subject SUBJECT\nprivopt budget LEDGER",
     )
 
 

@@ -45,7 +45,11 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation
         meaning = self.mechanism.meaning(problem, release, result)
-        sentences = [*meaning, *limit_meaning(result.guarantee, relation)]
+        together = (
+            f"Many reports together tell how common each {noun_of(problem.data.records)} is, at no further cost: privopt "
+            "estimate DIR REPORTS.csv --out SHARES.csv."
+        )
+        sentences = [*meaning, *limit_meaning(result.guarantee, relation), together]
         # The map is the first picture of the page.
         return [*sections[:1], pages.meaning_section(sentences, problem.data.records, result, relation), *sections[1:]]
 

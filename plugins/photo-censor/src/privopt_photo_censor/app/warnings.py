@@ -47,8 +47,8 @@ def _warn_of_likely_place(release: Deletions) -> list[str]:
     guess = "best guess" if true_rank == 1 else f"{_ORDINALS.get(true_rank, f'{true_rank}th')} guess"
     best = "" if true_rank == 1 else f", where its best guess has {100 * float(chances.max()):.0f} %"
     return [
-        f"the place is now the classifier's {guess}, at {100 * chance:.0f} %{best}: who tries its guesses one by one "
-        "soon finds the place; a larger privacy.top_k or privacy.margin leaves more photos out and hides it better"
+        f"the place is now the classifier's {guess}, at {100 * chance:.0f} %{best}: whoever tries its guesses one by "
+        "one soon finds the place; a larger privacy.top_k or privacy.margin leaves more photos out and hides it better"
     ]
 
 
@@ -74,8 +74,12 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
     retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
     # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
     if left_out:
-        count = "1 thing in the folder was" if len(left_out) == 1 else f"{len(left_out)} things in the folder were"
-        lines.append(f"{count} not scored, and the guarantee does not cover it: {shorten_list(left_out)}")
+        were, them = ("was", "it") if len(left_out) == 1 else ("were", "them")
+        count = number_of(len(left_out), "thing")
+        lines.append(
+            f"{count} in the folder {were} not scored, and the guarantee does not cover {them}: "
+            f"{shorten_list(left_out)}"
+        )
         lines += _warn_of_unreadable(problem)
         if any(name.lower().endswith(HEIF) for name in left_out):
             lines.append("install privopt-photo-censor[heif] to read HEIC photos")
