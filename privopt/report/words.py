@@ -25,7 +25,7 @@ MEANINGS: Final = {
     "report": "A random or noisy answer that is sent instead of the true one.",
     "rho": "Like epsilon, for noise that follows a bell curve: the smaller, the more private.",
 }
-"""The explained words in alphabetical order. docs/reference/glossary.md has them too."""
+"""The explained words, in alphabetical order; docs/reference/glossary.md has those of all pages."""
 
 _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
 """Markup that readers do not see as text."""

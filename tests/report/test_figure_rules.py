@@ -87,6 +87,10 @@ def test_legends_cover_no_axes_and_labels_have_units(name, figures_of):
             assert figure.get_figwidth() == pytest.approx(NARROW_WIDTH) or width == "wide"
             renderer = figure._get_renderer()
             for axes in figure.axes:
+                if axes.get_title():  # the page cuts what is beyond the figure
+                    span = axes.title.get_window_extent(renderer)
+                    assert span.x0 >= 0, (title, width)
+                    assert span.x1 <= figure.bbox.width, (title, width)
                 assert axes.get_legend() is None, title
                 for legend in figure.legends:
                     covered = legend.get_window_extent(renderer).overlaps(axes.get_window_extent(renderer))

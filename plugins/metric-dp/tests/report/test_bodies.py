@@ -167,6 +167,18 @@ def test_claim_never_exceeds_the_guarantee():
     assert "up to 2 km" in claim(result(kind="metric-dp", epsilon=1.0, extra={"neighbours_within": 2.0}))
 
 
+@pytest.mark.parametrize(
+    ("kind", "little", "much"),
+    [("pure-dp", "makes little difference", "may show"), ("local-dp", "No one, not even", "may tell much")],
+)
+def test_claim_says_when_guesses_are_mostly_right(kind, little, much):
+    small, large = (claim(result(kind=kind, epsilon=epsilon, scope="one thing")) for epsilon in (1.0, 2.0))
+    assert little in small
+    assert little not in large
+    assert much in large
+    assert much not in small
+
+
 def test_claim_names_what_is_not_private():
     assert "promises no privacy" in claim(result(kind="none", epsilon=None))
     assert "not private" in claim(result(kind="local-dp", seeded=True))

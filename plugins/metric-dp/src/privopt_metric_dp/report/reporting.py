@@ -46,8 +46,8 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         relation = self.mechanism.privacy(problem, result.method).relation
         meaning = self.mechanism.meaning(problem, release, result)
         together = (
-            f"Many reports together tell how common each {noun_of(problem.data.records)} is, at no further cost: privopt "
-            "estimate DIR REPORTS.csv --out SHARES.csv."
+            f"Many reports together tell how common each {noun_of(problem.data.records)} is, at no further cost: "
+            "privopt estimate DIR REPORTS.csv --out SHARES.csv."
         )
         sentences = [*meaning, *limit_meaning(result.guarantee, relation), together]
         # The map is the first picture of the page.
