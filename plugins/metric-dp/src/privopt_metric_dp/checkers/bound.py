@@ -1,7 +1,8 @@
 """Evaluate the lower bound of proof.npz from multipliers of rows or from trees (docs/reference/proof.md).
 
-For multipliers f >= 0 of rows w_ik <= g_ij w_jk, the loss of every mechanism is at least the sum over i of the minimum
-over k of c_ik + sum over j of (f_ijk - g_ji f_jik).
+Let w_ik be the weight of output k for record i, c_ik its cost times the prior, and g_ij = exp(epsilon d_ij). For any
+multipliers f >= 0 of the privacy rows w_ik <= g_ij w_jk, the loss of every mechanism is at least the sum over i of the
+minimum over k of the reduced cost c_ik + sum over j of (f_ijk - g_ji f_jik).
 
 Numbers are in 2**-256ths, rounded so that an error can only refuse a claim (:mod:`privopt.checker.exact`). ``need``
 refuses a release with code 1 if a claim is false, and with code 2 if it cannot be checked.
@@ -28,7 +29,7 @@ Row = tuple[int, int]
 """Records i and j of the rows w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
 NAMES = 2**20
-"""Largest number of bytes of a proof in addition to its multipliers."""
+"""Largest number of bytes of a proof in addition to 8 for each record and output."""
 
 FINEST = 2**48
 """Largest bound in units of its rounding. A finer unit would claim more digits than were evaluated."""
@@ -63,15 +64,23 @@ def required_distances(metric: Metric, limit: float, i: int) -> dict[int, int]:
     Returns:
         Distances by record number, in 2**-256ths of the unit of distance, as is ``limit``.
     """
+    # The distances that constrain the rows; None where no path leads to a record.
     distances = enumerate(metric.held(i))
     return {j: d for j, d in distances if j != i and d is not None and d <= limit}
 
 
 class _Growth:
-    """Computes the factors exp(epsilon d) of rows, rounded up, at distances of required or implied pairs."""
+    """Computes the factors exp(epsilon d) of rows, rounded up, at distances of required or implied pairs.
+
+    Attributes:
+        metric: The metric of the problem. Its distances may be too small by up to ``metric.room``.
+        epsilon: Epsilon per unit of distance.
+        limit: Largest distance of a required pair, in 2**-256ths.
+        size: Number of records.
+    """
 
     def __init__(self, metric: Metric, epsilon: Fraction, limit: float) -> None:
-        """Store the metric, epsilon per unit of distance, and the limit of required pairs in 2**-256ths."""
+        """Store the arguments, which the class explains as attributes."""
         self.metric, self.epsilon, self.limit = metric, epsilon, limit
         self.size = len(metric.points)
         self._adjacency: list[list[tuple[int, int]]] = []
@@ -99,7 +108,8 @@ class _Growth:
                 reached = {b: d - error for b, d in implied.items()} | reached
             where = f"proof.npz: {i}, {j}"
             is_reached = 0 <= i != j in reached
-            # Rounded up, at the largest distance that the pair may have: a larger factor gives a smaller bound.
+            # Rounded up, at the largest distance that the pair may have: a larger factor gives a smaller bound. A row
+            # that is not reached gets an exponent that the next condition refuses.
             x = math.ceil(self.epsilon * (reached[j] + error)) if is_reached else 2 * FLAT
             # Beyond FLAT every ratio of weights is allowed, so a row proves nothing. The added share covers rounding.
             has_ratio = x <= FLAT + (ONE >> 40)
@@ -108,10 +118,10 @@ class _Growth:
         return growth
 
     def _required_distances(self, i: int) -> dict[int, int]:
-        """Return a record's required distances; along roads, only those of nearby records.
+        """Return the distances of the required pairs of record i or, along roads, only those to nearby records.
 
-        Nearby means: no farther than the farthest record that a path reaches without passing another. Most rows of a
-        proof are that near, which saves a search over the whole network.
+        A record is nearby if it is no farther than the farthest record that a path reaches without passing another.
+        Most rows of a proof are that near, which saves a search over the whole network.
         """
         first_reached = self.metric.first(i)
         if first_reached is None:
@@ -129,15 +139,21 @@ class _Growth:
 
 
 class _Rows:
-    """Multipliers f of rows (i, j), output by output."""
+    """Multipliers f of rows (i, j), output by output.
+
+    Attributes:
+        growth: The factor exp(epsilon d_ij) of each row (i, j), in 2**-256ths and rounded up.
+        pairs, starts, rows, f: The arrays of proof.npz, as the constructor takes them.
+        priced: As in :class:`Moves`.
+    """
 
     def __init__(self, growth: _Growth, pairs: Array, starts: Array, rows: Array, f: Array) -> None:
-        """Store the multipliers of proof.npz (docs/reference/proof.md).
+        """Store the multipliers of proof.npz (docs/reference/proof.md), and compute the factors of their rows.
 
         Args:
             growth: Computes the factors of rows.
             pairs: (P, 2) the rows (i, j).
-            starts: The multipliers of output k are those from ``starts[k]`` to ``starts[k + 1]`` - 1.
+            starts: (K + 1,) output k has the multipliers from ``starts[k]`` to ``starts[k + 1]`` - 1.
             rows: (M,) index of each multiplier's row in ``pairs``.
             f: (M,) the multipliers, above 0.
         """
@@ -152,8 +168,8 @@ class _Rows:
         """
         for m in range(self.starts[k], self.starts[k + 1]):
             i, j = self.pairs[self.rows[m]]
-            # Any multiplier proves a bound, so rounding f is harmless. The product is rounded up, since it is
-            # subtracted.
+            # In 2**-256ths. Any multiplier proves a bound, so rounding f is harmless. The product is rounded up, since
+            # it is subtracted.
             f = int(self.f[m] * 2.0**BITS)
             costs[i] += f
             costs[j] -= (self.growth[i, j] * f >> BITS) + 1
@@ -164,6 +180,14 @@ class _Trees:
 
     An edge of the forest joins a record to its parent by a tight privacy row, one that holds with equality. The
     difference between a record's cost and its price is moved over this row to the parent, and so on up to the root.
+
+    Attributes:
+        size: Number of records.
+        trees: (K, N) codes of the records' parents, for each output.
+        prices: (N,) prices of the records, in 2**-256ths.
+        hangs: For each record and each of its codes: the parent, whether the record is above the parent, and the change
+            of the parent's cost for each unit that is moved to it.
+        priced: As in :class:`Moves`.
     """
 
     def __init__(self, growth: _Growth, prices: Array, trees: Array) -> None:
@@ -195,7 +219,8 @@ class _Trees:
         def rate(i: int, p: int, is_above: bool) -> int:
             """Return the change of parent p's cost for each unit of cost moved to it from record i, in 2**-256ths."""
             if p == i:
-                return 0
+                return 0  # a root: nothing is moved
+            # Below the parent, the record's weight is the parent's divided by the factor: the rate is the reciprocal.
             return growths[i, p] if is_above else ONE * ONE // growths[p, i]
 
         self.hangs = [
@@ -257,6 +282,7 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
     path, size, width = folder / "proof.npz", len(metric.points), len(metric.outputs.ids)
     # Names of members are not compressed, so the form of the file shows before it is unpacked.
     as_trees, as_streets = (name in path.read_bytes() for name in (b"trees.npy", b"bound_outputs.npy"))
+    # For each array its name, type and number of dimensions.
     if as_trees:
         parts = "prices:f8:1 trees:u[24]:2"
     else:
@@ -299,6 +325,11 @@ def read_proof(folder: Path, metric: Metric, epsilon: Fraction, limit: float) ->
 
 def _check_array(name: str, holds: bool, expectation: str) -> None:
     """Refuse proof.npz unless a condition on one of its arrays holds.
+
+    Args:
+        name: Name of the array.
+        holds: Whether the condition holds.
+        expectation: The condition in words.
 
     Raises:
         RefusedError: The condition does not hold.
@@ -356,7 +387,8 @@ def least_over_streets(metric: Metric, losses: Losses, moves: Moves) -> list[int
 def stated_bound(proved: Fraction, unit: Fraction, *, min_bound: float) -> float:
     """Return the value to state for a bound: the bound rounded down to an odd multiple of half a unit.
 
-    The value is at least ``min_bound``. Programs with slightly different roundings state the same value.
+    If that is below ``min_bound``, return ``min_bound``. Programs with slightly different roundings state the same
+    value.
 
     Args:
         proved: The evaluated bound.

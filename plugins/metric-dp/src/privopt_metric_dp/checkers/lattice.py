@@ -46,14 +46,16 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
     Args:
         polygons: The rings of each polygon, in millimetres.
         side_mm: Side of a triangle, in millimetres.
-        max_triangles: Largest number of triangles. A lattice that exceeds it by over 1,000 is refused before it is
-            computed.
+        max_triangles: Number of triangles that a release may have. The lattice over the bounding box, counted in
+            rhombi of two triangles, may exceed it by at most 1,000.
 
     Raises:
         RefusedError: The lattice has too many triangles.
     """
     pieces = [piece for rings in polygons for ring in rings for piece in itertools.pairwise(ring)]
     xs, ys = ([points[axis] for piece in pieces for points in piece] for axis in (0, 1))
+    # Height of an equilateral triangle. One side of space to the west, and at least one to the east: every second row
+    # is shifted.
     height, west, south = side_mm * 0.75**0.5, min(xs) - side_mm, min(ys)
     cols = math.ceil((max(xs) - min(xs)) / side_mm + 3)
     rows = math.ceil((max(ys) - south) / height + 1)
@@ -67,7 +69,7 @@ def lattice(polygons: list[list[Ring]], side_mm: float, max_triangles: int) -> t
     selected = {n for n, middle in enumerate(middles) if _is_inside(middle, polygons)}
     for tail, head in pieces:
         for start, end in itertools.pairwise(_divide_segment(tail, head, side_mm)):
-            # A part of a rim is no longer than a side, so it meets only triangles of the 4 x 4 rhombi around it.
+            # A part of a boundary is no longer than a side, so it meets only triangles of the 4 x 4 rhombi around it.
             first_row = math.floor((min(start[1], end[1]) - south) / height) - 1
             first_column = math.floor((min(start[0], end[0]) - west) / side_mm) - 1
             for r, c in itertools.product(range(first_row, first_row + 4), range(first_column, first_column + 4)):
@@ -93,6 +95,7 @@ def _lattice_triangles(rows: int, cols: int) -> list[Corners]:
     """
     triangles: list[Corners] = []
     for r, c in itertools.product(range(rows), range(cols)):
+        # The lower left and upper left corner of the rhombus. Odd rows of points are shifted to the right.
         a = r * (cols + 1) + c
         b = a + cols + 1
         if r % 2:

@@ -25,11 +25,12 @@ Column = Callable[[int], Sequence[Any]]
 """Costs of an output at all records."""
 
 KEYS = "kind prior cost edges directed targets"
+"""Keys of ``[utility]`` that every problem may have."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
-    """Prior and costs, which define the loss of weights w: sum over i, k of prior_i / whole * cost_ik * w_ik.
+    """Prior and costs, which define the loss of probabilities w: sum over i, k of prior_i / whole * cost_ik * w_ik.
 
     Attributes:
         prior: Integer weight of each row.
@@ -38,7 +39,7 @@ class Losses:
         unit: Unit of costs.
         measured: Whether costs are distances.
         given: Whether the problem has a prior.
-        remap: Whether each output must be the best guess of an observer.
+        remap: Whether each output must be an observer's best guess of the record.
     """
 
     prior: list[int]
@@ -51,7 +52,7 @@ class Losses:
 
 
 def _plural(unit: str) -> str:
-    """Return the plural of a unit of distance. Words of at least 4 letters get an s, unless they end like "inch"."""
+    """Return the plural of a unit of distance. Words of at least 4 letters get an s, unless they end in h, s, x, z."""
     return f"{unit}s" if re.fullmatch("[a-z]{3,}[a-gi-rt-wy]", unit) else unit.replace("unit of", "units of")
 
 
@@ -68,7 +69,7 @@ def read_losses(problem: Problem, metric: Metric) -> Losses:
     table, records = problem.tables["utility"], metric.records.ids
     keys = f"{KEYS} remap" if type(table.get("remap")) is bool else KEYS
     in_km = table.get("kind") != "matrix" and (metric.unit == "km" or "edges" in table)
-    # Only a valid table is allowed as a key: another one stays unknown and is refused.
+    # The price of a km only fits costs in km. Unless it is valid, its key stays unknown and is refused.
     if in_km and _is_price(table.get("per_km")):
         keys += " per_km"
     kind, remap = (problem.table("utility", keys).get(key) for key in ("kind", "remap"))
@@ -99,6 +100,7 @@ def _is_price(price: object) -> bool:
         return False
     cost = price["cost"]
     number = type(cost) is int or (type(cost) is Decimal and cost.is_finite())
+    # The upper limit keeps the cost within the range of doubles.
     return number and 0 < Fraction(cost) < 2**1023 and is_line(price["unit"])
 
 

@@ -50,15 +50,20 @@ MAX_CACHED_ROWS = 4096
 """Largest number of cached rows of distances. Each row is requested three times."""
 
 ARCS = ONE >> 96
-"""Upper bound of the error of a computed arc."""
+"""Upper bound of the error of a computed arc, in 2**-256ths of a km."""
 
 
 class Metric:
     """The distances of a problem. Each is at most the true distance, and smaller by at most ``room``.
 
     Attributes:
+        kind: Kind of distance, one of :data:`KEYS`.
         records, outputs: The places.
         points: Ids of the rows of a release: the records, and vertices that a region adds.
+        place: Number of each row by its id, for distances along roads.
+        ready: Prepares the coordinates of a place for ``way``.
+        way: Returns the distance of two places, given their prepared coordinates.
+        there: Prepared coordinates of the outputs.
         own: Returns the distances from a row to all rows, by the number of the row.
         held: Returns the distances that constrain the rows: along the edges of a region, or else ``own``.
         ends: Returns the distances from an output to all rows, by the number of the output.
@@ -91,14 +96,15 @@ class Metric:
         pair = self.records.kind, self.outputs.kind
         fits = kind not in TAKES or (pair[0] == pair[1] and pair[0] in TAKES[kind])
         need(fits, f"problem: {' and '.join(pair)} places beside distance.kind {kind!r}", 2)
+        # Rounding down loses less than one 2**-256th. Other kinds of distance set a larger room.
         self.kind, self.points, self.room = kind, self.records.ids, 1
         self.roads: Lengths | None = None
         self.streets: list[Road] = []
         self.network: Network | None = None
         self._record_points: list[Any] = []
         # Tables and vectors do not name their unit.
-        bare = kind == "matrix" or self.records.kind == "vector"
-        self.unit = "unit of distance" if bare else self.records.unit
+        has_no_unit = kind == "matrix" or self.records.kind == "vector"
+        self.unit = "unit of distance" if has_no_unit else self.records.unit
         need(
             kind == "euclidean" or self.records.unit == "km", f"problem: records.unit beside distance.kind {kind!r}", 2
         )
@@ -117,7 +123,8 @@ class Metric:
 
     def _measure_on_plane(self) -> None:
         """Define distances as lengths of straight lines, rounded down."""
-        # Over a common denominator coordinates are integers, and isqrt rounds the root down exactly.
+        # Over a common denominator coordinates are integers, and isqrt rounds the root down exactly. The first factor
+        # represents the millimetres of a region exactly, and its sample points of people to 2**-64 mm.
         coordinates = [x for place in self.records.at + self.outputs.at for x in place]
         shared = math.lcm(10**6 << 64, *{x.denominator for x in coordinates})
 
@@ -144,8 +151,8 @@ class Metric:
             Sines are computed as cosines of the angle minus a quarter turn.
             """
             latitude, longitude = place
-            flat = cosine(latitude)
-            x, y = (flat * cosine(longitude - turned) >> BITS for turned in (0, PI // 2))
+            parallel_radius = cosine(latitude)
+            x, y = (parallel_radius * cosine(longitude - turned) >> BITS for turned in (0, PI // 2))
             return x, y, cosine(latitude - PI // 2)
 
         def way(a: tuple[int, ...], b: tuple[int, ...]) -> int:
@@ -155,6 +162,7 @@ class Metric:
             # The shift by BITS + 2 divides the squared chord by 4, so its root is half the chord.
             return max(0, 2 * RADIUS_KM * arcsine_of_root(_squared_distance(a, b) >> BITS + 2) - ARCS)
 
+        # An arc may err by ARCS in either direction, and ARCS was subtracted from it.
         self.room = 2 * ARCS
         self._measure_pairs(ready, way)
 
@@ -202,7 +210,7 @@ class Metric:
         self.ends = lambda k: row(self.outputs.ids[k])
 
     def rows_within(self, i: int, max_distance: int) -> dict[int, int]:
-        """Return the rows within a distance of row i, with their distances (``held`` distances, in 2**-256ths)."""
+        """Return the rows within a distance of row i and their distances, both as in ``held``, in 2**-256ths."""
         if self.network is None:
             return {j: d for j, d in enumerate(self.held(i)) if d is not None and d <= max_distance}
         lengths = self.network.nodes_within(self.points[i], max_distance)
@@ -242,6 +250,7 @@ class Metric:
             index_by_id = {name: i for i, name in enumerate(self.points)}
             self.ends = lambda k: row_of(index_by_id[chosen_ids[k]])
         elif "outputs" in problem.tables:
+            # Without this table distances to outputs are not defined, and losses must have a table of costs.
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]
@@ -275,6 +284,7 @@ class Metric:
             epsilon: Epsilon per km.
         """
         lengths = ways([(a, b, log_down(factor) / epsilon) for a, b, factor in factors])
+        # The room is far above the errors of the logarithms, which are below a relative 2e-110.
         self.held, self.room = lambda i: lengths(self.points[i], self.points), 2 * ARCS
 
 

@@ -36,6 +36,7 @@ SOURCES = {"grid", "points", "vectors", "count", "mesh"}
 """Keys that state places. Exactly one of them must be in a table."""
 
 TABLE = "grid points vectors ids count columns unit"
+"""Keys of a table ``[records]`` without a mesh. ``[outputs]`` has the same keys except ``unit``."""
 
 
 class Places:

@@ -97,6 +97,7 @@ class Plane:
         self.triangles = triangles
         self.metric.add_places(ids, [self._to_place(Fraction(x), Fraction(y)) for x, y in self.at[count:]])
         self._hold_sides(ids, epsilon)
+        # Triangles have 0 steps: only snapping along streets proceeds in steps.
         return [triangles, [0], self.at]
 
     def _hold_sides(self, ids: list[str], epsilon: Fraction) -> None:
@@ -201,6 +202,7 @@ class Plane:
             holds = double_area > 0 and numerator * max_slope.denominator**2 <= denominator * max_slope.numerator**2
             where = f"in triangle {[*corners]} a weight changes by more than epsilon times the least"
             need(holds, f"{where}, per km")
+            # 1e6 mm are a km, the unit of the result.
             worst = max(worst, math.sqrt(Fraction(numerator, denominator)) * 1e6 / double_area)
         return len(self.triangles), worst
 
@@ -232,6 +234,7 @@ class Plane:
                     costs[v] += person_cost * weight * mass
             return [cost // (total << BITS) for cost in costs]
 
+        # The costs are already means over people, so the prior of every vertex is 1.
         return replace(losses, prior=[1] * count, whole=1, column=column)
 
     def _spread_people(self) -> Iterator[Person]:
@@ -250,9 +253,8 @@ class Plane:
             for weight, shares in points:
                 axes = zip(*corners, strict=True)
                 x, y = (Fraction(sum(map(mul, shares, axis)), ONE) for axis in axes)
-                # The cosine of the latitude, in 2**-256ths.
-                thin = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
-                mass = turn(*corners) * weight * thin >> BITS
+                latitude_cosine = cosine(self.projection.radians(x, y)[0]) if self.projection else ONE
+                mass = turn(*corners) * weight * latitude_cosine >> BITS
                 yield mass, t, shares, self.metric.ready(self._to_place(x, y))
 
 
@@ -280,7 +282,10 @@ def _split_into_quarters(part: Part) -> list[Part]:
 
 
 def _radon_points() -> list[tuple[int, list[int]]]:
-    """Return the weights (in 1,200ths) and the barycentric coordinates of Radon's seven points."""
+    """Return the weights and the barycentric coordinates of Radon's seven points.
+
+    Weights are in 1,200ths of the area, and all numbers in 2**-256ths.
+    """
     root = math.isqrt(15 << 2 * BITS)
     seven = [(270 * ONE, [ONE // 3] * 3)]
     for sign in (-1, 1):

@@ -16,6 +16,7 @@ UNITS = 10**7
 """Units per degree: positions are integers of 1e-7 degrees."""
 
 TURN = 360 * UNITS
+"""A full turn in units of 1e-7 degrees."""
 
 FARTHEST = 2.0**50
 """Largest absolute coordinate in millimetres."""
@@ -54,7 +55,8 @@ class Projection:
         east = [_wrap_longitude(lon - reference) for _, lon in units]
         self.south, north = min(units)[0], max(units)[0]
         self.middle = reference + (min(east) + max(east)) // 2
-        per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)  # of 2**-24 mm, rounded down
+        # 1e-7 degrees of a great circle in 2**-24 mm, a little too short, as the double of pi is below pi.
+        per_unit = Fraction(math.pi) * RADIUS_KM * 2**24 * 10**6 / (180 * UNITS)
         self.up, margin_units = math.floor(per_unit), Fraction(margin) * 2**24
         height_margin = width_margin = math.ceil(margin_units / self.up) + 1
         # A wider box has a higher phi*, where the same margin is more degrees of longitude: widen until it fits.

@@ -54,6 +54,11 @@ class Network:
     """Roads over which shortest paths are computed exactly.
 
     All methods return lengths rounded down to 2**-256ths of a km, except :meth:`pieces`, which has another unit.
+
+    Attributes:
+        _shared: Common denominator of the lengths in km.
+        _incoming: For each node, the nodes from which a road leads to it, with the roads' lengths in units of 1 /
+            ``_shared`` km. With two-way roads these are all neighbours of the node.
     """
 
     def __init__(self, roads: list[Road], *, one_way: bool = False) -> None:

@@ -64,9 +64,9 @@ class Streets:
         # A dictionary as an ordered set: records first, then the nodes of roads, then the added vertices.
         points: dict[str, None] = dict.fromkeys([*metric.points, *tails, *heads])
         pieces: list[tuple[str, str, Fraction, Fraction]] = []
-        for tail, head, written in metric.streets:
+        for tail, head, stated_km in metric.streets:
             # Rounded down to a double, as in `solve`: the stored lengths are doubles, and shorter ones are stricter.
-            km = Fraction(down(written))
+            km = Fraction(down(stated_km))
             parts = max(1, math.ceil(km / (Fraction(split) or 1 / (2 * epsilon))))
             # Refused before pieces are created: a small `split` could otherwise request any number of them.
             need(len(pieces) + parts <= len(stored[0].rows), "mechanism.npz: fewer pieces of streets")

@@ -17,7 +17,7 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""Number of steps of the bisection for the largest ratio, as in ``solve``."""
+"""Number of steps of the bisection for the largest scale of log-ratios, as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
@@ -122,6 +122,8 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
     # The ring twice in a row, so that a pocket across its start is a slice too.
     places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
+    # Sides to treat: the positions of both ends in the ring, and the third corner of the filling triangle on the outer
+    # side; None for sides of the hull, which have no triangle there.
     waiting: list[tuple[int, int, Point | None]] = [
         (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
     ]
@@ -212,10 +214,13 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
     """
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
+        # The side between i and j lies opposite k, so p <= along[k], and likewise q <= along[j]. Along the side between
+        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across.
         max_p, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
         min_q = max(0.0, (max_p - across) / (1 + across))
         max_q = min(along[j], max_p + across * (1 + max_p))
         for p, q in ((max_p, min_q), (max_p, max_q), (min(along[k], across), 0.0)):
-            bend = 2 * p * q * (sides[j][0] * sides[k][0] + sides[j][1] * sides[k][1])
-            squares.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + bend)
+            # Twice the area times the gradient is, turned by 90 degrees, the sum of p side j and q side k.
+            mixed_term = 2 * p * q * (sides[j][0] * sides[k][0] + sides[j][1] * sides[k][1])
+            squares.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + mixed_term)
     return squares
