@@ -29,7 +29,7 @@ Row = tuple[int, int]
 """Records i and j of the rows w_ik <= exp(epsilon d_ij) w_jk for every output k."""
 
 NAMES = 2**20
-"""Largest number of bytes of a proof in addition to 8 for each record and output."""
+"""Bytes that a proof may unpack to, in addition to eight times its file's size and 8 bytes per record and output."""
 
 FINEST = 2**48
 """Largest bound in units of its rounding. A finer unit would claim more digits than were evaluated."""

@@ -220,7 +220,7 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
         min_q = max(0.0, (max_p - across) / (1 + across))
         max_q = min(along[j], max_p + across * (1 + max_p))
         for p, q in ((max_p, min_q), (max_p, max_q), (min(along[k], across), 0.0)):
-            # Twice the area times the gradient is, turned by 90 degrees, the sum of p side j and q side k.
+            # Twice the area times the gradient is p side j + q side k, up to a quarter turn and the sign.
             mixed_term = 2 * p * q * (sides[j][0] * sides[k][0] + sides[j][1] * sides[k][1])
             squares.append((p * lengths[j]) ** 2 + (q * lengths[k]) ** 2 + mixed_term)
     return squares

@@ -1,8 +1,8 @@
 """A lower bound on the loss of every mechanism, from any dual vector; rounding can never make the bound too high.
 
-The problem is to minimise ``sum c_ik z_ik`` over rows that sum to 1, z >= 0, with ``z_ik <= exp(eps d) z_jk`` and the
-reverse for each required pair. For multipliers a, b >= 0 of the two kinds of rows the Lagrangian separates over
-records::
+The problem is to minimise the loss ``sum c_ik z_ik``, with costs c that include the prior, over matrices z >= 0 whose
+rows sum to 1, with ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. For multipliers a, b >= 0 of the
+inequalities and of their reverses, the Lagrangian separates over records, with the reduced costs g::
 
     g_ik = c_ik + sum over pairs (i, j) of (a_k - E b_k) + sum over pairs (h, i) of (b_k - E a_k),   E = exp(eps d)
     bound = sum_i min_k g_ik
@@ -55,8 +55,8 @@ class Multipliers:
     Attributes:
         rows: Returns an iterator over the nonzero multipliers, in rising order of outputs, each output at most once,
             and each pair of an output at most once. Numbers that are not finite count as 0.
-        many: Number of pairs times outputs, in both directions, if a solver gives a number for each; a file may omit
-            the small ones. 0 if few are nonzero, as for trees.
+        many: Number of multipliers if a solver gives one for each output and each of the two rows of a pair. A file may
+            omit the small ones. 0 if only few multipliers are nonzero, as for those of trees.
     """
 
     rows: Callable[[], Iterator[Few]]
@@ -102,11 +102,11 @@ class Multipliers:
         return self.map_rows(lambda pairs, values: (rows[pairs], values))
 
     def freer(self, gain: Floats) -> Multipliers:
-        """Return multipliers for rows whose allowed log-ratios are larger by ``gain`` ``(P,)``: times ``exp(-gain)``.
+        """Return the multipliers times ``exp(-gain)``, for rows whose allowed log-ratios are larger by ``gain`` (P,).
 
         Any multipliers prove a bound. But unchanged ones would raise a row's ``exp(eps d) f`` by ``exp(eps d) gain f``,
-        which ruins the bound from ``eps d`` of 5 on, even at a gain of 1e-9. Multipliers that are scaled leave that
-        product unchanged and lose only ``gain f``.
+        which ruins the bound if ``eps d`` is 5 or more, even at a gain of 1e-9. Scaled multipliers leave that product
+        unchanged, and the bound loses only ``gain f``.
         """
         factors = np.exp(-gain)
         return self.map_rows(lambda pairs, values: (pairs, values * factors[pairs]))
@@ -123,8 +123,10 @@ class Multipliers:
         return np.maximum(net, 0.0), np.maximum(-net, 0.0)
 
 
+# With few costs and multipliers (`rows` is the sixth array), the function is interpreted: loading compiled code would
+# take longer.
 @jit(
-    few=lambda cost, top, error, multipliers, *_: bool(
+    few=lambda cost, max_cost, error, multipliers, *_: bool(
         cost.size <= MAX_INTERPRETED_COSTS and multipliers[5].size <= 10 * MAX_INTERPRETED_COSTS
     )
 )
@@ -138,10 +140,11 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             this relative error.
         multipliers: Tails and heads (P,) of the rows; ``growth`` (P,) of at least exp(eps d); ``spread`` (P,) by which
             ``growth`` may exceed exp(eps d); and ``starts``, ``rows``, ``values`` as in :class:`SparseMultipliers`.
-        endpoints, shares: (E, N) outputs at the ends of record i's street piece, and their weights. Bounds of the
-            multipliers' part of g_ik are added to the chords with these weights. E is 0 without streets, else 2.
+        endpoints, shares: (E, N) outputs at the ends of record i's street piece, and their weights, which sum to 1. E
+            is 2 with streets and 0 without.
         lower, upper: (N,) results, infinite before.
-        chord_lower, chord_upper: (N,) results, 0 before.
+        chord_lower, chord_upper: (N,) results, 0 before: bounds of what the multipliers add to the reduced cost of a
+            record that is reported as itself, interpolated between its two ``endpoints`` with their ``shares``.
         wild: (K,) result, False before.
 
     Notes:
@@ -172,7 +175,9 @@ def _enclose_sums(  # type: ignore[no-untyped-def]
             # Relative error of the sum. The powers of 2 added to 1 below cover the rounding of the error terms.
             part = (2.0 * terms[i] + 16.0) * 2.0**-53 * 2.0
             for e in range(endpoints.shape[0]):
-                if endpoints[e, i] == k:  # shares are nearest doubles
+                # Here `value` is the multipliers' part of g_ik alone. Shares are rounded to the nearest doubles, which
+                # the terms with 2**-49 cover.
+                if endpoints[e, i] == k:
                     error = size[i] * part + 1e-300
                     min_value, max_value = value[i] - error, value[i] + (error + shortfall[i] * (1.0 + 2.0**-30))
                     chord_lower[i] += shares[e, i] * min_value - (abs(shares[e, i] * min_value) * 2.0**-49 + 1e-300)
@@ -293,7 +298,7 @@ class SparseMultipliers:
             pairs: (P, 2) distinct pairs.
             growth: (P,) numbers, at least exp(eps d). Rows with infinite growth are omitted, as any rows may be.
             shape: The numbers of records and outputs (N, K).
-            spare: (N,) numbers of at least 0; zeros by default.
+            spare: (N,) amount of at least 0 that the bound may lose at each record; zeros by default.
             max_multipliers: Number of multipliers that fit into memory.
 
         Raises:
@@ -308,8 +313,9 @@ class SparseMultipliers:
         # Each pair has two directed rows. Number 2 p is the one from its first record, 2 p + 1 that from its second.
         row_position = np.empty(len(entry), dtype=np.int64)
         row_position[2 * entry + (source == pairs[entry, 1])] = np.arange(len(entry))
-        reached, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
+        has_finite_growth, allowed = np.isfinite(growth[entry]), np.zeros(records) if spare is None else spare
         parts_by_output: dict[int, tuple[NDArray[np.uint32], Floats]] = {}
+        # `sizes` is reused for every output: only entries that were set for the present output are read.
         sizes, many = np.zeros(len(entry)), 0
         for k, pair_numbers, signed in multipliers.rows():
             check()
@@ -319,7 +325,7 @@ class SparseMultipliers:
             sizes[row] = np.abs(signed)
             # Rows are sorted by their first record, which `_select_rows` relies on to treat the rows of a record
             # together.
-            row = np.sort(row[reached[row] & np.isfinite(signed) & (signed != 0.0)])
+            row = np.sort(row[has_finite_growth[row] & np.isfinite(signed) & (signed != 0.0)])
             parts_by_output[k] = _select_multipliers(row, sizes[row], source, allowed)
             many += len(parts_by_output[k][0])
             if many > max_multipliers:
@@ -434,6 +440,9 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
     Returns:
         The better of the bound from the multipliers and the trivial bound (each record at its cheapest output). If
         there are no pairs, the trivial bound is the optimum. The evaluation takes about 10 P K operations.
+
+    Raises:
+        UsageError: An argument has a wrong shape or range, or a multiplier belongs to no pair or output.
     """
     cost = np.ascontiguousarray(cost, dtype=np.float64)
     if cost.ndim != 2 or not cost.size or not np.isfinite(cost).all():

@@ -116,7 +116,8 @@ def prove(
             spare, is_first = max(10.0 * spare, 1e-9 * float(np.abs(weighted).sum())), False
             continue
         missed = value - stated[1] - gap * abs(value)
-        # The requested gap may be missed only because multipliers were omitted: try again with all of them.
+        # The requested gap may be missed only because multipliers were omitted and then rounded, each at a loss of up
+        # to `spare`: try again without a loss.
         if is_first and 0.0 < missed <= 2.0 * spare:
             spare = 0.0
         elif isinstance(form, Trees) or not is_first or missed <= 0.0 or len(selection.values) <= MANY_MULTIPLIERS:
@@ -143,6 +144,8 @@ def _make_trees(
         spare: Amount that the bound may lose.
     """
     trees = Trees.of(multipliers, weighted) if len(multipliers.values) else None
+    # The bound of the trees is lowered by `excess`, the amount by which costs may exceed those of the files; `bound` is
+    # not.
     return (
         trees if trees is not None and trees.bound(data, weighted) >= bound - float(data.excess.sum()) - spare else None
     )
@@ -158,7 +161,10 @@ def prove_over_streets(
     gap: float,
     memory_limit: float,
 ) -> tuple[Proof, float] | None:
-    """Turn multipliers of priced records into a proof over all streets; None if memory is short or they prove nothing.
+    """Turn multipliers of priced records into a proof over all streets, and return it with the bound that it states.
+
+    Priced records serve as outputs of the bound, in place of the release's outputs. Return None if memory is short, or
+    if the multipliers prove no more than the trivial bound.
 
     Args:
         multipliers: Multipliers of the pairs in the model, with one output for each priced record.

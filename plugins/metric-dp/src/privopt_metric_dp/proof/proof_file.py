@@ -1,7 +1,7 @@
 """The base class of proofs: it encloses and states the proved bound, and reads and writes ``proof.npz``.
 
 The bound is stated so that every machine computes the same number, down to the last bit. For every mechanism with
-``z_ik <= F_ij z_jk``, and any multipliers f >= 0 of these rows (Lagrangian duality, see
+``z_ik <= F_ij z_jk``, F_ij = exp(eps d_ij), and any multipliers f >= 0 of these rows (Lagrangian duality, see
 :mod:`privopt_metric_dp.proof.lagrangian_bound`)::
 
     sum_i min_k (p_i c_ik + sum over rows (i, j) of f_k - sum over rows (j, i) of F_ji f_k)  <=  its loss
@@ -47,11 +47,12 @@ class Proof(ABC):
 
     Attributes:
         VERSION: Version of the file.
-        KINDS: Names of the file's arrays other than ``version`` and ``unit``, which are also attributes of the proof,
-            and their allowed types.
-        STORED: Arrays that are stored uncompressed if the file would unpack to more than `MAX_RATIO` times its size.
+        KINDS: Allowed types of each array in the file, by name, without ``version`` and ``unit``. Each name is also an
+            attribute of the proof.
+        STORED: Names of the arrays that are stored uncompressed if the file would otherwise unpack to more than
+            `MAX_RATIO` times its size.
         EFFORT: Compression level of the other arrays, 1 to 9.
-        unit: The stated bound is an odd multiple of half of this unit.
+        unit: Unit of which the stated bound is an odd multiple of half.
     """
 
     VERSION: ClassVar[int]
@@ -226,7 +227,8 @@ def growth_of(rows: Ints, data: MetricData) -> tuple[Floats, Floats]:
     """
     if not len(rows):
         return np.empty(0), np.empty(0)
-    # Paths over these pairs have exactly the lengths of all others, so not all pairs of a city have to be computed.
+    # Along roads and without a limit on distances, paths over the few needed pairs have exactly the distances of all
+    # other pairs, so not all pairs of a city have to be computed.
     has_implying_pairs = data.within is None and data.metric.implying() is not None
     pairs, distances = data.needed if has_implying_pairs else data.required
     # A pair may be required by its rounded distance only. No mechanism has to satisfy it then, and no bound may use it.

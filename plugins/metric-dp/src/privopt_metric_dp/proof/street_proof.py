@@ -89,11 +89,12 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
     Args:
         data: The problem's data.
         priced: (J,) the priced records, rising.
-        to_priced: (N, J) distances from records to priced records; None if no chord is needed.
+        to_priced: (N, J) distances from records to priced records, from which the chords (losses interpolated between
+            the two ends of a piece) are computed; None if they are not needed.
 
     Raises:
-        CertificationError: The loss is not a path length along undirected streets with known decimals, or a record is
-            neither priced nor inside a piece of street between two priced records.
+        CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact
+            decimals, or a record is neither priced nor inside a piece of street between two priced records.
     """
     streets = data.streets
     if streets is None:

@@ -148,8 +148,8 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
         root: The root.
         group, neighbour: (N + 1,) first entry of each record, and (2 M,) neighbours.
         height: (N,) result: sum of the logarithms of the factors on the path from the root, upward positive.
-        length: Logarithm of each entry's factor.
-        is_upward: Whether an entry leads to a record above.
+        length: (2 M,) logarithm of each entry's factor.
+        is_upward: (2 M,) whether an entry leads to a record above.
         parents: (N,) result; -1 before for all records of the tree.
         order: (N,) result: the records of the tree, parents first.
     """
@@ -182,6 +182,7 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
         codes: (K, N) result, as in :attr:`Trees.trees`.
     """
     n = codes.shape[1]
+    # First entry of each record, and the next entry to fill in.
     group, fill = np.zeros(n + 1, dtype=np.int64), np.empty(n, dtype=np.int64)
     neighbour, edge_length, is_upward = (
         np.empty(2 * n, dtype=np.int64),
@@ -237,10 +238,13 @@ def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-
 
 @frozen(kw_only=True, eq=False)
 class Trees(Proof):
-    """A proof by prices and by trees for each output, from which the multipliers follow.
+    """A proof by a price of each record and by trees for each output, from which the multipliers follow.
+
+    A record that is above its parent has a probability of exp(eps d) times its parent's; one below has exp(-eps d)
+    times it.
 
     Attributes:
-        prices: (N,) finite float64.
+        prices: (N,) prices of the records, finite float64.
         trees: (K, N) uint16 or uint32 codes: twice the difference, modulo N, from a record to its parent, plus 1 if the
             record is above its parent; 0 for a root.
     """
@@ -260,7 +264,9 @@ class Trees(Proof):
             cost: (N, K) finite costs, prior included.
         """
         n, outputs = cost.shape
+        # The smallest reduced costs become the prices (see the module docstring).
         lower, wild = multipliers.min_bounds(cost)
+        # No bound is proved if a sum overflows or a factor is too large; and a forest has fewer than n edges.
         if wild.any() or not (multipliers.growth < MAX_FACTOR).all() or (np.diff(multipliers.starts) >= n).any():
             return None
         codes = np.zeros((outputs, n), dtype=np.uint16 if 2 * n <= 1 << 16 else np.uint32)
@@ -297,8 +303,8 @@ class Trees(Proof):
             cost, max_cost: (N, K) finite numbers, prior included. Exact costs lie between them, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
             under: (N,) upper bound of the amount by which each record's ``cost`` exceeds the exact costs.
-            places: Pair numbers from :meth:`edges`.
-            growth: (E,) lower and upper bounds of exp(eps d) of each pair.
+            places: (K, N) number of the pair of each record and its parent, from :meth:`edges`.
+            growth: (E,) lower bounds and (E,) upper bounds of exp(eps d) of each pair.
 
         Returns:
             The two numbers; both are infinite if a sum overflows or a factor exceeds :data:`MAX_FACTOR`.
@@ -313,6 +319,7 @@ class Trees(Proof):
         min_left, max_left = np.full(len(cost), np.inf), np.full(len(cost), np.inf)
         is_above = (self.trees & 1).astype(np.bool_)
         trees = self.parents, is_above, places
+        # The result is the number of an output with a cycle, or -1.
         if _enclose_left(cost, max_cost, under, error, self.prices, *trees, upper, lower, min_left, max_left) >= 0:
             raise CertificationError(f"{PROOF}: trees: records that hang on one another in a circle")
         if not (np.isfinite(min_left).all() and np.isfinite(max_left).all()):
