@@ -42,6 +42,7 @@ RATIO_MARGIN = 1.0 + 2.0**-50
 ZERO = 2.0**-200
 #: With fewer ratios than this, starting a thread takes longer than it saves.
 MIN_RATIOS_PER_THREAD = 5_000_000
+#: Number of columns that are treated together.
 _BLOCK_COLUMNS = 128
 #: With up to this many rows, a block of `_BLOCK_COLUMNS` columns stays in the processor's cache. Pairs of more rows are
 #: sorted so that they reuse cached rows.
@@ -155,7 +156,12 @@ def max_log_ratios(rows: Floats | Unsigned, pairs: Ints) -> Floats:
 
 
 def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Floats]:
-    """Validate pairs and distances, and return them as contiguous arrays.
+    """Validate pairs and distances, and return them as contiguous arrays of int64 and float64.
+
+    Args:
+        pairs: (P, 2) pairs of record numbers; an empty array may have any shape.
+        distances: (P,) their distances.
+        records: Number of records.
 
     Raises:
         UsageError: A shape is wrong, a record is out of range, a pair has equal records, or a distance is negative or
@@ -314,6 +320,7 @@ def certify(
     if epsilon < 0:
         raise UsageError(f"epsilon must be at least 0, got {epsilon}")
     pairs, distances = check_pairs(pairs, distances, len(weights))
+    # A run may certify the same arrays several times. Their measurements are kept, unless the caller keeps none (None).
     memo = facts()
     key = b"" if memo is None else _content_key(weights, pairs, distances, epsilon)
     if memo is not None and key in memo:
@@ -327,9 +334,9 @@ def certify(
 
 
 def certify_in_doubles(weights: Unsigned, pairs: Ints, distances: Floats, epsilon: Fraction) -> Measurements | None:
-    """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality, or None.
+    """Return the result of :func:`certify` if floating-point arithmetic alone proves every inequality; otherwise None.
 
-    Rows at distance 0 that are equal as doubles are compared exactly.
+    One exception is made: rows at distance 0 that are equal as doubles are compared exactly.
 
     Args:
         weights: (N, K) uint64; probability = weight / 2**63. The arguments are not checked here.
@@ -422,7 +429,8 @@ def _worst_pair(
     """
     if not len(pairs):
         return 0.0, None
-    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough.
+    # Rows that differ at distance 0, or a 0 that meets a positive weight: no epsilon is enough. Weights are below
+    # 2**64, so only a 0 (`ZERO`) gives a ratio above 2**100.
     unbounded_pairs = [p for p in failed if distances[p] == 0 or ratios[p] > 2.0**100]
     if unbounded_pairs:
         return math.inf, (int(pairs[unbounded_pairs[0], 0]), int(pairs[unbounded_pairs[0], 1]))

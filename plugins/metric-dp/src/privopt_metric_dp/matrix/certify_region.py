@@ -179,6 +179,7 @@ def max_snapping_epsilon(weights: Unsigned, region: Region, epsilon: Fraction) -
         epsilon: The claimed epsilon per km of path, which determines how positions are snapped.
     """
     measurements = certify_everywhere(weights, region, epsilon)
+    # Linear snapping (on a plane, or with 0 steps) does not depend on epsilon, and 0 and infinity remain what they are.
     if not isinstance(region, Streets) or not region.steps or not 0 < measurements.worst < math.inf:
         return measurements.worst
     ratios = max_ratios(weights, region.simplices) * RATIO_MARGIN
@@ -205,6 +206,7 @@ def find_steepest_output(weights: Unsigned, region: Region, pair: tuple[int, int
                 np.divide(max_weights, min_weights, out=np.where(max_weights > 0, np.inf, 0.0), where=min_weights > 0)
             )
         )
+    # Vectors AB and AC of each triangle.
     sides = np.ascontiguousarray(region.vertices[region.simplices][:, 1:] - region.vertices[region.simplices][:, :1])
     has_vertex = [(region.simplices == end).any(axis=1) for end in pair]
     max_steepness = np.zeros(weights.shape[1])
@@ -400,7 +402,8 @@ def _find_worst_triangle(weights: Unsigned, region: Plane, sides: Ints, upper: F
         return math.inf, (a, b)
     max_square, worst_pair, remaining_count = Fraction(0), None, _MAX_EXACT_RATIOS
     uncounted_rate = 0.0
-    # The worst triangle has an upper bound of at least the largest lower bound of any.
+    # The worst triangle has an upper bound of at least the largest lower bound of any. If all bounds are 0, no
+    # probability changes anywhere, and there is no worst triangle.
     for s in np.flatnonzero(upper >= lower).tolist() if lower > 0 or upper.any() else []:
         # The tiny number leaves out outputs without a gradient if `lower` is 0.
         columns = np.flatnonzero(_bound_steepness(weights, region, sides, s) >= max(lower, 2.0**-1000)).tolist()

@@ -1,8 +1,9 @@
 """Compiled kernels of the repair: the max-times closure of a matrix under its privacy constraints.
 
 The closure of z is the smallest matrix above z with ``z_ik >= f_ij z_jk`` for each required pair, where f_ij =
-exp(-eps' d_ij). It always exists: its entries are max_j exp(-eps' D_ij) z_jk, where D are the shortest-path lengths
-over the pairs. Sweeps along the pairs compute it: two or three if the distances are a metric, more on sparse graphs.
+exp(-eps' d_ij), and eps' = (1 - tau) eps leaves a small slack tau for rounding errors. It always exists: its entries
+are max_j exp(-eps' D_ij) z_jk, where D are the shortest-path lengths over the pairs. Sweeps along the pairs compute it:
+two or three if the distances are a metric, more on sparse graphs.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
     """
     if not len(graph.first):
         return
-    # Factors are rounded up by more than the error of exp, because the closure may only be too high.
+    # A factor for each neighbour, rounded up by more than the error of exp, because the closure may only be too high.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
 
     def fill(first_block: int, end_block: int) -> None:
@@ -157,6 +158,7 @@ def close_matrix(z: Floats, graph: Graph, shrink: float, *, is_integer: bool) ->
             check()
             columns = slice(block_number * _BLOCK_COLUMNS, (block_number + 1) * _BLOCK_COLUMNS)
             block = np.array(z[:, columns], order="C")
+            # More sweeps than a rise needs to travel along the longest path, which has fewer edges than there are rows.
             if not _sweep_until_closed(block, graph.indptr, graph.indices, factors, is_integer, 2 * len(block) + 64):
                 raise CertificationError("the closure under the privacy rows did not settle; weights are not finite")
             z[:, columns] = block

@@ -50,7 +50,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of the released integers. Rows are summed pairwise, and the row totals exactly."""
+        """Return the loss of the released integers, in floating point (see :meth:`loss_of_rows`)."""
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
@@ -79,7 +79,10 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return math.nextafter(lower, -math.inf), math.nextafter(upper, math.inf)
 
     def loss_of_rows(self, values: NDArray[Any], sums: Sequence[Fraction]) -> float:
-        """Return the loss of a matrix (N, K) whose rows, divided by their exact sums (N,), are probabilities."""
+        """Return the loss of a matrix (N, K) whose rows, divided by their exact sums (N,), are probabilities.
+
+        The terms of a row are summed pairwise, and the losses of the rows with a single rounding.
+        """
         rows = []
         for row, weighted, total in zip(values, self.weighted, sums, strict=True):
             check()

@@ -180,7 +180,9 @@ def _max_differences(values: NDArray[Any], sums: list[Fraction], pairs: Ints) ->
     from privopt_metric_dp.matrix.log_ratios import DOUBLE_LANES, raise_to_differences
 
     left_rows, right_rows = (np.ascontiguousarray(pairs[:, end]) for end in (0, 1))
+    # Subtracting the logarithm of a row's sum divides the row by it.
     shift = np.array(list(map(_log, sums)))[:, None]
+    # The largest logarithm in absolute value, to which the error bound is relative; at least 1.
     differences, max_log = np.zeros(len(pairs)), 1.0
     for start in range(0, values.shape[1], _BLOCK_COLUMNS):
         block = values[:, start : start + _BLOCK_COLUMNS].astype(np.float64)
@@ -338,6 +340,7 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
     # A ratio just above 1 has a tiny logarithm, whose leading bits cancel. So many more bits are needed.
     extra_bits = max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())
+    # More and more bits, until more than 64 bits of the rate are certain.
     for bits in PRECISIONS:
         with flint.ctx.workprec(bits + extra_bits):
             rate = ball_of(ratio).log() / distance()
@@ -347,5 +350,6 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Return whether ratio <= exp(epsilon distance) is proved, for epsilon > 0."""
+    """Return whether ratio <= exp(epsilon distance) is proved, for epsilon > 0 and a function that encloses distance."""
+    # The sign of epsilon distance - ln ratio must be positive or 0. None means that no precision decides it.
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

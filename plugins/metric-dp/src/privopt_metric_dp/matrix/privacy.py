@@ -348,6 +348,7 @@ def _state_promise(guarantee: Guarantee) -> str:
     unit = guarantee.unit.removeprefix("per ")
 
     def at_distance(distance: float) -> str:
+        """Return a distance with its unit, if the unit has a name."""
         return f"{distance:g}" if unit == "unit of distance" else amount_text(f"{distance:g}", unit)
 
     opening, ending = "Whoever sees a report, whatever else they know, can", ""

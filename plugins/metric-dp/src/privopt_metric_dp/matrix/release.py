@@ -148,7 +148,7 @@ class MatrixRelease(Release):
         Args:
             z: (N, K) probabilities, which may violate the constraints a little.
             data: The problem's data.
-            context: The requested gap, and the clock that times the repair.
+            context: Has the requested gap, and times the repair.
 
         Raises:
             CertificationError: No repaired matrix could be certified.
@@ -238,7 +238,7 @@ class MatrixRelease(Release):
 
     @property
     def walker(self) -> Walker | None:
-        """The object that draws reports along traces; None if every report is fresh."""
+        """The object that draws reports along traces; None if each report is drawn independently of earlier ones."""
         return None
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:

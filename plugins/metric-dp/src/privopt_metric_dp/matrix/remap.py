@@ -1,8 +1,9 @@
 """Optimal remap of outputs: post-processing that costs no privacy (Chatzikokolakis et al., PoPETs 2017).
 
-A reader of output k who knows the prior would replace it by the y with the smallest expected loss sum_i p_i z_ik c_iy.
-Releasing y directly is a function of the output alone, so it costs no privacy. Columns of integer weights are added, so
-every inequality between two rows still holds. Outputs that are no longer released remain as columns of zeros.
+A reader of output k who knows the prior p would replace it by the output y with the smallest expected loss, the sum
+over records i of p_i z_ik c_iy. y is a function of the output alone, so releasing y directly costs no privacy. Columns
+of integer weights are added, so every inequality between two rows still holds. Outputs that are no longer released
+remain as columns of zeros.
 """
 
 from __future__ import annotations
@@ -32,13 +33,16 @@ BLOCK: Final = 1 << 24
 
 
 def best_outputs(release: MatrixRelease, weighted: Floats, *, tie: float = LOSS_TOLERANCE) -> Ints:
-    """Return for each output the one with the smallest expected loss for its reader, (K,); the output itself on a tie.
+    """Return, for each output, the output (K,) by which a reader should replace it for the smallest expected loss.
+
+    An output whose own loss is the smallest, or equal to it, is not replaced. Otherwise, of several outputs with equal
+    losses, the first is used.
 
     Args:
         release: A release with N records and K outputs.
         weighted: (N, K) p_i c_ik: the loss of output k for record i times the prior.
-        tie: Losses count as equal if they differ by at most this, relative to the largest loss of each record. Of
-            several equal outputs the first is used.
+        tie: Losses of an output count as equal if they differ by at most this, relative to the output's largest
+            possible loss.
 
     Notes:
         Takes N K^2 multiplications, in blocks.

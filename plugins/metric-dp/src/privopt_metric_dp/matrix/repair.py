@@ -329,6 +329,8 @@ def _to_sum_one(z: Floats, cost: Floats, graph: Graph, tau: float) -> tuple[Floa
         if not remaining_rounds or np.abs(sums - 1.0).max() <= 0.01:
             break  # the steps below need a closed matrix, so do not normalise after the last closure
         z = _normalize_rows(z, sums)
+    # Two rounds: once rows are lowered, their sums may differ little enough to divide by them; if not, the matrix is
+    # scaled and lowered again.
     for _ in range(2):
         sums = z.sum(axis=1)
         # Dividing by sums that differ so little uses up a quarter of the slack at most.
@@ -403,6 +405,7 @@ def _to_integers(z: Floats, graph: Graph, tau: float) -> Unsigned:
         graph: The required pairs.
         tau: The slack.
     """
+    # Few rounds are needed. If the last one leaves larger errors, the certificate shows whether they matter.
     for _ in range(6):
         units = np.rint(z * float(TOTAL))
         close_matrix(units, graph, tau, is_integer=True)

@@ -34,7 +34,7 @@ DOUBLE_LANES = 8
 SINGLE_LANES = 16
 """Number of lanes in a vector of floats in single precision."""
 
-_WORD = ir.IntType(32)
+_WORD = ir.IntType(32)  # LLVM's type of the number of a lane
 _Values: TypeAlias = Sequence[ir.Value]
 _Typed: TypeAlias = tuple[Signature, Callable[..., ir.Value]]
 """The result of an intrinsic for numba: its signature, and the function that generates its code."""
