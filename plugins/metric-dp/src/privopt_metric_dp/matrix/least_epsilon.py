@@ -350,6 +350,6 @@ def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
 
 
 def _satisfies_epsilon(ratio: Fraction, epsilon: Fraction, distance: Ball) -> bool:
-    """Return whether ratio <= exp(epsilon distance) is proved, for epsilon > 0 and a function that encloses distance."""
-    # The sign of epsilon distance - ln ratio must be positive or 0. None means that no precision decides it.
+    """Return whether ratio <= exp(epsilon d) is proved, for epsilon > 0 and a function that encloses the distance d."""
+    # The sign of epsilon d - ln ratio must be positive or 0. None means that no precision decides it.
     return ratio <= 1 or sign_of(lambda: ball_of(epsilon) * distance() - ball_of(ratio).log()) in (0, 1)

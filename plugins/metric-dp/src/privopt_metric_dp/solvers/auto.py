@@ -91,10 +91,11 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     outputs.
 
     Args:
-        part: The part, whose ``starred`` the star's solver sets.
+        part: The part. The star's solver sets its attribute ``starred``: whether the star is a mechanism for the part.
         memory_limit: Returns the bytes that may still be allocated.
     """
     instance = part.instance
+    # The star's kernel, with an entry for every two records, would be too large.
     if not _suits_star(instance.records, instance.outputs):
         yield InteriorPoint()
         return
@@ -109,10 +110,13 @@ def auto(part: Part, memory_limit: Room) -> Iterator[Solver]:
     few_outputs = FewOutputs(min(SAMPLE, -(-instance.outputs // 4)), inner)
     if inner.peak_bytes(part) > memory_limit():
         # The interior point is not started for lack of memory, but a note in the answer then says how much it needs.
+        # Over a sample of the outputs it needs less.
         yield from (inner, few_outputs, ColumnGeneration())
     elif instance.records >= MIN_SPANNER_RECORDS and len(instance.pairs) > DENSE_PAIRS_PER_RECORD * instance.records:
+        # Many pairs: first the programs over spanners, then that of all pairs if the gap is not reached.
         yield from (FewPairs(inner), inner)
     else:
+        # With many records a rough mechanism comes first. Column generation only runs if the interior point fails.
         if instance.records > MANY:
             yield few_outputs
         yield from (inner, ColumnGeneration())

@@ -1,9 +1,10 @@
 """A preconditioner for the matrix that couples the outputs: the chordal completion of some of its entries.
 
-The coupling matrix ``T = sum_r H_r^-1`` is dense. Its entries on the sparsity pattern of the factors can be computed
-from the factors at the cost of another factorisation (Takahashi, Fagan and Chen 1973). Let ``M`` be the positive
-definite matrix that has these entries and the largest determinant. Since the pattern is chordal, the inverse of M has
-the same pattern (Grone, Johnson, Sa and Wolkowicz 1984)::
+The coupling matrix ``T = sum_r H_r^-1`` of the sparse matrices ``H_r = L_r D_r L_r'`` of all outputs r is dense. Its
+entries on the sparsity pattern of the factors can be computed from the factors at the cost of another factorisation
+(Takahashi, Fagan and Chen 1973). Let ``M`` be the positive definite matrix that has these entries and the largest
+determinant. Since the pattern is chordal, the inverse of M has the same pattern (Grone, Johnson, Sa and Wolkowicz
+1984)::
 
     b_v = T[S, S]^-1 T[S, v],  w_v = (T_vv - T[v, S] b_v)^(-1/2),  row v of R = w_v (e_v - b_v),  M^-1 = R' R
 
@@ -28,7 +29,7 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 
 __all__ = ["add_entries", "complete"]
 
-_compiled = jit(error_model="numpy")
+_compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
 
 @_compiled
@@ -58,6 +59,7 @@ def add_entries(pattern: Elimination, a: Arrays, g: int, diagonal: Floats, off_d
         for e in range(begin, stop):
             where[row[e]] = e
             store(inverse_entries, e, zero)
+        # Entry e collects row r of -Z[S, S] L[S, v]. Z is symmetric, so each stored entry adds to two rows.
         for e in range(begin, stop):
             r = row[e]
             lower = load(factor, e)

@@ -321,8 +321,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         """
         super().__init__(outer.gap)
         # Every part begins with a candidate and a bound, so that the first offer of one part makes an offer for the
-        # whole.
-        # Two objects, because each takes better offers in place, and `firm` fewer of them.
+        # whole. Two objects, because each takes better offers in place, and `firm` fewer of them.
         constant = one_output(instance)
         self.best, self.firm = (
             BestOffer(constant.z, constant.objective, constant.multipliers, constant.lower_bound) for _ in range(2)

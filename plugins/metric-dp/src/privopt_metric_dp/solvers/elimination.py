@@ -1,8 +1,8 @@
 """The elimination order and fill pattern that the matrices of all outputs of a connected component share.
 
-The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, which has the sparsity of the graph of required pairs. SuperLU
-orders the records by minimum degree (Liu 1985). They are then sorted by the postorder of the elimination tree, so that
-columns with the same pattern are adjacent.
+The matrix of output ``r`` is ``H_r = A' diag(w_r) A``, where ``A`` are the privacy rows and ``w_r`` their weights. It
+has the sparsity of the graph of required pairs. SuperLU orders the records by minimum degree (Liu 1985). They are then
+sorted by the postorder of the elimination tree, so that columns with the same pattern are adjacent.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
         (N,) the record at each position, and (E,) column and row of each entry below the diagonal, column by column.
     """
     n = instance.records
+    # N (N - 1) / 2 pairs are possible.
     if 4 * len(instance.pairs) > n * (n - 1):
         return np.arange(n), *np.triu_indices(n, 1)
     from scipy.sparse import csc_array, csr_array
@@ -100,7 +101,7 @@ def eliminate(instance: Instance) -> Elimination:
     pairs = np.sort(position[instance.pairs], axis=1)
     # Stable, so that within a row the columns stay in order.
     entry = np.argsort(row, kind="stable")
-    narrow = np.int32
+    narrow = np.int32  # compiled functions take 32-bit indices
     return Elimination(
         order=order,
         start=np.searchsorted(column, bounds).astype(narrow),

@@ -29,7 +29,7 @@ def exponential(distances: npt.ArrayLike, epsilon: float, *, share: float = 0.5)
 
     At a share of one half, the entries use one half of epsilon and the row sums the other half: if |d_ik - d_jk| <=
     d_ij (triangle inequality), then z_ik <= exp(epsilon d_ij) z_jk. The LR-Geo paper prints the cost instead of the
-    distance, for which this does not follow. A share above one half may be private too, see `largest_share`.
+    distance, for which this does not follow. A share above one half may be private too (see `largest_share`).
 
     >>> exponential([[0.0, 2.0], [2.0, 0.0]], 1.0).round(4).tolist()
     [[0.7311, 0.2689], [0.2689, 0.7311]]
@@ -78,8 +78,8 @@ def largest_share(distances: Floats, epsilon: float, pairs: Ints, lengths: Float
     The share is found by bisection.
 
     Args:
-        distances: (N, K) distances from records to outputs. If the distance from one record of a pair is infinite, that
-            from the other must be too.
+        distances: (N, K) distances from records to outputs. If one record of a pair is at infinite distance from an
+            output, the other must be too.
         epsilon: Epsilon per unit of distance.
         pairs: (P, 2) required pairs, or enough of them to imply the others.
         lengths: (P,) distances of the pairs.
@@ -145,7 +145,7 @@ def exponential_loss(data: MetricData) -> float | None:
 
     Returns None if distances to outputs are unknown, or if some record reaches no output.
     """
-    if not data.crossed:
+    if not data.crossed:  # the distances to outputs are unknown
         return None
     records, losses = np.arange(len(data.records)), []
     for part in slices(len(records), len(data.outputs), _BLOCK):

@@ -23,9 +23,9 @@ from privopt_metric_dp.solvers.row_kernels import Arrays
 __all__ = ["PANEL", "couple", "factorise", "solve"]
 
 PANEL = SINGLE_LANES
-"""Columns of the coupling that are formed together."""
+"""Number of columns of the coupling (the sum of the inverses over all outputs) that are formed together."""
 
-_compiled = jit(error_model="numpy")
+_compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
 
 @_compiled
@@ -84,10 +84,11 @@ def factorise(pattern: Elimination, a: Arrays, g: int) -> bool:
         if not lowest(pivot) > 0.0:
             return False
         store(diagonal, k, pivot)
-        forward = spread(1.0) / pivot
-        store(inv, k, forward)
+        reciprocal = spread(1.0) / pivot
+        store(inv, k, reciprocal)
+        # Until here column k was that of L times the pivot.
         for e in range(start[k], start[k + 1]):
-            store(lower, e, load(lower, e) * forward)
+            store(lower, e, load(lower, e) * reciprocal)
     return True
 
 

@@ -1,10 +1,10 @@
 """Solve programs with too many outputs over a sample of outputs that differ much from one another.
 
 Any output may be omitted, so the result is a mechanism for all records. A sample of outputs chosen by farthest points
-loses little: for 400 cells of Rome at epsilon 1, a quarter of the cells reaches a loss of .9377, and all cells .9156.
+loses little: for 400 cells of Rome at epsilon 1, a quarter of the cells reaches a loss of 0.9377, and all cells 0.9156.
 (The optimum itself puts 99 % of its mass on 173 outputs.) The sample's program ignores the omitted outputs, so it gives
-no lower bound. On 2,032 street nodes with a limit of 15 processor seconds, the sample reached a loss of .614 and all
-outputs at once 1.02; the exponential mechanism loses 1.08.
+no lower bound. On 2,032 street nodes with a limit of 15 CPU seconds, the sample reached a loss of 0.614, and all
+outputs at once 1.02. The exponential mechanism loses 1.08.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FewOutputs:
         self.count, self.inner = count, inner
 
     def peak_bytes(self, part: Part) -> float:
-        """Estimate the peak memory of the sample's program."""
+        """Estimate the peak memory in bytes of the sample's program."""
         return self.inner.peak_bytes(part.with_outputs(np.arange(min(self.count, part.instance.outputs))))
 
     def solve(self, part: Part, offers: PartOffers) -> None:

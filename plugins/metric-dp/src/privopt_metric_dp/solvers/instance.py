@@ -102,6 +102,7 @@ class Instance:
         """Yield the faults of the arrays. A wrong shape ends the search, because later checks rely on shapes."""
 
         def fault(where: str, got: object, expectation: str) -> Fault:
+            """Return the fault of an attribute, given what it is and what was expected."""
             return Fault(file="instance", where=where, actual=str(got), expectation=expectation)
 
         if self.cost.ndim != 2 or 0 in self.cost.shape:

@@ -56,9 +56,9 @@ RESTORING_STEPS = 400
 """Largest number of conjugate gradient steps for restoring row sums if the coupling is not formed."""
 FORMED, TIGHT, TIGHTEST = 4_000, 0.02, 5e-3
 """The coupling is formed for at most FORMED records and gaps below TIGHT, or with few outputs, below TIGHTEST. At 2,032
-street nodes of Rome with 120 outputs, both ways took 9 s to a gap of 1 %, with .45 GB formed and .26 GB otherwise. With
-all 2,032 outputs it took 285 s formed, and 376 s to 1.3 % otherwise. At 5,400 junctions with 960 outputs, a step took
-90 s formed and 23 s otherwise (all at a load of 7 to 12 on two processors)."""
+street nodes of Rome with 120 outputs, both ways took 9 s to a gap of 1 %, with 0.45 GB formed and 0.26 GB otherwise.
+With all 2,032 outputs it took 285 s formed, and 376 s to 1.3 % otherwise. At 5,400 junctions with 960 outputs, a step
+took 90 s formed and 23 s otherwise (all at a load of 7 to 12 on two processors)."""
 RECORDS_PER_FEW_OUTPUTS = 8
 """If there are more than this many records per output, the outputs count as few."""
 
@@ -100,25 +100,26 @@ def _has_sound_sums(status: _IterateStatus) -> bool:
 
 
 def _save_best(state: State, status: _IterateStatus, *, last: bool = False) -> bool:
-    """Save the iterate's mechanism and multipliers if they are the best so far.
-
-    The mechanism is saved if its row sums are valid and its loss is the smallest so far, and the multipliers are saved
-    if their bound is the best.
+    """Save the iterate's mechanism if it is the best so far, and its multipliers if their bound is the best so far.
 
     Args:
-        state: The iterate; it also stores what is saved.
+        state: The iterate. Its groups of outputs save the mechanism and the multipliers, and it stores their loss
+            (``saved_loss``) and bound.
         status: Figures of the iterate.
         last: Whether to save the mechanism even if its loss is larger, because its row sums were restored.
 
     Returns:
-        False if the row sums are invalid although the coupling is formed, so that every step should keep them valid.
+        Whether the iteration can go on: row sums are valid, or may be invalid for now because the coupling is not
+        formed, so that steps are inexact and sums are restored only now and then.
     """
     is_sound = _has_sound_sums(status)
-    mechanism, proof = is_sound and (last or status.loss < state.saved_loss), status.bound > state.bound
+    # A mechanism whose rows do not sum to one is not saved, whatever its loss. Any multipliers prove a bound.
+    saves_mechanism = is_sound and (last or status.loss < state.saved_loss)
+    saves_multipliers = status.bound > state.bound
     for group in state.groups:
-        group.keep(mechanism, proof)
-    state.saved_loss = status.loss if mechanism else state.saved_loss
-    state.bound = status.bound if proof else state.bound
+        group.keep(saves_mechanism, saves_multipliers)
+    state.saved_loss = status.loss if saves_mechanism else state.saved_loss
+    state.bound = status.bound if saves_multipliers else state.bound
     return is_sound or not state.formed
 
 
@@ -126,8 +127,9 @@ def _step_lengths(ratios: Floats) -> Floats:
     """Return the longest steps, at most 1, that keep all variables non-negative.
 
     Args:
-        ratios: Smallest relative changes ``ds / s`` or ``df / f`` in a whole step, at most 0.
+        ratios: Smallest relative changes ``ds / s`` or ``df / f`` in a whole step, at most 0, in an array of any shape.
     """
+    # A variable x reaches 0 at the step -x / dx.
     return np.asarray(1 / np.maximum(1.0, -ratios))
 
 
@@ -153,9 +155,11 @@ def _predict_step(state: State, coupling: SchurComplement, missing: Floats, mu: 
     """
     prices = state.prices(state.y)
     priced = state.sums(lambda group: group.solve(prices, 1.0))
+    # The step of the prices after which a whole step would remove the deficits.
     dy = coupling.solve(missing - priced, *_coupling_tolerance(state))
     ahead = state.prices(state.y + dy)
     parts = np.array(state.map_groups(lambda group: group.predict(ahead)))
+    # Longest primal and dual step.
     tp, td = map(float, _step_lengths(parts[:, :2].min(axis=0)))
     # Sums of f s, f ds, df s and df ds over all rows: with the step lengths they give the predicted complementarity.
     fs, fds, dfs, dfds = parts[:, 2:].sum(axis=0)

@@ -88,7 +88,7 @@ class State:
     def at(self, records: Ints, outputs: Ints) -> Floats:
         """Return the probabilities of pairs of records and outputs, given as two arrays of equal length.
 
-        Outputs are numbered over all groups, which is as in the instance if there are no symmetries.
+        Outputs are numbered over all groups; without symmetries these are their numbers in the instance.
         """
         probabilities = np.empty(len(records))
         for group, rows, columns in self._by_group(outputs):
@@ -141,7 +141,8 @@ def begin(instance: Instance, symmetry: Symmetry, pattern: Elimination, *, forme
     scale = float(np.abs(cost).max()) or 1.0
     spread = csr_array((1 / size[orbit], (np.arange(n), orbit)), shape=(n, len(size)))
     rows = 2 * len(instance.pairs) * cost.shape[1]
-    # Number of outputs in each orbit. The mean of f s at the start is the loss of the uniform mechanism over the rows.
+    # Number of outputs in each orbit. At the start every f s is the (absolute, scaled) loss of the uniform mechanism,
+    # divided by the number of rows.
     times = np.bincount(symmetry.origin()[0])
     mu = max(float(np.abs(cost @ times).sum()) / (instance.outputs * scale), 1e-12) / rows
     # Equal rows are strictly inside every privacy row, because exp(eps d) > 1 for all pairs of a part. A column stands

@@ -1,5 +1,6 @@
-"""What noise at the position itself would lose over a region, to compare a mesh with: an estimate, not a bound.
+"""Estimate what noise at the position itself would lose over a region, for comparison with a mechanism on a mesh.
 
+The estimate is not a bound.
 Planar Laplace noise has the density ``exp(-epsilon d)`` around a person's position, so it satisfies epsilon between any
 two positions without a mesh, and a report can be replaced by the best guess under the prior: the median of the
 posterior. The mechanism ``spherical-laplace`` draws such noise exactly.
@@ -21,7 +22,7 @@ __all__ = ["estimate_noise_loss", "people_over_region"]
 MOST_PEOPLE: Final = 40_000
 """Largest number of positions. If there are more, that many equally likely ones represent them."""
 SPACING: Final = 0.3
-"""Distance between such people, in units of 1 / epsilon."""
+"""Distance between these representatives, in units of 1 / epsilon, from which their number follows."""
 REACH: Final = 8.0
 """Distance from a noisy position beyond which people are left out, in units of 1 / epsilon."""
 REPORTS: Final = 600

@@ -1,5 +1,8 @@
 """The Schur complement that couples the outputs: ``T = sum_r Q' H_r^-1 Q``, with one row for each orbit of records.
 
+Orbits are the sets of records that symmetries map to one another, and column o of Q is the mean over orbit o. H_r is
+the sparse matrix of output r.
+
 A product ``T v`` takes one sparse solve per output, so conjugate gradients apply ``T^-1`` without forming ``T``. There
 are two preconditioners. A factor of ``T`` in single precision is used if it fits in memory and pays: two or three steps
 are then enough. Otherwise the chordal completion of the entries of ``T`` on the pattern of the factors is used
@@ -45,7 +48,7 @@ class _Directions:
     steps stay orthogonal to them (augmented conjugate gradients, Erhel and Guyomarc'h 2000).
 
     Attributes:
-        ways, products: ``(R, O)`` directions ``w`` and products ``T w``; the first ``count`` are in use.
+        ways, products: ``(R, O)`` directions ``w`` and products ``T w``. The first ``count`` rows are in use.
         count: Number of directions in use.
     """
 
@@ -57,6 +60,7 @@ class _Directions:
         """Return the solution in the span of the directions, and the remaining residual."""
         y, active = np.zeros(len(residual)), slice(self.count)
         for _ in range(2):  # the second pass removes the rounding errors of the first
+            # The components of the solution along directions that are orthonormal in the inner product of T.
             shares = self.ways[active] @ residual
             y, residual = y + shares @ self.ways[active], residual - shares @ self.products[active]
         return y, residual

@@ -22,7 +22,9 @@ class Outputs:
     """A group of outputs. Vectors of shape ``(N,)`` are in elimination order.
 
     Attributes:
-        width: The number of outputs.
+        pattern: The sparsity pattern of the factors and the elimination order of the records.
+        width: R, the number of outputs.
+        arrays: The current iterate and direction, in batches of eight outputs.
     """
 
     def __init__(self, instance: Instance, pattern: Elimination, cost: Floats, start: Floats, mu: float) -> None:

@@ -105,11 +105,11 @@ def project(points: npt.ArrayLike) -> Floats:
 
 
 def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Compute the Voronoi cells of distinct sites, each clipped to a square of half side `far` around its site.
+    """Compute the Voronoi cells of distinct sites, each clipped to a square around its site.
 
     Args:
         sites: (K, 2) positions.
-        far: Half side of the squares in the sites' unit, at least the extent of the sites.
+        far: Half of a square's side in the sites' unit, at least the extent of the sites.
 
     Returns:
         (C, 2) the corners of all cells, counter-clockwise and relative to the cell's own site, and (K + 1,) the start
@@ -140,7 +140,7 @@ def voronoi_cells(sites: Floats, far: float) -> tuple[Floats, npt.NDArray[np.int
 def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no cover - compiled
     """Cut one Voronoi cell out of a square around its site, by the bisectors with other sites, the nearest first.
 
-    A corner is solved from the two new_line that meet there, never interpolated along a long side, so that it does not
+    A corner is computed from the two lines that meet there, never interpolated along a long side, so that it does not
     inherit the rounding errors of a distant end.
 
     Args:
@@ -156,7 +156,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
     corner, line = np.empty((capacity, 2)), np.empty((capacity, 3))  # side m leads from corner m along a x + b y = c
     new_corner, new_line = np.empty((capacity, 2)), np.empty((capacity, 3))
     excess = np.empty(capacity)
-    # The square's corners and the new_line of its sides, counter-clockwise from the lower right one.
+    # The square's corners and the lines of its sides, counter-clockwise from the lower right corner.
     for m in range(4):
         corner[m, 0], corner[m, 1] = (far if m < 2 else -far), (far if m == 1 or m == 2 else -far)
         line[m, 0], line[m, 1], line[m, 2] = (m == 0) - (m == 2), (m == 1) - (m == 3), far
@@ -165,13 +165,14 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
         neighbour = ranked[rank]
         if neighbour == k:
             continue
+        # The bisector a x + b y = c, and the squared distance of the farthest corner from site k.
         a, b = sites[neighbour, 0] - sites[k, 0], sites[neighbour, 1] - sites[k, 1]
         c = 0.5 * (a * a + b * b)
         radius = 0.0
         for m in range(count):
             radius = max(radius, corner[m, 0] ** 2 + corner[m, 1] ** 2)
-        # The bisector is at half the distance of the sites. If no corner is that far from site k, it cuts nothing, and
-        # neither do those of the sites that follow, which are farther.
+        # The bisector is at half the distance of the sites, whose square is c / 2. If no corner is that far from site
+        # k, it cuts nothing, and neither do the bisectors of the sites that follow, which are farther.
         if 0.5 * c >= radius * (1.0 + 1e-9):
             return corner[:count].copy(), True
         outside_count = 0
@@ -203,7 +204,7 @@ def _cut_cell(sites: Any, k: int, ranked: Any, far: float) -> Any:  # pragma: no
             if m < inside_count:
                 new_corner[m, 0], new_corner[m, 1] = corner[index, 0], corner[index, 1]
             else:
-                # Cramer's rule for the two new_line p x + q y = r and a x + b y = c.
+                # Cramer's rule for the two lines p x + q y = r and a x + b y = c.
                 turn = p * b - q * a
                 new_corner[m, 0], new_corner[m, 1] = (r * b - q * c) / turn, (p * c - r * a) / turn
             # The side between the two new corners lies on the bisector.

@@ -44,6 +44,8 @@ class Mixture:
         serves: (R,) the output that each ray serves.
         costs: (R,) the cost of each ray.
         solves: Number of times that the LP was solved.
+
+    An orbit is a set of records, or of outputs, that symmetries map to one another.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:
@@ -109,26 +111,37 @@ class Mixture:
         return np.where(rows < MIN_ENTRY, 0.0, rows)
 
     def _orbit_means(self, rays: Floats) -> Floats:
-        """Return the means of rays (R, N) over the orbits of records, (R, O), which the rows of the LP constrain."""
+        """Return the mean of each ray's entries over each orbit of records, (R, O).
+
+        The rows of the LP require that the mixture of these means is 1 at each orbit.
+
+        Args:
+            rays: (R, N) the rays.
+        """
+        # Without symmetries (order 1) every record is an orbit of its own.
         if self.symmetry.order == 1:
             return rays
-        means = np.zeros((len(rays), len(self.symmetry.size)))
-        np.add.at(means.T, self.symmetry.orbit, rays.T)
-        return means / self.symmetry.size
+        orbit_sizes = self.symmetry.size
+        sums = np.zeros((len(rays), len(orbit_sizes)))
+        # Record i is added to the column of its orbit, `orbit[i]`. Transposed, because `add.at` adds up rows.
+        np.add.at(sums.T, self.symmetry.orbit, rays.T)
+        return sums / orbit_sizes
 
     def add(self, rays: Floats) -> int:
         """Add rays (R, N) and return the number of new ones."""
         from scipy import sparse
 
-        fresh, costs = self._add_unseen(rays)
+        new_rays, costs = self._add_unseen(rays)
+        # Before the first solve there is no session; it will begin with all rays.
         if len(costs) and self._session is not None:
-            columns = sparse.csc_matrix(self._lp_entries(fresh).T)
+            columns = sparse.csc_matrix(self._lp_entries(new_rays).T)
             self._session.add_columns(costs * self._scale, 0.0, np.inf, columns)
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
         """Add the rays of a pricing, given as logarithms, whose values are below 0; return the number of new rays."""
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
+        # Each ray is scaled to a largest entry of 1 before exp, so that nothing overflows.
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
 
     def solve(self) -> tuple[Floats | None, float, Floats]:

@@ -20,7 +20,7 @@ from privopt_metric_dp.matrix.simd import greatest, least, load, lowest, spread,
 
 __all__ = ["Arrays", "advance", "aim", "extend", "measure", "move", "predict"]
 
-_compiled = jit(error_model="numpy")
+_compiled = jit(error_model="numpy")  # a division by 0 gives infinity or NaN instead of an error
 
 
 class Arrays(NamedTuple):
@@ -86,12 +86,12 @@ def predict(a: Arrays) -> Floats:
             for direction in range(2):
                 q = 2 * p + direction
                 ds = grow * zj - shrink * zi if direction == 0 else grow * zi - shrink * zj
-                slack, price = load(sg, q), load(fg, q)
+                slack, multiplier = load(sg, q), load(fg, q)
                 ratio = ds / slack
-                step = zero - price - price * ratio
+                step = zero - multiplier - multiplier * ratio
                 store(df[g], q, step)
-                primal, dual = least(primal, ratio), least(dual, step / price)
-                fs, fds = fs + price * slack, fds + price * ds
+                primal, dual = least(primal, ratio), least(dual, step / multiplier)
+                fs, fds = fs + multiplier * slack, fds + multiplier * ds
                 dfs, dfds = dfs + step * slack, dfds + step * ds
         # The mask leaves out lanes that repeat the last output. They change no minimum, so those need none.
         sums[2] += total(fs * counted)
@@ -119,12 +119,13 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
     pair_ends, root, s, f, dz, df, ez, ef = a.ends, a.root, a.s, a.f, a.dz, a.df, a.ez, a.ef
     zero, goal = spread(0.0), spread(target)
     lower, upper, floor = spread(0.1 * target), spread(10 * target), spread(-10 * target)
-    wp, wd, ap, ad = spread(add[0]), spread(add[1]), spread(trial_steps[0]), spread(trial_steps[1])
-    mehrotra = trial_steps[0] == 0.0
+    # Weights and trial steps, primal (p) and dual (d).
+    wp, wd, tp, td = spread(add[0]), spread(add[1]), spread(trial_steps[0]), spread(trial_steps[1])
+    is_mehrotra = trial_steps[0] == 0.0
     for g in range(len(s)):
-        sg, fg, x, to = s[g], f[g], dz[g], a.right[g]
+        sg, fg, x, right = s[g], f[g], dz[g], a.right[g]
         for k in range(len(x) // 8):
-            store(to, k, zero)
+            store(right, k, zero)
             if add[0] != 0.0:
                 store(x, k, load(x, k) + wp * load(ez[g], k))
         for p in range(len(pair_ends)):
@@ -138,17 +139,18 @@ def aim(a: Arrays, add: tuple[float, float], target: float, trial_steps: tuple[f
                 if add[1] != 0.0:
                     step = step + wd * load(ef[g], q)
                     store(df[g], q, step)
-                if mehrotra:
-                    miss = goal - ds * step
+                # The change of the product f s to aim at.
+                if is_mehrotra:
+                    change = goal - ds * step
                 else:
-                    product = (load(fg, q) + ad * step) * (slack + ap * ds)
+                    product = (load(fg, q) + td * step) * (slack + tp * ds)
                     # Products above ten times the target are lowered by at most that much: a larger correction would
                     # spoil the direction.
-                    miss = greatest(least(greatest(product, lower), upper) - product, floor)
-                miss = miss / slack
-                store(ef[g], q, miss)
-                store(to, numerator, load(to, numerator) + grow * miss)
-                store(to, denominator, load(to, denominator) - shrink * miss)
+                    change = greatest(least(greatest(product, lower), upper) - product, floor)
+                change = change / slack
+                store(ef[g], q, change)
+                store(right, numerator, load(right, numerator) + grow * change)
+                store(right, denominator, load(right, denominator) - shrink * change)
 
 
 @_compiled
@@ -177,19 +179,21 @@ def extend(a: Arrays, weights: Floats) -> Floats:
             for direction in range(2):
                 q = 2 * p + direction
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
-                # From here on `slack` is 1 / s, and below `price` becomes 1 / f: a division serves all weights.
-                slack, price = ones / load(s[g], q), load(f[g], q)
+                # Reciprocals, so that one division serves all weights.
+                inverse_slack, multiplier = ones / load(s[g], q), load(f[g], q)
                 ds, es = (
                     grow * load(x, numerator) - shrink * load(x, denominator),
                     grow * load(y, numerator) - shrink * load(y, denominator),
                 )
-                extra = load(ef[g], q) - price * slack * es
+                extra = load(ef[g], q) - multiplier * inverse_slack * es
                 store(ef[g], q, extra)
-                price, step = ones / price, load(df[g], q)
+                inverse_multiplier, step = ones / multiplier, load(df[g], q)
                 for w in range(len(weights)):
                     weight = spread(weights[w])
-                    store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * slack))
-                    store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), (step + weight * extra) * price))
+                    # Vectors 2 w and 2 w + 1 of `worst` are the smallest primal and dual ratio for this weight.
+                    store(worst, 2 * w, least(load(worst, 2 * w), (ds + weight * es) * inverse_slack))
+                    dual_ratio = (step + weight * extra) * inverse_multiplier
+                    store(worst, 2 * w + 1, least(load(worst, 2 * w + 1), dual_ratio))
     for w in range(len(weights)):
         ratios[0, w], ratios[1, w] = lowest(load(worst, 2 * w)), lowest(load(worst, 2 * w + 1))
     return ratios
