@@ -24,13 +24,13 @@ _EXPECTATION = "a Polygon, a MultiPolygon, or Features of them"
 
 
 LONGEST_RIM: Final = 10 * MOST_VERTICES
-"""Largest total length of all boundaries, in sides of triangles."""
+"""Largest total length of all boundaries (rims), in sides of triangles."""
 BESIDE_VERTEX: Final = 600.0
-"""Bytes per lattice vertex, with its two triangles, that the selection of triangles takes."""
+"""Bytes that the selection of triangles takes per lattice vertex and its two triangles."""
 
 
 def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str) -> Space:
-    """Cover a region with equilateral triangles; return their vertices as places of a plane, with ids 0, 1, ...
+    """Cover a region with equilateral triangles, and return their vertices as places of a plane with ids 0, 1, ...
 
     All triangles that meet the region are selected, so every point of the region lies in one. Holes and gaps narrower
     than about a triangle vanish, and parts that are closer to each other than that are joined.
@@ -50,9 +50,10 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     projection = None
     if not planar:
         # GeoJSON has longitudes first, projections latitudes.
-        rim = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
+        boundary = np.concatenate([ring[:, ::-1] for rings in polygons for ring in rings])
         # A triangle that meets the region reaches beyond it by at most its side and some millimetres of rounding.
-        projection = Projection.of(rim, region.name, side_km * MM_PER_KM + 4)
+        projection = Projection.of(boundary, region.name, side_km * MM_PER_KM + 4)
+    # The rings in millimetres of the plane.
     flat = [[_on_plane(ring, projection) for ring in rings] for rings in polygons]
     extent = np.ptp(np.concatenate([ring for rings in flat for ring in rings]), axis=0) / MM_PER_KM
     if extent.max() > MOST_ACROSS:
@@ -62,8 +63,9 @@ def mesh_over(region: File, side_km: float, *, planar: bool, file: str, key: str
     if (extent / side_km + 4).prod() > MOST_VERTICES:
         actual = f"{side_km:g} km over a region of {extent[0]:.4g} x {extent[1]:.4g} km"
         raise InputError([Fault(file, key, actual, f"a side that makes fewer than {MOST_VERTICES:,} vertices")])
-    rim = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
-    if (rim_sides := float(np.hypot(*rim.T).sum())) > LONGEST_RIM:
+    # Segments of all boundaries as vectors, in sides of a triangle.
+    segments = np.concatenate([np.diff(ring, axis=0) for rings in flat for ring in rings]) / (side_km * MM_PER_KM)
+    if (rim_sides := float(np.hypot(*segments.T).sum())) > LONGEST_RIM:
         raise InputError(
             [Fault(file, key, f"rims of {rim_sides:.3g} sides", f"a side that makes at most {LONGEST_RIM:,}")]
         )

@@ -31,12 +31,14 @@ _NEAREST_SIDES: Final = 4  # most candidates that are listed; if rounding leaves
 class Cells(NamedTuple):
     """A regular grid of cells, each with the boxes that meet it, in arrays for compiled functions.
 
+    The cell in column c and row r has the number c + r * shape[0].
+
     Attributes:
         origin: (2,) lower left corner, mm.
         side: Side of a cell, mm.
-        shape: (2,) numbers of cells along x and y.
+        shape: (2,) numbers of columns and rows (along x and y).
         start: (cells + 1,) first index in ``items`` of each cell.
-        items: Numbers of boxes, cell by cell.
+        items: Numbers of the boxes that meet a cell, cell by cell.
     """
 
     origin: Ints
@@ -56,6 +58,7 @@ class Cells(NamedTuple):
         extent = (upper.max(axis=0) - origin + 1).astype(np.float64)
         # The side at which there is a cell for each box, but at least 1 mm, and at most 4,096 cells in a row.
         cell_mm = int(max(np.sqrt(extent.prod() / len(lower)), extent.max() / 4096, 1.0))
+        # Larger cells until a box meets about 16 of them on average, or fewer.
         while True:
             first_cell, last_cell = (lower - origin) // cell_mm, (upper - origin) // cell_mm
             columns, rows = (last_cell - first_cell + 1).T
@@ -93,6 +96,7 @@ class Triangles:
 
     @cached_property
     def _cells(self) -> Cells:
+        """The grid of the triangles' bounding boxes."""
         return Cells.of(*_bounding_boxes(self.vertices[self.simplices]))
 
     def locate(self, positions: Ints) -> tuple[Ints, Any]:
@@ -177,7 +181,7 @@ class Sides:
 
     @cached_property
     def _distinct_sides(self) -> Ints:
-        """Numbers of the distinct sides; of sides with the same end points, the lowest number."""
+        """Numbers of the distinct sides. Of several sides with the same end points, only the first is included."""
         endpoints = np.stack([self.tails, self.heads], axis=1).reshape(-1, 4)
         swapped = (self.tails > self.heads)[:, 0] | (self.tails[:, 0] == self.heads[:, 0]) & (
             self.tails[:, 1] > self.heads[:, 1]
@@ -188,6 +192,7 @@ class Sides:
 
     @cached_property
     def _cells(self) -> Cells:
+        """The grid of the distinct sides' bounding boxes."""
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
@@ -203,7 +208,9 @@ class Sides:
         count = len(positions)
         # For each position the candidates that doubles cannot tell apart, and how many there are.
         slots, many = np.full((count, _NEAREST_SIDES), -1, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        # The longest extent of a side, on which rounding errors depend.
         reach = float(max(np.abs(self.heads - self.tails).max(), 1))
+        # Candidates are numbered among the distinct sides first, then among all.
         tails, heads = self.tails[self._distinct_sides], self.heads[self._distinct_sides]
         _find_nearest_sides(positions, tails, heads, *self._cells, reach, slots, many)
         slots = self._distinct_sides[slots]
@@ -332,6 +339,7 @@ def _find_nearest_sides(
                 for c in range(max(column - ring, 0), min(column + ring, shape[0] - 1) + 1):
                     if inner and c > column - ring and c < column + ring:
                         continue
+                    # Distance of the cell from the position along x and along y; 0 if it contains that coordinate.
                     across = max(origin[0] + c * cell_mm - x, x - origin[0] - (c + 1) * cell_mm, 0) * 1.0
                     along = max(origin[1] + r * cell_mm - y, y - origin[1] - (r + 1) * cell_mm, 0) * 1.0
                     if best * (1.0 + 2.0**-40) + reach * 2.0**-40 < np.hypot(across, along):

@@ -60,7 +60,7 @@ def plane_of(records: Space) -> Plane:
     assert records.coordinates is not None  # kinds of distance with a plane ask for coordinates
     projection = records.projection
     if records.kind == "geographic":
-        # Chosen for the box of these places. Planar records may have one too, which made them from degrees.
+        # Chosen for the box of these places. Planar records that were made from degrees have a projection already.
         projection = Projection.of(records.coordinates, records.source)
         vertices = projection.to_plane(degrees_in_units(records.coordinates))
     else:
@@ -89,6 +89,9 @@ def _check_distinct(vertices: Ints, records: Space) -> None:
     Args:
         vertices: (N, 2) positions in integer millimetres.
         records: The places, for the messages.
+
+    Raises:
+        InputError: Some vertices are at the same place.
     """
     _, first_row, group = np.unique(vertices, axis=0, return_index=True, return_inverse=True)
     # Vertices other than the first one at their place.
@@ -130,6 +133,9 @@ def triangulate(vertices: Ints, records: Space) -> Ints:
 
     Returns:
         (S, 3) corners of the triangles, counter-clockwise, in a fixed order.
+
+    Raises:
+        InputError: All points lie on one line, or a point is a corner of no triangle.
     """
     from scipy.spatial import Delaunay, QhullError
 
@@ -168,7 +174,7 @@ def _without_flat_rim(vertices: Ints, triangles: Ints) -> Ints:
         triangles: (S, 3) triangles.
     """
     while True:
-        # Side c of a triangle lies opposite its corner c.
+        # Side c of a triangle lies opposite its corner c. A side of one triangle only is at the boundary (the rim).
         sides = np.sort(triangles[:, [[1, 2], [2, 0], [0, 1]]], axis=2)
         _, which, times = np.unique(sides.reshape(-1, 2), axis=0, return_inverse=True, return_counts=True)
         at_rim = times[which.reshape(-1)].reshape(-1, 3) == 1
@@ -201,6 +207,9 @@ def refine_plane(plane: Plane, most_mm: float, file: str = "problem.toml") -> tu
 
     Returns:
         The finer plane, whose first vertices are the old ones; and for each added vertex the ends of its side.
+
+    Raises:
+        InputError: There would be too many vertices, or triangles of only a few millimetres.
     """
     added: list[tuple[int, int]] = []
     while True:
@@ -311,15 +320,16 @@ def lattice(rings: Sequence[Sequence[Floats]], side: float) -> tuple[Ints, Ints]
     r, c = np.divmod(np.arange((rows + 1) * (cols + 1), dtype=np.int64), cols + 1)
     exact = np.column_stack([start[0] + (c + (r % 2) / 2) * side, start[1] + r * height])
     triangles = _lattice_triangles(rows, cols)
-    # A triangle through whose inside no boundary passes lies inside or outside of the region as a whole, as its centre
-    # does. The others are selected below.
-    # Rearranged so that each row of centres has one y: each row of the lattice has two, one for each kind of triangle.
+    # A triangle whose interior no boundary crosses lies inside or outside the region as a whole, as its centre does.
+    # The others are selected below. The centres are rearranged so that those of a row have the same y: each row of the
+    # lattice has two such rows, one for each kind of triangle.
     centres = exact[triangles].mean(axis=1).reshape(rows, cols, 2, 2).transpose(0, 2, 1, 3).reshape(2 * rows, cols, 2)
     is_inside = np.zeros((2 * rows, cols), dtype=np.bool_)
     for polygon in rings:
         is_inside |= _is_inside(centres, polygon)
     is_selected = is_inside.reshape(rows, 2, cols).transpose(0, 2, 1).reshape(-1)
     points = np.rint(exact).astype(np.int64)
+    # Add the triangles that a boundary crosses.
     for polygon in rings:
         for ring in polygon:
             _select_touched(is_selected, exact, triangles, _cut_ring(ring, side), (start, side, height, cols))

@@ -50,6 +50,7 @@ ARRAYS: Final[Mapping[str, tuple[Any, tuple[int | str | None, ...]]]] = {
 """Types and shapes of a region's arrays in an artefact of N records. A plane has ``vertices``, streets ``lengths``."""
 
 MM_PER_KM = 1_000_000
+"""Millimetres per km."""
 
 MOST_STEPS = 1_000
 """Largest number of pieces of half a street."""
@@ -76,7 +77,7 @@ class Region(ABC):
     Attributes:
         size: N, the number of vertices.
         simplices: (S, 2) ends of streets, or (S, 3) corners of triangles, counter-clockwise.
-        steps: n of the S-shaped weights, 0 for linear weights.
+        steps: Number n of linear pieces of the S-shaped weights on half a street; 0 for linear weights.
     """
 
     size: int
@@ -98,7 +99,7 @@ class Region(ABC):
 
     def lengths(self, epsilon: Fraction) -> Floats:
         """Return (E,) lengths ln(1 + a) / epsilon in km, rounded down, at which metric DP over the edges suffices."""
-        # A shorter length is the stricter condition.
+        # ln(1 + a) / epsilon, rounded down: a shorter length is the stricter condition.
         lower_bounds = [log_bounds(1 + a, epsilon)[0] for a in self.growth(epsilon)]
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
@@ -211,11 +212,11 @@ class Plane(Region):
     def coarse(self, epsilon: Fraction) -> str | None:
         """Return a warning if the median side times epsilon (per km) exceeds :data:`COARSE_EXPONENT`, else None."""
         endpoints = self.vertices[self.edges].astype(np.float64)
-        reach = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
-        if reach <= COARSE_EXPONENT:
+        exponent = float(epsilon) * float(np.median(np.hypot(*(endpoints[:, 0] - endpoints[:, 1]).T))) / MM_PER_KM
+        if exponent <= COARSE_EXPONENT:
             return None
         return (
-            f"the mesh is coarse: epsilon times the sides of its triangles is {reach:.2g} (median), and between "
+            f"the mesh is coarse: epsilon times the sides of its triangles is {exponent:.2g} (median), and between "
             f"vertices rows change linearly; privacy.split_km = {COARSE_EXPONENT / float(epsilon):.2g} loses less"
         )
 

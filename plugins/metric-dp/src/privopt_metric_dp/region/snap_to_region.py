@@ -1,4 +1,4 @@
-"""Random snapping: a position is a mixture of the vertices of its simplex, and one of them is drawn exactly.
+"""Random snapping: a position is a mixture of the vertices of its street or triangle, and one of them is drawn exactly.
 
 In a triangle the weights of the mixture are barycentric coordinates, on a street those of :func:`far_share`. They are
 rationals that are never rounded. A position outside the region is first moved to the nearest point of the boundary, and
@@ -26,22 +26,23 @@ from privopt_metric_dp.space.projection import Projection, degrees_in_units
 __all__ = ["SimplexMixture", "Snapper", "far_share", "far_shares", "read_positions"]
 
 STEEPEST: Final = 2.0**56
-"""Largest reach (epsilon times length) in floating point. Larger ones give the same weights, to double precision."""
+"""Largest reach (epsilon times the length of a street) in floating point. A larger reach gives the same weights, to
+double precision."""
 
 
 def far_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the weight of the far end in the mixture of a street's ends, exactly.
 
     A street of length l is cut into 2n equal pieces. Let t = epsilon l / (2n) and a = 2 ((1 + t)^n - 1). The far end's
-    weight at the j-th of the first n breakpoints is ((1 + t)^j - 1) / a, and linear in between; the other half mirrors
-    the first. If the rows of the ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their mixture changes by at
-    most a factor exp(epsilon d) over any d km. With n = 0 snapping is linear: the weight is the position, and a =
-    epsilon l. See docs/guide/everywhere.md, "Streets".
+    weight at the end of the j-th piece is ((1 + t)^j - 1) / a for j up to n, and linear in between. The other half of
+    the street mirrors the first. If the rows of the ends satisfy z_b <= (1 + a) z_a and z_a <= (1 + a) z_b, their
+    mixture changes by at most a factor exp(epsilon d) over any d km. With n = 0 snapping is linear: the weight is the
+    position, and a = epsilon l. See docs/guide/everywhere.md, "Streets".
 
     Args:
         part: Position on the street towards the far end, from 0 to 1.
         reach: Epsilon times the street's length.
-        steps: n.
+        steps: Number n of pieces of half a street; 0 for linear snapping.
 
     >>> far_share(Fraction(1, 4), Fraction(1, 2), 0), far_share(Fraction(3, 4), Fraction(8), 2)
     (Fraction(1, 4), Fraction(7, 8))
@@ -64,7 +65,7 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     Args:
         part: (B,) positions on the streets towards their far ends, from 0 to 1.
         reach: (B,) epsilon times the streets' lengths; may be infinite.
-        steps: n.
+        steps: Number n of pieces of half a street; 0 for linear snapping.
     """
     if not steps:
         return part
@@ -76,6 +77,7 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
     risen = whole_pieces * np.log1p(step) + np.log1p((2 * steps * mirrored - whole_pieces) * step)
     total = steps * np.log1p(step)
     normaliser = -2.0 * np.expm1(-total)
+    # Where the reach is so small that the formula would be 0 / 0, the weight is the position.
     near_share = np.divide(
         -np.expm1(-risen) * np.exp(risen - total), normaliser, out=mirrored.copy(), where=reach > 1e-15
     )
@@ -86,8 +88,8 @@ def far_shares(part: Floats, reach: Floats, steps: int) -> Floats:
 def read_positions(positions: Floats, projection: Projection | None) -> Ints:
     """Return positions rounded to integer millimetres of the plane.
 
-    Rounding can increase the distance of two positions by 2^.5 mm if they are in km, and by 2^.5 (11.12 + 1) < 17.2 mm
-    if they are in degrees: each coordinate is rounded by half of 1e-7 degrees, then by half a millimetre.
+    Rounding can increase the distance of two positions by sqrt(2) mm if they are in km, and by sqrt(2) (11.12 + 1) <
+    17.2 mm if they are in degrees: each coordinate is rounded by up to half of 1e-7 degrees, then by half a millimetre.
 
     >>> read_positions(np.array([[0.25, -1e-6]]), None).tolist()
     [[250000, -1]]
@@ -112,8 +114,8 @@ class SimplexMixture:
         away: (B,) km from each position to the point of the region that replaces it; 0 inside the region.
         streets: (B,) number of the street of each position; empty on a plane.
         reaches: Epsilon times the length of every street with positions; empty if snapping is linear.
-        reach: For each position, its index (B,) in ``reaches`` and the reach (B,) in floating point; None if snapping
-            is linear.
+        reach: Index in ``reaches`` (B,) of each position's street, and its reach (epsilon times length) in floating
+            point (B,); None if snapping is linear.
         steps: n of :func:`far_share`; 0 for linear snapping.
     """
 
@@ -131,6 +133,7 @@ class SimplexMixture:
         linear = [Fraction(weight, sum(weights)) for weight in weights]
         if self.reach is None:
             return linear
+        # On a street the linear weight of the far end is the position on the street.
         far_probability = far_share(linear[1], self.reaches[self.reach[0][row]], self.steps)
         return [1 - far_probability, far_probability]
 
@@ -222,6 +225,7 @@ class Snapper:
 
     @cached_property
     def _triangles(self) -> Triangles | None:
+        """The triangles of a plane; None for streets."""
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property
@@ -231,6 +235,7 @@ class Snapper:
 
     @cached_property
     def _sides(self) -> Sides:
+        """The sides of ``side_ends``, among which the nearest point is searched for."""
         return Sides(tails=self.vertices[self.side_ends[:, 0]], heads=self.vertices[self.side_ends[:, 1]])
 
     @cached_property
@@ -270,6 +275,7 @@ class Snapper:
         outside_rows = np.flatnonzero(triangles < 0)
         if outside_rows.size:
             side_numbers, divided, outside_distances = self._sides.nearest(positions[outside_rows])
+            # Weights of sides that do not fit into 64 bits are Python integers.
             if divided.dtype == object:
                 shares = shares.astype(object)
             corners[outside_rows, :2] = self.side_ends[side_numbers]

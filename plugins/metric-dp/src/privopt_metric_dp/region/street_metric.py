@@ -1,4 +1,4 @@
-"""Metric DP over the edges of a region: the lengths at which vertex rows satisfy a guarantee at every point."""
+"""The metric over a region's edges. Metric DP for it at the vertices covers every point of the region."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class EdgeMetric(RoadMetric):
         super().__init__(roads, vertices, outputs if output_metric is None else None)
         self._edges, self._output_metric = edges, output_metric
         if output_metric is not None:
+            # The outputs are not those of the road metric itself, which was given none.
             self.output_size, self.own_outputs = output_metric.output_size, False
 
     def upper_distances(self, distances: Floats) -> Floats:

@@ -26,7 +26,7 @@ LONGEST = Fraction(1, 2)
 def streets_of(
     edges: File, records: Space, epsilon: Fraction, split_km: float | None, file: str
 ) -> tuple[Space, Streets]:
-    """Read a street network, divide its long streets, and return its vertices as places, and the region.
+    """Read a street network and divide its long streets; return the vertices as places and the region.
 
     Args:
         edges: File of undirected streets with columns from, to and km.
@@ -45,6 +45,7 @@ def streets_of(
     number = {name: index for index, name in enumerate(records.ids)}
     # Records have the first numbers; other nodes are numbered as they occur.
     end_numbers = [[number.setdefault(str(name), len(number)) for name in table[column]] for column in ("from", "to")]
+    # Records at which no street ends.
     lost = np.setdiff1d(np.arange(len(records)), end_numbers)
     expectation = f"the id of a node in {edges.name}"
     Faults(Fault(records.source, f"id {records.ids[p]!r}", "no such node", expectation) for p in lost.tolist()).check()

@@ -26,6 +26,7 @@ from privopt.arrays import Floats, Ints
 __all__ = ["common_factors", "prove_ratios", "sufficient_ratios"]
 
 Pick = Callable[[Any, Any], Any]
+"""Returns the smaller, or the larger, of two numbers or arrays of numbers."""
 
 _BISECTION_STEPS = 50
 _RELATIVE_MARGIN = 1e-11
@@ -88,8 +89,10 @@ def common_factors(sides: Ints, per_mm: float) -> Floats:
         worst = np.zeros(len(sides))
         for a in range(3):  # the corner with the least value; b and c follow it
             b, c = (a + 1) % 3, (a + 2) % 3
+            # Side number a lies opposite corner a, so those from a to b and from a to c have the numbers c and b.
             along_b, along_c, across = (middle * per_mm * lengths[:, opposite] for opposite in (c, b, a))
             square_b, square_c = (lengths[:, opposite] ** 2 for opposite in (c, b))
+            # AB . AC; the side opposite b leads from c to a, hence the minus.
             dot = -(vectors[:, b] * vectors[:, c]).sum(axis=1)
             for p, q in _polygon_corners(along_b, along_c, across, np.minimum, np.maximum):
                 # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.
@@ -143,6 +146,7 @@ def prove_ratios(sides: list[list[int]], ratios: Floats, per_mm: Fraction) -> bo
     limit = (per_mm * double_area) ** 2
     for a in range(3):
         b, c = (a + 1) % 3, (a + 2) % 3
+        # AB . AC for the corner A with the least value; side number b leads from C to A, hence the minus.
         dot = -(sides[b][0] * sides[c][0] + sides[b][1] * sides[c][1])
         for p, q in _polygon_corners(exact[c], exact[b], exact[a], min, max):
             # (2 area)^2 |grad z|^2 / z_A^2, as in the module's docstring.

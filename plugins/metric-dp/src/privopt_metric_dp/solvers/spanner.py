@@ -1,20 +1,21 @@
 """Solve problems that require all pairs through a spanner: a few pairs that nearly imply the others.
 
-If every pair of records is required and few pairs are implied by others, the number of rows dominates the cost: 200
-points have 19,900 pairs, 500 points 124,750. A spanner of stretch ``1 + s`` has a path of length at most ``(1 + s) d``
-for each pair at distance ``d``. The program over its pairs is a relaxation. So lower bounds on its optimum, and its
-multipliers with zeros for the omitted pairs, are valid for every mechanism that satisfies all pairs. The relaxation's
-solution satisfies the omitted pairs only up to the stretch; `privopt_metric_dp.matrix.repair.repair_in_doubles` turns
-it into a mechanism for all pairs.
+If every pair of records is required and few pairs are implied by others, most of the solving time is due to the number
+of pairs: 200 points have 19,900 pairs, and 500 points have 124,750. A spanner of stretch ``1 + s`` is a subset of the
+pairs that has a path of length at most ``(1 + s) d`` for each pair at distance ``d``. The program over these pairs is a
+relaxation: it omits constraints. So its lower bounds, and its multipliers with zeros for the omitted pairs, are valid
+for every mechanism that satisfies all pairs. Its solution satisfies the omitted pairs only up to the stretch, and
+`privopt_metric_dp.matrix.repair.repair_in_doubles` turns it into a mechanism for all pairs.
 
-The relaxation and the repair lose little. On 100 points of a square at epsilon times spacing .5, the gap between bound
-and repaired loss is .7, .25, .12 and .03 % at stretches of 1.1, 1.03, 1.01 and 1.003. These spanners have 13, 22, 34
-and 47 % of the pairs. (Shortening all lengths by the stretch also satisfies all pairs, but costs 6 % at 1.1.)
+The relaxation and the repair lose little. For 100 points in a square, at an epsilon times spacing of 0.5, the gap
+between the bound and the loss after the repair is 0.7, 0.25, 0.12 and 0.03 % at stretches of 1.1, 1.03, 1.01 and 1.003.
+These spanners have 13, 22, 34 and 47 % of the pairs. (Shortening all lengths by the stretch also satisfies all pairs,
+but costs 6 % at a stretch of 1.1.)
 
-Spanners are tried from coarse to fine, so that there is a result early. For 400 such points, stretches of 1.3, 1.1,
-1.03 and 1.01 took 2, 5, 29 and 55 processor seconds and reached gaps of 6.2, 1.8, .43 and .21 %; with all pairs a
-single step takes 2 to 4 seconds. Without a time limit only the coarsest are tried, since the finer ones would lengthen
-the run.
+Spanners are tried from coarse (a large stretch) to fine, so that there is a result early. For 400 such points,
+stretches of 1.3, 1.1, 1.03 and 1.01 took 2, 5, 29 and 55 CPU seconds and reached gaps of 6.2, 1.8, 0.43 and 0.21 %,
+while a single step with all pairs takes 2 to 4 seconds. Without a time limit, spanners that are not much coarser than
+the one that suits the requested gap are skipped, since they would lengthen the run.
 """
 
 from __future__ import annotations
@@ -39,12 +40,12 @@ __all__ = ["FewPairs", "make_spanner"]
 COARSE: Final = (0.3, 0.1, 0.03, 0.01, 0.003)
 """Stretches minus 1 of the spanners that come first, so that there is a result early."""
 MIN_STRETCH_RATIO: Final = 20.0
-"""Without a time limit, a coarse spanner only comes first if its stretch minus 1 is at least this multiple of that of
-the program that follows. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
+"""Without a time limit, a coarse spanner only comes first if its stretch minus 1 exceeds that of the program that
+follows by this factor. It then takes about a thirtieth of that program's time (see `TIME_FACTOR`)."""
 TIME_FACTOR: Final = 4.0
-"""Factor by which the next finer spanner takes longer, approximately."""
+"""Approximate factor by which the next finer spanner takes longer."""
 SHARES: Final = (1.0, 0.25)
-"""Stretches minus 1 that are tried, in multiples of the one that suits the requested gap."""
+"""Stretches minus 1 that are tried after the coarse ones, in multiples of the one that suits the requested gap."""
 INNER_GAP_SHARE: Final = 0.5
 """A program is solved to this share of the gap that its spanner is expected to reach."""
 MAX_SPANNER_SHARE: Final = 0.6
@@ -60,7 +61,7 @@ def _stretch_of_gap(gap: float) -> float:
 
 
 def _gap_of_stretch(slack: float) -> float:
-    """Return the gap for which a stretch minus 1 is suitable: the inverse of `_stretch_of_gap`."""
+    """Return the gap that suits a stretch minus 1 (``slack``): the inverse of `_stretch_of_gap`."""
     return math.pow(slack / 1.6, 4 / 3)
 
 
@@ -130,7 +131,9 @@ class FewPairs:
         instance = part.instance
         for slack in _list_stretches(offers.gap, has_limit=clock().left < math.inf):
             began = time.perf_counter()
+            # The program over the spanner, and which of the pairs it keeps.
             small, is_kept = make_spanner(instance, slack)
+            # Finer spanners keep even more pairs.
             if is_kept.mean() > MAX_SPANNER_SHARE:
                 return
             self._solve_spanner(instance, Part(small), np.flatnonzero(is_kept), slack, offers)

@@ -1,9 +1,10 @@
 """The star mechanism: its columns are scaled shortest-path kernels, in closed form.
 
-``Z = W diag(x)`` with ``W_is = exp(-eps D_is)`` and ``W x = 1``. The columns are extreme rays of the privacy cone, and
-the weights ``x`` depend on the geometry alone. Column ``s`` serves the output that is cheapest for it. With
-``b_s = min_k (W' cost)_sk`` the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal one if
-pricing at ``y`` finds no ray of negative value. If every column of ``cost - y`` has at most one negative entry, the
+``Z = W diag(x)`` with ``W x = 1`` and ``W_is = exp(-eps D_is)``, where ``D`` are the lengths of shortest paths. The
+columns of ``W`` are extreme rays of the privacy cone (the vectors that satisfy every privacy row), and the weights
+``x`` depend on the geometry alone. Column ``s`` serves the output that is cheapest for it. With ``b_s = min_k (W'
+cost)_sk`` the prices are ``y = W^-T b``. The star is a mechanism if ``x >= 0``, and an optimal one if pricing at ``y``
+finds no ray of negative value ``(cost_k - y) . z``. If every column of ``cost - y`` has at most one negative entry, the
 shortest-path tree proves this without a pivot.
 """
 
@@ -48,13 +49,13 @@ __all__ = [
 
 
 PIVOTS = (50, 1_000_000)
-"""Limits on the pivots of an output's pricing: first a few, which usually prove the gap (500 cells with 100 outputs: .2
-s instead of 28 s with all pivots), then enough for the optimum."""
+"""Limits on the pivots of an output's pricing: first a few, which usually prove the gap (500 cells with 100 outputs:
+0.2 s instead of 28 s with all pivots), then enough for the optimum."""
 QUICK_SHARES = (0.25, 0.35, 0.5, 0.7, 1.0)
 """Shares of the way from a record's smallest to its mean cost, which give the prices of the first bounds. They are
 tried in order, until a bound gets worse."""
 OPERATIONS_PER_SECOND = 5e9
-"""Operations a second of dense products and factorisations that any machine in use reaches when it is idle."""
+"""Operations per second that any machine in use reaches in dense products and factorisations when it is idle."""
 HELD_SHARE = 0.5
 """If the star would take at most this share of the granted time on an idle machine, it is run to its end even if a busy
 machine makes it exceed the time limit."""
@@ -63,7 +64,8 @@ OPERATIONS_PER_STEP = 100.0
 MAX_GRANTED_SECONDS = 20.0
 """Time in seconds that counts as granted if there is no limit: a longer star comes after the first bound."""
 MAX_LOG_RATIO = 230.0
-"""Cap r on log-ratios. Lengths min(D, r) still satisfy all ratios, and no product overflows."""
+"""Cap r on log-ratios eps D. Rays from min(eps D, r) satisfy all privacy rows too, and products stay within the range
+of doubles."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -268,9 +270,9 @@ def star_trees(graph: Graph, anchors: NDArray[Any]) -> Trees:
 def proof(instance: Instance, symmetry: Symmetry, y: Floats, trees: Trees, *, pivots: bool = True) -> Multipliers:
     """Return multipliers from the trees, either unchanged or priced again at the true log-ratios.
 
-    Each output uses the tree that proves more. A tree whose accumulated reduced costs have the right signs is a proof
-    even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does not reach within
-    half of the remaining time.
+    For each output, the tree that proves more is used. A tree whose accumulated reduced costs have the right signs is a
+    proof even if its ray is not feasible. So ties between paths do no harm, nor do outputs that pricing does not reach
+    within half of the remaining time.
 
     Args:
         instance: The problem with all outputs.
@@ -324,9 +326,10 @@ def quick_bound(part: Part, offers: PartOffers) -> None:
     """
     instance, symmetry, best_bound = part.instance, part.symmetry, -math.inf
     reduced_instance, min_costs = symmetry.keep_representatives(instance), instance.cost.min(axis=1)
-    mean = instance.cost.mean(axis=1) - min_costs
+    mean_excess = instance.cost.mean(axis=1) - min_costs
     for price_share in QUICK_SHARES:
-        y = min_costs + price_share * mean
+        y = min_costs + price_share * mean_excess
+        # The tree of each output is rooted at the record with the smallest reduced cost.
         trees = star_trees(part.graph, (reduced_instance.cost - y[:, None]).argmin(axis=0))
         bound = anchored_bound(symmetry, y, price_all(part.graph, reduced_instance, y, trees, max_pivots=0))
         # As a rule the bound rises with the share and then falls, so the first that is worse ends the search.

@@ -1,10 +1,11 @@
 """Multipliers for a lower bound over reports anywhere on the streets (`privopt_metric_dp.proof.street_proof`).
 
 They are computed from the ordinary program whose outputs are the ends of pieces of street, with two changed costs for
-each record inside a piece: the cost at one end is reduced by the chord times a share theta, divided by the weight of
-this end in the chord, and the cost at the other end by the chord times 1 - theta, divided by the weight of that end.
-For every theta from 0 to 1, multipliers prove at most as large a bound for that program as over the streets, and for
-the best theta the two bounds are equal. So between steps of the interior point, theta moves towards the end whose
+each record inside a piece. Its chord is the mean of its costs at both ends, weighted so that the nearer end counts more
+(linear interpolation at the record). The cost at one end is reduced by the chord times a share theta, divided by the
+weight of this end; the cost at the other end is reduced by the chord times 1 - theta, divided by the weight of that
+end. For every theta from 0 to 1, multipliers prove at most as large a bound for that program as over the streets, and
+for the best theta the two bounds are equal. So between steps of the interior point, theta moves towards the end whose
 probability is too small.
 """
 
@@ -37,8 +38,8 @@ __all__ = ["priced_records", "solve_street_bound"]
 
 LONGEST: Final = (0.1, 0.25, 0.5)
 """Epsilon times the length above which a piece of street is cut. The first value that does not give too many priced
-records is used. With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and 64.8 % of the optimum at values of
-.4, 1.2 and 2."""
+records (outputs of the bound) is used. With 9 crossings and 45 places, a bound can reach 99.6, 91.1 and 64.8 % of the
+optimum at values of 0.4, 1.2 and 2."""
 DAMPING_EXPONENT: Final = 0.5
 """Exponent that damps the change of theta's odds in a step."""
 MIN_THETA: Final = 1e-3
@@ -68,6 +69,7 @@ class _Shares:
     theta: Floats = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        """Begin with the weight of the tail, which reduces both costs by the whole chord."""
         self.theta = self.inside.rest[self.rows]
 
     def costs(self) -> tuple[Floats, Floats]:
@@ -101,6 +103,10 @@ def priced_records(data: MetricData, max_records: int) -> Ints | None:
 
     The bound is not computed if the problem's outputs are not chosen among records on streets, or if more than
     ``max_records`` records would be needed.
+
+    Args:
+        data: The problem's data.
+        max_records: Largest number of records to return.
     """
     if data.streets is None or data.over is None:
         return None
@@ -138,16 +144,18 @@ def solve_street_bound(
     assert data.over is not None  # checked by `priced_records`
     priced_data = data.with_outputs(priced)
     instance = Instance.of(priced_data)
+    # The interior point needs a connected instance (all component numbers 0) without records at distance 0.
     if (instance.lengths <= MERGE_BELOW).any() or components(instance.records, instance.pairs).any():
         return None
     part = Part(instance)
     if InteriorPoint().peak_bytes(part) > memory_limit:
         return None
-    inner_records = inside_of(data, priced, priced_data.to_outputs)
-    rows = np.flatnonzero(inner_records.tail >= 0)
+    # The piece of street around each record; -1 for priced records, which are ends of pieces.
+    positions = inside_of(data, priced, priced_data.to_outputs)
+    rows = np.flatnonzero(positions.tail >= 0)
     # On a round trip both ends are the same record, and its cost must not be reduced.
-    rows = rows[inner_records.tail[rows] != inner_records.head[rows]]
-    shares = _Shares(rows, inner_records, priced_data.weighted, data.prior[rows] * inner_records.chord[rows])
+    rows = rows[positions.tail[rows] != positions.head[rows]]
+    shares = _Shares(rows, positions, priced_data.weighted, data.prior[rows] * positions.chord[rows])
 
     def report_progress(phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Report the interior point's progress, with "bound over all streets" in front of the phase."""

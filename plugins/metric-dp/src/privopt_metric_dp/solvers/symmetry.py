@@ -136,10 +136,14 @@ class Symmetry:
 
 
 def _iter_images(points: Floats) -> Iterator[Ints]:
-    """Yield the permutations of points (N, 2) by linear maps about their mean that preserve the set.
+    """Yield the permutations of points (N, 2) by rotations and reflections about their mean that preserve the set.
 
     A map is determined by the images of two points that are not collinear with the mean. The images have the same
-    distances from the mean and from one another as the points. At most `MAX_GROUP_ORDER` + 1 maps are tried.
+    distances from the mean and from one another as the points. At most `MAX_GROUP_ORDER` + 1 maps are tried, because a
+    larger group is not used.
+
+    Yields:
+        (N,) the number of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -153,6 +157,7 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
     # Points are only taken as a basis if they are clearly not collinear with the mean, so that the inverse is accurate.
     is_off_line = np.abs(points[order] @ turned) > np.sqrt(IMAGE_TOLERANCE) * radius[anchor] ** 2
     tree = KDTree(points)
+    # Maps are matrices that multiply points, as rows, from the right.
     if not is_off_line.any():  # all points lie on one line, which can only be reversed
         maps = [np.eye(2), -np.eye(2)]
     else:
@@ -178,10 +183,10 @@ def _iter_images(points: Floats) -> Iterator[Ints]:
 
 
 def _sphere_invariants(points: Floats) -> Floats:
-    """Return numbers (N, 2) of unit vectors (N, 3) that no symmetry of the set changes.
+    """Return two numbers for each unit vector of a set (N, 3) that no symmetry of the set changes, (N, 2).
 
-    They are the distance from the mean of the set, and the sum of distances from all others if there are few enough,
-    both relative to the largest.
+    They are the vector's distance from the mean of the set, and the sum of its distances from all others, both relative
+    to the largest. If there are more than `MAX_COMPARED_RECORDS` vectors, the sums are 0.
     """
     from_mean = np.linalg.norm(points - points.mean(axis=0), axis=1)
     sums = np.zeros(len(points))
@@ -197,8 +202,12 @@ def _sphere_invariants(points: Floats) -> Floats:
 def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
     """Yield the permutations of unit vectors (N, 3) by rotations and reflections of the sphere that preserve the set.
 
-    A map is determined by the images of two points that are not opposite, up to a reflection at the plane of both. The
-    images have the same invariants as the points, and the same distance. At most `MAX_SPHERE_MAPS` maps are tried.
+    A map is determined by the images of two points that are neither equal nor opposite, up to a reflection at the plane
+    of both. The images have the same invariants as the points, and the same distance. At most `MAX_SPHERE_MAPS` maps
+    are tried.
+
+    Yields:
+        (N,) the number of the point to which each point is mapped.
     """
     from scipy.spatial import KDTree
 
@@ -251,6 +260,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
         (K,) image of each output; None if there is no such permutation.
     """
     image = np.empty(cost.shape[1], dtype=np.int64)
+    # One number for each column of the costs, and of the costs with permuted rows: equal columns have equal numbers.
     probed, probed_images = probe @ cost, probe @ cost[records]
     image[np.argsort(probed)] = np.argsort(probed_images)
     scale = float(np.abs(cost).max())

@@ -41,8 +41,8 @@ __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 SIGN_TOLERANCE = 1e-12
 """Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
 MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
-"""Largest number of roots that are tried for each output's tree, and of records to which a root's deficit is
-distributed before the root takes the rest."""
+"""Largest number of roots (anchors) that are tried for each output's tree, and of records (bearers) to which a root's
+deficit is distributed before the root takes the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -572,14 +572,14 @@ def _price_outputs(
     for k in range(columns):
         a = cost[:, k] - y
         min_lack, deficit_k = np.inf, np.zeros(n)
-        tree = (parent[k], entry[k], sides[k], ray[k])
+        tree = (parent[k], entry[k], sides[k], ray[k])  # heights `u` are the logarithms of the ray
         # The deficit depends on which record is the root. The record with the largest entry of the ray is tried next,
         # and the root with the smallest total deficit is used.
         for attempt in range(MAX_ANCHORS):
             total += _optimize_tree(
                 a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
             )
-            anchored = g[tree[0].argmin()]
+            anchored = g[tree[0].argmin()]  # g of the root, the optimum
             _settle_flows(a, length, tree[0], tree[1], tree[2], order, tree[3], g, lacks)
             if lacks.sum() < min_lack:
                 min_lack, value[k] = lacks.sum(), anchored
@@ -636,7 +636,7 @@ def price_all(
     return PricingResult(value=value, deficit=np.max(deficits, axis=0), ray=ray, pivots=int(sum(pivots)))
 
 
-@jit(few=lambda a, *_: len(a) <= 32)
+@jit(few=lambda a, *_: len(a) <= 32)  # calls with few records are interpreted
 def _tight_rows(
     a: Any, length: Any, lower_record: Any, pair: Any, parents: Any, entries: Any, sides: Any, pairs: Any, values: Any
 ) -> int:
@@ -680,7 +680,7 @@ def tree_multipliers(instance: Instance, graph: Graph, y: Floats, candidates: Se
 
     Args:
         instance: The problem, with one output for each tree.
-        graph: Graph of the problem. Its log-ratios may be shrunk; multipliers are computed at the instance's true ones.
+        graph: Graph of the problem. Its log-ratios may be shrunk, as multipliers are computed at the instance's own.
         y: (N,) prices.
         candidates: Sets of trees. For each output the tree with the smallest deficit is used.
     """
