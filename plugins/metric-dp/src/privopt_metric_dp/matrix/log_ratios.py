@@ -1,4 +1,9 @@
-"""Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba."""
+"""Compiled loops over pairs of rows, for the certificate and the least epsilon. Importing this module loads numba.
+
+``load(array, q)`` reads vector number q, eight doubles, of a flat array; ``spread`` fills a vector with one number.
+``greatest`` and ``least`` compare two vectors lane by lane, and ``highest`` and ``lowest`` return the largest and the
+smallest lane of one vector (:mod:`privopt_metric_dp.matrix.simd`).
+"""
 
 from __future__ import annotations
 

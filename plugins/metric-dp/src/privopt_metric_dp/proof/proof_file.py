@@ -101,6 +101,7 @@ class Proof(ABC):
         # No bound exceeds the loss of a mechanism. A small excess is rounding and is removed by the choice of the unit;
         # a larger one is left, so that solve refuses it.
         is_rounding = 0.0 <= lower - value <= 1e-9 * max(1.0, abs(value))
+        # The limit of the stated bound is a few rounding errors below the loss.
         unit = choose_unit(lower, upper, value - 2.0**-51 * abs(value) if is_rounding else math.inf)
         return evolve(self, unit=unit), _state_bound(lower, unit, weighted)
 

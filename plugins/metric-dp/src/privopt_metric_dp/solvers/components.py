@@ -110,6 +110,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
     from scipy.sparse.csgraph import breadth_first_order
 
     n = merged.original.records
+    # Groups are connected by pairs of a length near 0; a group may contain longer pairs too, which are not used.
     inner_pairs = np.flatnonzero((merged.pair == INSIDE) & (merged.original.lengths <= MERGE_BELOW))
     roots = np.unique(merged.group, return_index=True)[1]  # all hang on one more node, so that one search finds them
     tree_edges = np.concatenate([merged.original.pairs[inner_pairs], np.column_stack([roots, np.full(len(roots), n)])])
@@ -173,6 +174,7 @@ def drop_implied_pairs(instance: Instance) -> tuple[Instance, Ints]:
     Returns:
         The smaller instance and the numbers of the remaining pairs.
     """
+    # A sample shows whether the search for implied pairs is worth its time.
     if not has_implied_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK):
         return instance, np.arange(len(instance.pairs))
     rows = np.flatnonzero(reduce_pairs(instance.pairs, instance.distances, slack=RELATIVE_SLACK))
@@ -213,6 +215,11 @@ class ReducedInstance:
     Attributes:
         instance: The original instance.
         parts: The connected parts, in order of their first records.
+        _merged: The result of merging records; None if none were merged.
+        _merged_instance: The instance after records were merged.
+        _small, _rows: The merged instance without implied pairs, and the numbers of its pairs in `_merged_instance`.
+        _label: (N,) part of each record of `_small`.
+        _numbers: For each part the numbers of its pairs in `_small`.
     """
 
     def __init__(self, instance: Instance) -> None:
@@ -221,8 +228,6 @@ class ReducedInstance:
         Raises:
             OutOfTime: The time limit expired during the search for implied pairs.
         """
-        # `_small` is the merged instance without implied pairs, `_rows` are the numbers of its pairs, and `_numbers`
-        # those of each part's pairs in `_small`.
         self.instance, self._merged = instance, merge_records(instance)
         self._merged_instance = instance if self._merged is None else self._merged.instance
         self._small, self._rows = drop_implied_pairs(self._merged_instance)
@@ -276,7 +281,14 @@ class ReducedInstance:
             offers: Receives the offers of the whole instance.
         """
         if len(self.parts) == 1:
-            return [offers.through("", lambda z: self.mechanism([z]), lambda f: self.multipliers([f]))]
+            # A view that lifts offers of the only part to the whole instance, and keeps the names of the methods ("").
+            return [
+                offers.through(
+                    "",
+                    candidate=lambda z: self.mechanism([z]),
+                    proof=lambda multipliers: self.multipliers([multipliers]),
+                )
+            ]
         views: list[_PartOffers] = []
 
         def offer(origin: str) -> None:

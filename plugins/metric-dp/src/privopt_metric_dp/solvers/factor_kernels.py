@@ -5,9 +5,9 @@ which repeat the last output. A pattern (`privopt_metric_dp.solvers.elimination`
 diagonal by columns: ``start`` is the first entry of each column, ``row`` and ``column`` are those of each entry. It
 lists them by rows too: ``across`` is the start of each row in ``entry``. ``pair`` is the entry of each required pair.
 
-A batch is eight outputs whose numbers are interleaved: entry ``e`` of output
-``r`` of the batch is at ``8 e + r``. ``load``, ``store`` and ``spread`` of `privopt_metric_dp.matrix.simd` read, write
-and fill such vectors of eight.
+A batch is eight outputs whose numbers are interleaved: entry ``e`` of output ``r`` of the batch is at ``8 e + r``.
+``load``, ``store`` and ``spread`` of `privopt_metric_dp.matrix.simd` read, write and fill such vectors of eight;
+``lowest`` and ``total`` return the smallest lane and the sum of the lanes.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class FewOutputs:
             return full_matrix
 
         # No proofs: a bound on mechanisms over these few outputs does not hold for mechanisms over all.
-        inner: PartOffers = offers.through(self.name, lift, None)
+        inner: PartOffers = offers.through(self.name, candidate=lift, proof=None)
         inner.gap = SAMPLE_GAP
         self.inner.solve(part.with_outputs(selected), inner)
         offers.note("", outputs=len(selected), of=instance.outputs)

@@ -244,6 +244,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
         missing = 1 - state.sums(lambda group: group.row_sums())
         if np.abs(missing).max() < within:
             return
+        # A coupling that is not formed (`loose`) is solved less accurately and in more steps.
         prices = state.prices(
             coupling.solve(missing, *((STRAIGHTENED, RESTORING_STEPS) if coupling.loose else (RESIDUAL_SHARE,)))
         )
@@ -342,7 +343,8 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
             between(state)
         coupling = couple(state)
         dy, add, (tp, td) = _find_direction(state, coupling, status.missing, status.mu)
-        # Steps stop short of the boundary, because slacks near 0 would make the next matrices badly conditioned.
+        # Steps stop short of the boundary, because slacks near 0 would make the next matrices badly conditioned. The
+        # first two steps and inexact ones stop earlier.
         keep = LOOSE_STEP if coupling.loose else 0.9 if iteration < 2 else 0.995
         # The primal and the dual step. A step of 1 does not reach the boundary and is taken in full.
         step = 1.0 if tp >= 1 else keep * tp, 1.0 if td >= 1 else keep * td
@@ -350,14 +352,22 @@ def _iterate(state: State, offers: PartOffers, between: Callable[[State], None] 
         state.y = state.y + step[1] * dy
         if not coupling.loose:
             _restore_sums(state, coupling, ROW_SUM_TOLERANCE)
-        # So short steps would not reach the gap in the steps that are left.
+        # Steps as short as this would not reach the gap in the number of steps that is left.
         if max(step) < 1e-4:
             raise SolverError("its steps came to nothing before the gap")
     raise SolverError(f"the gap was not reached in {LAST_ITERATION} steps")
 
 
 def _must_restore(state: State, status: _IterateStatus, gap: float) -> bool:
-    """Return whether row sums must be restored: the gap is reached, or has halved since the last time."""
+    """Return whether row sums must be restored: the gap is reached, or has halved since they were last restored.
+
+    Only if the coupling is not formed does a halved gap count, because row sums are otherwise restored after each step.
+
+    Args:
+        state: The iterate, with the loss of the saved mechanism and the best bound.
+        status: Figures of the iterate.
+        gap: Requested relative gap.
+    """
     is_halved = not state.formed and status.loss - state.bound <= (state.saved_loss - state.bound) / 2
     return is_halved or state.instance.is_gap_reached(status.loss * state.scale, state.bound * state.scale, gap)
 

@@ -44,7 +44,7 @@ def people_over_region(data: MetricData, *, at_records: bool) -> tuple[Floats, F
         spread = spread_evenly(data.region, data.epsilon, data.records)
         places, shares = spread.places, spread.mass
     if data.records.kind == "geographic":
-        # An estimate may take the small region for flat.
+        # From degrees to km, as if the region were flat, which is accurate enough for an estimate.
         scale = np.radians(EARTH_RADIUS_KM)
         places = places * [scale, scale * np.cos(np.radians(places[:, 0].mean()))]
     return places, shares

@@ -107,6 +107,7 @@ class SchurComplement:
     directions: _Directions = field(init=False)
 
     def __attrs_post_init__(self) -> None:
+        """Allocate the directions: at most `MAX_RECYCLED` if ``loose``, otherwise none."""
         shape = MAX_RECYCLED if self.loose else 0, len(self.state.y)
         self.directions = _Directions(np.empty(shape), np.empty(shape))
 
@@ -169,6 +170,7 @@ def couple(state: State) -> SchurComplement:
         numpy.linalg.LinAlgError: A matrix is not positive definite in floating point.
         OutOfTime: The time limit has expired.
     """
+    # For each record the largest scale of any group; the coupling is divided by these to stay in single precision.
     scale = np.maximum.reduce(state.map_groups(lambda group: group.factorise()))
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise np.linalg.LinAlgError("the coupling has left the range of doubles")

@@ -21,6 +21,11 @@ __all__ = ["Outputs"]
 class Outputs:
     """A group of outputs. Vectors of shape ``(N,)`` are in elimination order.
 
+    Names of numbers are those of :class:`Arrays`: ``z`` is the mechanism, ``s`` are the slacks ``A z`` of the privacy
+    rows and ``f`` their multipliers. ``dz`` and ``df`` are the direction of the next step, ``ez`` and ``ef`` an extra
+    direction, and ``right`` is the right-hand side from which the latter follows. The matrix of an output is
+    ``H = A' diag(f / s) A``.
+
     Attributes:
         pattern: The sparsity pattern of the factors and the elimination order of the records.
         width: R, the number of outputs.
@@ -88,8 +93,8 @@ class Outputs:
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
         """Change the costs of pairs of records and outputs of the group, given as two equally long arrays."""
         self.arrays.cost[self._lane_indices(records, outputs)] = costs
-        last = (self.width - 1) % DOUBLE_LANES
         # Unused lanes repeat the last output, whose costs may have changed.
+        last = (self.width - 1) % DOUBLE_LANES
         lanes = self.arrays.cost[-1].reshape(-1, DOUBLE_LANES)
         lanes[:, last + 1 :] = lanes[:, last : last + 1]
 
@@ -98,7 +103,12 @@ class Outputs:
         return row_kernels.measure(self.arrays)
 
     def keep(self, mechanism: bool, proof: bool) -> None:
-        """Save the iterate's mechanism, its multipliers, or both, as the best; `move` does not overwrite them."""
+        """Save the iterate's mechanism, its multipliers, or both, as the best. `move` does not overwrite them.
+
+        Args:
+            mechanism: Whether to save the mechanism.
+            proof: Whether to save the multipliers, which prove a bound.
+        """
         self._best_z = self.arrays.z if mechanism else self._best_z
         self._best_f = self.arrays.f if proof else self._best_f
 
@@ -150,7 +160,10 @@ class Outputs:
         return self._solve_batches(prices, 1.0, self.arrays.right, self.arrays.ez)
 
     def predict(self, prices: Floats) -> Floats:
-        """Set the affine scaling direction, which aims at complementarity 0, under the given prices.
+        """Set the affine scaling direction, which aims at complementarity 0: ``dz = H^-1 (prices - cost)``, and ``df``.
+
+        Args:
+            prices: (N,) prices of the records, which all outputs share.
 
         Returns:
             The smallest ``ds / s`` and ``df / f`` (at most 0), and the sums of ``f s``, ``f ds``, ``df s``, ``df ds``.
@@ -204,7 +217,7 @@ class Outputs:
         return np.asarray(np.einsum("gnl,gl->n", values, self.arrays.mask))
 
     def set_sum_correction(self, prices: Floats) -> float:
-        """Set ``dz = H^-1 prices`` and return the smallest ``ds / s``, at most 0."""
+        """Set ``dz = H^-1 prices`` and return the smallest ``ds / s``, at most 0. The mechanism is not changed yet."""
         self._solve_batches(prices, 0.0, self.arrays.cost, self.arrays.dz)
         return row_kernels.advance(self.arrays, 0.0)
 
@@ -214,12 +227,14 @@ class Outputs:
 
     def mechanism(self) -> Callable[[], Floats]:
         """Return a function that returns the saved mechanism (N, R), with the records in the order of the instance."""
+        # (N, G, 8): for each record the batches, and in each batch eight outputs.
         columns = self._best_z.reshape(len(self._best_z), -1, DOUBLE_LANES).transpose(1, 0, 2)
         position, width = self.pattern.place, self.width
         return lambda: np.asarray(columns[position].reshape(len(position), -1)[:, :width])
 
     def proof(self) -> Callable[[], Floats]:
         """Return a function that returns the saved multipliers (R, P), one row's minus the other's for each pair."""
+        # (G, P, 2, 8): for each batch and pair the two rows, each with eight outputs.
         rows, width = self._best_f.reshape(len(self._best_f), -1, 2, DOUBLE_LANES), self.width
         return lambda: np.ascontiguousarray(
             (rows[:, :, 0] - rows[:, :, 1]).transpose(0, 2, 1).reshape(-1, rows.shape[1])[:width]

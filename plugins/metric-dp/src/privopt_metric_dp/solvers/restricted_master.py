@@ -157,6 +157,7 @@ class Mixture:
         """
         answer = self._open_session().solve()
         self.solves += 1
+        # If the time limit stopped the LP, this raises `OutOfTime`.
         if answer.outcome in (Outcome.STOPPED, Outcome.FEASIBLE):
             check("the rays were mixed")
         if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:

@@ -5,7 +5,8 @@ and return sums and smallest ratios over the outputs that ``mask`` counts.
 
 Each pair p of records i and j has two privacy rows: with ``a = exp(eps d / 2)``, row ``2p`` is ``a z_j - z_i / a`` and
 row ``2p + 1`` is ``a z_i - z_j / a``. Their values are the slacks ``s``. ``load``, ``store`` and ``spread`` read, write
-and fill vectors of eight doubles.
+and fill vectors of eight doubles. ``least`` and ``greatest`` compare two vectors lane by lane; ``lowest`` and ``total``
+return the smallest lane and the sum of the lanes.
 """
 
 from __future__ import annotations

@@ -156,12 +156,15 @@ class FewPairs:
             """Return a mechanism for all pairs, repaired from one that satisfies only the spanner's pairs."""
             return repair_in_doubles(z, instance.cost, instance.pairs, instance.lengths)
 
-        inner: PartOffers = offers.through(name, repair_matrix, lambda multipliers: multipliers.among(rows), firm=False)
+        # A view that turns offers of the relaxation into offers over all pairs. They are not firm, because the repair
+        # raises the loss.
+        inner: PartOffers = offers.through(
+            name, candidate=repair_matrix, proof=lambda multipliers: multipliers.among(rows), firm=False
+        )
         inner.gap = INNER_GAP_SHARE * max(offers.gap, _gap_of_stretch(slack))
         self.inner.solve(small, inner)
         offers.note("", spanner_pairs=len(rows), pairs=len(instance.pairs))
         if inner.best.candidate is not None:
-            # The offers of the view are not firm, since the value of a relaxation rises in the repair. This one is of
-            # the repaired matrix, at its own loss.
+            # Unlike the offers of the view, this one is firm: the repaired matrix at its own loss.
             z = repair_matrix(evaluate(inner.best.candidate))
             offers.offer(name, candidate=z, value=instance.loss(z))
