@@ -53,13 +53,17 @@ WIDEST: Final = 1 << 30
 SPARE_BITS: Final = 64
 """Bits of a block beyond those of the largest sum. A block fails with probability at most 2^-SPARE_BITS."""
 MAX_REACH: Final = float(1 << 62)
-"""Largest reach, in the units of an artefact."""
+"""Largest distance beyond which a client can be told to refuse positions, in the units of an artefact."""
 MAX_STEPS: Final = (1 << 32) - 1
-"""Largest distance in a test of the last report, in steps."""
+"""Largest distance, in steps, that the test of the last report (:class:`Predictive`) stores."""
 
 
 class Mechanism(Protocol):
-    """The mechanism in an artefact, from which a client draws reports."""
+    """The mechanism in an artefact, from which a client draws reports.
+
+    Attributes:
+        kind: Code of the kind of mechanism in the artefact, 1 to 4.
+    """
 
     kind: ClassVar[int]
 
@@ -143,7 +147,7 @@ class Rows:
 
 @frozen(kw_only=True, eq=False)
 class Predictive:
-    """A mechanism of whole rows for fresh reports, with a private test that decides whether to repeat the last report.
+    """A mechanism of whole rows for new reports, with a private test that decides whether to repeat the last report.
 
     Attributes:
         kind: Code of the kind of mechanism in the artefact.
@@ -159,8 +163,9 @@ class Predictive:
     def to_bytes(self) -> bytes:
         """Return the bytes of the rows and of the test's parameters.
 
-        The parameters include the distance from each record to each output, in integer steps. Distances above 2^32 - 1
-        steps are reduced to it, to fit 32 bits.
+        These are the largest distance in steps at which the last report counts as good, the rates of the noise on this
+        threshold and on each test as numerators and denominators, and the distance from each record to each output in
+        steps. Distances above 2^32 - 1 steps are stored as 2^32 - 1, to fit 32 bits.
         """
         test = self.prediction
         rates = (*test.threshold.as_integer_ratio(), *test.test.as_integer_ratio())
@@ -186,10 +191,11 @@ class Everywhere:
     def to_bytes(self) -> bytes:
         """Return the bytes of the vertices' rows and of the region.
 
-        The region consists of: the number of corners of a simplex (3 for triangles, 2 for streets); the number of steps
-        of S-shaped shares on a street (0 for linear shares); the bytes of a block of entropy; the projection, if
-        positions are in degrees; the vertices in mm; the simplices; the rim, that is, the boundary edges of the region;
-        and the reach of each street, which is epsilon times its length.
+        The region consists of: the number of corners of a simplex (3 for triangles, 2 for streets); the number of
+        pieces in each half of a street on which S-shaped shares are linear (0 for shares that are linear on the whole
+        street); the bytes of a block of entropy; the projection, if positions are in degrees; the vertices in mm; the
+        simplices; the rim, that is, the boundary edges of the region; and for S-shaped shares, epsilon times the length
+        of each street.
 
         Raises:
             UsageError: The region is wider than :data:`WIDEST`, so that products would exceed 64 bits.
@@ -204,11 +210,11 @@ class Everywhere:
             )
         # Streets have no rim: the client snaps a position to the streets themselves.
         rim = edges[:0] if simplices.shape[1] == 2 else edges
-        # A reach is epsilon times a street's length. With one common denominator, clients compute the shares of a bent
-        # street (far_share in privopt_metric_dp.region.snap_to_region) in whole numbers.
+        # A reach here is epsilon times a street's length. With one common denominator, clients compute S-shaped shares
+        # (far_share in privopt_metric_dp.region.snap_to_region) in integers.
         denominator = math.lcm(*(reach.denominator for reach in snapper.reaches))
         reaches = [int(reach * denominator) for reach in snapper.reaches]
-        # Bytes of a block, rounded up. With SPARE_BITS more than the largest sum, few numbers are rejected.
+        # Bits rounded up to bytes. With SPARE_BITS more than the largest sum, hardly any block is rejected.
         block = (self._greatest_sum(denominator, max(reaches, default=0)).bit_length() + SPARE_BITS + 7) // 8
         parts = [self.rows.to_bytes(), struct.pack("<BBH", simplices.shape[1], snapper.steps, block)]
         if (on_earth := snapper.projection) is not None:
@@ -222,11 +228,12 @@ class Everywhere:
         """Return an upper bound of the sum of weights in the mixture of rows at any position.
 
         Args:
-            denominator: The common denominator of the reaches of streets.
-            reach: The largest numerator of a reach.
+            denominator: The common denominator of epsilon times the length of each street.
+            reach: The largest numerator of these numbers.
         """
         snapper = self.snapper
-        # Shares of a point add up to the squared length of its side, or to twice the area of its triangle.
+        # The integer shares of a point add up to the squared length of its side, or to twice the area of its triangle
+        # (client_region.Everywhere.at).
         directions = snapper.vertices[snapper.side_ends[:, 1]] - snapper.vertices[snapper.side_ends[:, 0]]
         greatest: int = max(1, *(x * x + y * y for x, y in directions.tolist()))
         if snapper.simplices.shape[1] == 3:
@@ -234,7 +241,8 @@ class Everywhere:
             # Twice the area of each triangle, as a cross product of Python's integers, which cannot overflow.
             greatest = max(greatest, *((b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]))
         if snapper.steps:
-            # Bounds the denominator that client_region.Everywhere._bend_share returns.
+            # Bounds the sum of S-shaped shares, the denominator of client_region.Everywhere._s_shaped_share: `greatest`
+            # is its `length`.
             greatest *= 2 * (2 * snapper.steps * denominator + reach) ** snapper.steps
         # The row of each vertex sums to 2^63.
         return greatest << 63
@@ -275,12 +283,16 @@ def artefact(
             mechanism.to_bytes(),
         ]
     )
-    # The digest finds damage, not an attacker, who could compute it again: open_artefact() can check another one.
+    # This digest detects damage. An attacker could replace it as well, so open_artefact() can also check a digest that
+    # the caller got from elsewhere.
     return MAGIC + hashlib.sha256(body).digest() + body
 
 
 def _count_units(mechanism: Mechanism, records: Places, reach_km: float) -> int:
-    """Convert a distance to the units in which a client measures it, rounded up: millimetres or 1e-7 degrees."""
+    """Convert a distance from km to the client's units, rounded up: 1e-7 degrees of latitude, or millimetres.
+
+    A client measures in degrees only between places in degrees. Regions are projected onto a plane first.
+    """
     in_degrees = records.kind == KIND_DEGREES and mechanism.kind != Everywhere.kind
     per_km = PER_DEGREE * 180.0 / (math.pi * EARTH_RADIUS_KM) if in_degrees else PER_KM
     return math.ceil(min(reach_km * per_km, MAX_REACH))

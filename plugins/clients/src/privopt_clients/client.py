@@ -63,7 +63,7 @@ class Places:
 
 
 class _Reader:
-    """A reader of the parts of an artefact, in sequence."""
+    """A reader of the parts of an artefact, in sequence. Reading beyond the end raises DamagedArtefactError."""
 
     def __init__(self, body: bytes) -> None:
         self._body, self._at = body, 0
@@ -99,12 +99,12 @@ class _Reader:
         return Places(ids, kind, tuple(zip(coordinates[::2], coordinates[1::2], strict=True)), cosines)
 
     def prediction(self, count: int) -> None:
-        """Skip the parameters of the test of the mechanism "predictive": this client draws only fresh reports.
+        """Skip the parameters of the test whether to repeat the last report. This client draws a new one each time.
 
         Args:
             count: The number of stored distances, one for each record and output.
         """
-        # Five 64-bit numbers come first: a level, and two rates as numerator and denominator.
+        # Five 64-bit numbers come first: a threshold, and two rates of noise as numerator and denominator.
         self.take(5 * 8 + 4 * count)
 
     def end(self) -> None:
@@ -118,7 +118,7 @@ class _Rows:
 
     Attributes:
         entropy: Bytes of entropy for a draw.
-        block: Smallest number of bytes that can suffice for a draw.
+        block: Smallest number of bytes that can suffice for a draw. Here it equals ``entropy``, as no draw fails.
         rows: For each record, the weight of each output.
     """
 
@@ -156,6 +156,9 @@ class _Columns:
     Attributes:
         entropy: Bytes of entropy for a draw, in several blocks.
         block: Bytes of one block, which serves one attempt of the rejection sampling.
+        _weights: The weight X_k of each place.
+        _table: The entries T[0], T[1], ... up to the length of the longest shortest path.
+        _after: For each place, its neighbours in the graph with the lengths of the edges in steps.
     """
 
     def __init__(self, reader: _Reader, records: int) -> None:
@@ -175,7 +178,6 @@ class _Columns:
             raise DamagedArtefactError("mechanism.bin must have blocks of entropy, got none: export again")
         tails, heads, steps = (reader.numbers("I", edges) for _ in range(3))
         self._weights = reader.numbers("I", records)
-        # For each place, its neighbours along the edges with their distances in steps.
         self._after: list[list[tuple[int, int]]] = [[] for _ in range(records)]
         for tail, head, length in zip(tails, heads, steps, strict=True):
             if max(tail, head) >= records:
@@ -238,6 +240,11 @@ class Client:
         promise: The guarantee in one sentence.
         release: SHA-256 of the SHA256SUMS of the exported release.
         proof: SHA-256 of the proof.npz of the release; ``""`` if there is no proof.
+        _records, _outputs: The secret places and the places that can be reported.
+        _mechanism: The rows, or the numbers from which they are computed.
+        _reach: Distance from the nearest record, or from the region, beyond which a position is refused; in the unit of
+            the places (1e-7 degrees or mm), or in mm for a region.
+        _number: The row of each record, by its id.
     """
 
     def __init__(self, body: bytes) -> None:
@@ -297,7 +304,7 @@ class Client:
         return self._mechanism.entropy
 
     def covers(self, secret: str | Sequence[float]) -> bool:
-        """Return whether :meth:`report` accepts a secret: the id of a record, or a position within reach."""
+        """Return whether :meth:`report` accepts a secret: the id of a record, or a position that is near enough."""
         try:
             self._find_rows(secret)
         except ValueError:
@@ -312,7 +319,7 @@ class Client:
 
         Raises:
             ValueError: No record has this id, or the position is out of range.
-            OutsideRegionError: The position lies outside the region of the release.
+            OutsideRegionError: The position is too far from the records, or from the region of the release.
         """
         where = self._find_rows(secret)
         # A draw that rejected all of its blocks is repeated with new entropy, which changes no probability.
@@ -344,8 +351,12 @@ class Client:
     def _find_rows(self, secret: str | Sequence[float]) -> Mixture:
         """Return the mixture of rows from which a secret's report is drawn: row numbers and integer shares.
 
-        The mixture of an id is a single row. A position has the row of the nearest record, or if the release protects
+        The mixture of an id is a single row. A position has the row of the nearest record or, if the release protects
         every point, a mixture of the rows of the corners around it.
+
+        Raises:
+            ValueError: No record has this id, or the position is out of range.
+            OutsideRegionError: The position is too far from the records, or from the region of the release.
         """
         # Messages must not repeat the secret: they may be logged.
         if isinstance(secret, str):
@@ -359,8 +370,8 @@ class Client:
         position = _to_units(self._records.kind, float(first), float(second))
         if isinstance(self._mechanism, Everywhere):
             return self._mechanism.at(*position)
-        row, square = _find_nearest(self._records, *position)
-        if square > self._reach**2:
+        row, squared_distance = _find_nearest(self._records, *position)
+        if squared_distance > self._reach**2:
             raise OutsideRegionError
         return ((row, 1),)
 
@@ -430,7 +441,7 @@ def _find_nearest(places: Places, a: int, b: int) -> tuple[int, int]:
     for row, (row_a, row_b) in enumerate(places.points):
         across = b - row_b
         if degrees:
-            # The shorter way round the earth, which may cross the date line.
+            # The shorter way round the earth, which may cross the date line: -180 to 180 degrees.
             across += 2 * HALF_TURN * ((across < -HALF_TURN) - (across >= HALF_TURN))
             across = (across * places.cosines[row]) >> 16  # cosines are in 2^-16
         square = (a - row_a) ** 2 + across**2

@@ -55,6 +55,17 @@ class Everywhere:
     Attributes:
         block: Bytes of one block of entropy, which serves one attempt of the rejection sampling.
         entropy: Bytes of entropy for a draw: one block.
+        reach: Distance from the region in mm beyond which a position is refused.
+        _rows: The row of each vertex: the weight of each output. A row sums to 2^63.
+        _vertices: x and y of each vertex, in mm.
+        _triangles: The numbers of each triangle's three vertices; empty if the region consists of streets.
+        _sides: The numbers of the two vertices of each street, or of each boundary edge of the triangles.
+        _origin, _scales: Latitude and longitude in 1e-7 degrees of the point that is (0, 0) on the plane, and mm per
+            1e-7 degrees to the east and to the north, in 2^-24. ``_scales`` is None if positions are planar.
+        _pieces: Number n of pieces of each half of a street, on which S-shaped shares are linear; 0 for shares that
+            are linear on the whole street.
+        _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator; empty
+            and 1 if shares are linear.
     """
 
     def __init__(self, reader: Reader, rows: Sequence[Sequence[int]], degrees: bool, reach: int) -> None:
@@ -70,25 +81,24 @@ class Everywhere:
             DamagedArtefactError: The region has neither triangles nor streets, or a corner has no row.
         """
         self._rows, self.reach = rows, reach
-        (corners, self._steps), (self.block,) = reader.numbers("B", 2), reader.numbers("H", 1)
+        (corners, self._pieces), (self.block,) = reader.numbers("B", 2), reader.numbers("H", 1)
         self.entropy = self.block
         self._origin = reader.numbers("i", 2) if degrees else (0, 0)
         self._scales = reader.numbers("Q", 2) if degrees else None
-        coordinates = reader.numbers("i", 2 * len(rows))  # x and y of each vertex, in mm
+        coordinates = reader.numbers("i", 2 * len(rows))
         self._vertices = list(zip(coordinates[::2], coordinates[1::2], strict=True))
         (count,) = reader.numbers("I", 1)
-        self._simplices = _split_into_groups(reader.numbers("I", corners * count), corners)
+        simplices = _split_into_groups(reader.numbers("I", corners * count), corners)
         (sides,) = reader.numbers("I", 1)
         rim = _split_into_groups(reader.numbers("I", 2 * sides), 2)
-        # A position outside all triangles is snapped to the rim; streets have no inside.
-        self._sides = self._simplices if corners == 2 else rim
-        self._triangles = self._simplices if corners == 3 else []
-        if corners not in (2, 3) or not self._sides or max(map(max, self._simplices + self._sides)) >= len(rows):
+        # A position outside all triangles is moved to the rim, their boundary edges. Streets have no inside.
+        self._sides = simplices if corners == 2 else rim
+        self._triangles = simplices if corners == 3 else []
+        if corners not in (2, 3) or not self._sides or max(map(max, simplices + self._sides)) >= len(rows):
             raise DamagedArtefactError("mechanism.bin must have streets or triangles, got others: export again")
-        # With steps, shares on streets are bent (_bend_share). The reach of a street, epsilon times its length, is an
-        # entry of _reaches divided by _whole.
-        self._whole = reader.large() if self._steps else 1
-        self._reaches = [reader.large() for _ in self._simplices] if self._steps else []
+        # Only S-shaped shares (_s_shaped_share) depend on epsilon times the length of a street.
+        self._denominator = reader.large() if self._pieces else 1
+        self._numerators = [reader.large() for _ in simplices] if self._pieces else []
 
     def at(self, first: int, second: int) -> Mixture:
         """Return the mixture of rows at a position: row numbers and integer shares.
@@ -101,7 +111,7 @@ class Everywhere:
             second: Longitude in 1e-7 degrees, or y in mm.
 
         Raises:
-            OutsideRegionError: The position is farther from the region than the artefact's reach.
+            OutsideRegionError: The position is farther than :attr:`reach` from the region.
         """
         x, y = self._millimetres(first, second)
         # Streets have no triangles, so that their positions go to the nearest side below.
@@ -116,8 +126,9 @@ class Everywhere:
             raise OutsideRegionError
         a, b = self._sides[side_number]
         # The far end's share is numerator / denominator, the position along the side, if shares are linear.
-        if self._steps:
-            numerator, denominator = self._bend_share(numerator, denominator, self._reaches[side_number])
+        if self._pieces:
+            scaled_length = self._numerators[side_number]
+            numerator, denominator = self._s_shaped_share(numerator, denominator, scaled_length)
         return (a, denominator - numerator), (b, numerator)
 
     def draw(self, mixture: Mixture, entropy: bytes) -> int | None:
@@ -134,11 +145,11 @@ class Everywhere:
             weights = [sum_ + corner_share * weight for sum_, weight in zip(weights, self._rows[row], strict=True)]
         # Each vertex's row sums to 2^63.
         total = TOTAL * sum(corner_share for _, corner_share in mixture)
-        # Sums differ by point and are no powers of two, so a block is divided instead of being cut to 63 bits.
+        # The total differs by point and need not be a power of two, so a block cannot simply be cut to fewer bits. It
+        # is divided by this quotient instead: then each number below the total comes from equally many blocks.
         multiple = (1 << 8 * self.block) // total
         if not multiple:
             raise DamagedArtefactError("mechanism.bin must have rows that a block covers, got others: export again")
-        # Only numbers below the largest multiple of the sum are used, so that each output has exactly its share.
         for start in range(0, len(entropy) - self.block + 1, self.block):
             number = int.from_bytes(entropy[start : start + self.block], "little") // multiple
             if number < total:
@@ -153,7 +164,6 @@ class Everywhere:
         if self._scales is None:
             return first, second
         # The difference of longitudes is taken from -180 to 180 degrees, so that a region may lie on the date line.
-        # Scales are in 2^-24 mm per unit.
         east = (second - self._origin[1] + FULL_TURN // 2) % FULL_TURN - FULL_TURN // 2
         return (east * self._scales[0] + HALF) >> 24, ((first - self._origin[0]) * self._scales[1] + HALF) >> 24
 
@@ -171,32 +181,33 @@ class Everywhere:
         w = (ax - x) * (by - y) - (ay - y) * (bx - x)
         return (u, v, w) if u >= 0 and v >= 0 and w >= 0 else None
 
-    def _bend_share(self, gone: int, length: int, reach: int) -> tuple[int, int]:
+    def _s_shaped_share(self, distance: int, length: int, scaled_length: int) -> tuple[int, int]:
         """Return the share of a street's far end at a point of the street, as numerator and denominator.
 
-        This is ``far_share`` of privopt_metric_dp.region.snap_to_region in integers. The shares are S-shaped ("bent"),
-        which makes the privacy loss grow evenly along a street. Linear shares do not.
+        This is ``far_share`` of privopt_metric_dp.region.snap_to_region in integers. The share is an S-shaped function
+        of the position, which makes the privacy loss grow evenly along a street. Linear shares do not.
 
         Args:
-            gone: Distance of the point from the near end, in any unit.
-            length: Length of the street in the unit of ``gone``.
-            reach: R, where epsilon times the length of the street is R / Q.
+            distance: Distance of the point from the near end, in any unit.
+            length: Length of the street in the unit of ``distance``.
+            scaled_length: R, where epsilon times the length of the street is R / Q with Q = ``_denominator``.
 
-        With n steps and the common denominator Q (``_whole``), let d = 2 n Q and t = R / d. On piece j of the near half
-        the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the piece before the
-        point. The far half mirrors the near half.
+        Each half of the street has n = ``_pieces`` pieces. Let d = 2 n Q and t = R / d. On piece j of the near half,
+        counted from 0, the share is ((1 + t)^j (1 + r t) - 1) / (2 ((1 + t)^n - 1)), where r is the fraction of the
+        piece before the point. The result is this quotient, expanded by d^n length. The far half mirrors the near half.
         """
-        if 2 * gone > length:
-            mirrored, denominator = self._bend_share(length - gone, length, reach)
+        if 2 * distance > length:
+            mirrored, denominator = self._s_shaped_share(length - distance, length, scaled_length)
             return denominator - mirrored, denominator
-        if not reach:
-            return gone, length
-        n, d = self._steps, 2 * self._steps * self._whole
-        # In the middle 2 n gone / length is n itself; that point is the end of the near half's last piece.
-        piece = min(2 * n * gone // length, n - 1)
-        remainder = 2 * n * gone - piece * length
-        risen = (d + reach) ** piece * (length * d + remainder * reach) - length * d ** (piece + 1)
-        return risen * d ** (n - 1 - piece), 2 * length * ((d + reach) ** n - d**n)
+        # For t = 0 the quotient would be 0 / 0. Its limit is the linear share.
+        if not scaled_length:
+            return distance, length
+        n, d = self._pieces, 2 * self._pieces * self._denominator
+        # In the middle 2 n distance / length is n itself; that point is the end of the near half's last piece.
+        piece = min(2 * n * distance // length, n - 1)
+        remainder = 2 * n * distance - piece * length  # r times the length
+        risen = (d + scaled_length) ** piece * (length * d + remainder * scaled_length) - length * d ** (piece + 1)
+        return risen * d ** (n - 1 - piece), 2 * length * ((d + scaled_length) ** n - d**n)
 
 
 def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: int, y: int) -> tuple[int, int, int, int]:
@@ -217,7 +228,7 @@ def nearest_side(sides: Sequence[tuple[tuple[int, int], tuple[int, int]]], x: in
         tx, ty, wx, wy = float(ax - x), float(ay - y), float(bx - ax), float(by - ay)
         squared_length = wx * wx + wy * wy
         part = min(max(-(tx * wx + ty * wy) / squared_length, 0.0), 1.0) if squared_length else 0.0
-        squares.append((tx + part * wx) ** 2 + (ty + part * wy) ** 2)
+        squares.append((tx + part * wx) ** 2 + (ty + part * wy) ** 2)  # `part` is the position along the side
         max_squared_length = max(max_squared_length, squared_length)
     # Doubles select the candidates; the exact comparison of these decides, so that every client finds the same side.
     min_square = min(squares)

@@ -2,7 +2,8 @@
 
 Row i has weight ``X_k T[D_ik]`` for place k. D_ik is the length in steps of the shortest path in a graph over the
 records. T falls by a constant factor at each step: ``T[n + 1] = ceil(T[n] q / 2^64)``. The sum S_i of row i is not a
-power of two, so reports are drawn by rejection, with probability exactly ``w_ik / S_i``. So for i, j and all k
+power of two, so reports are drawn by rejection, with probability exactly ``w_ik / S_i``, where ``w_ik`` is the weight
+``X_k T[D_ik]``. So for i, j and all k
 
     w_ik S_j / (w_jk S_i) <= (2^64 / q)^D_ij  S_j / S_i,
 
@@ -30,7 +31,7 @@ __all__ = ["Columns", "column_weights"]
 STEPS: Final = 1 << 16
 """Largest length of a path in steps. A client computes T up to this length when it opens an artefact."""
 EPSILON_SLACK: Final = 1e-6
-"""Share of epsilon initially reserved for the rounding of T and X. If it is not enough, more is reserved."""
+"""Share of epsilon that the first attempt reserves for the rounding of T and X. Later attempts reserve more."""
 MAX_HALVINGS: Final = 6
 """Number of bisection steps towards a larger share of epsilon, after the first attempt with half of it."""
 MISS_BITS: Final = 64
@@ -86,7 +87,7 @@ class Columns:
         return probabilities
 
     def holds(self, pairs: Ints, distances: Floats, epsilon: Fraction) -> bool:
-        """Return whether the rows satisfy metric DP for each pair in both directions, decided exactly.
+        """Return whether the rows are certified to satisfy metric DP for each pair in both directions.
 
         The inequality is ``(2^64 / q)^D_ij S_j / S_i <= exp(epsilon d_ij)`` (see the module docstring). It does not
         depend on the output. The direction with the larger sum in the numerator implies the other direction.
@@ -102,6 +103,7 @@ class Columns:
         for (i, j), distance in zip(pairs.tolist(), distances.tolist(), strict=True):
             smaller_sum, greater_sum = sorted((self.sums[i], self.sums[j]))
             exponent = epsilon * Fraction(distance)
+            # The lower of two bounds of exp(epsilon d). For d = 0 it is 1 exactly.
             bound = exp_fixed(exponent, FRACTION_BITS)[0] if exponent else 1 << FRACTION_BITS
             if greater_sum * max_powers[int(self.step_counts[i, j])] > smaller_sum * bound:
                 return False
@@ -109,7 +111,7 @@ class Columns:
 
 
 def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction) -> Columns | None:
-    """Find column weights that satisfy metric DP and fall with the distance as fast as possible.
+    """Find column weights that satisfy metric DP and fall with the distance nearly as fast as it allows.
 
     Args:
         pairs: (P, 2) pairs of records that imply all required pairs.
@@ -129,13 +131,14 @@ def column_weights(pairs: Ints, distances: Floats, count: int, epsilon: Fraction
     tails, heads = pairs.T
     graph = csr_array((distances, (tails, heads)), shape=(count, count))
     # No shortest path is longer than twice the greatest distance from record 0 (triangle inequality), so that none
-    # takes more than STEPS steps of this length.
-    reach = float(dijkstra(graph, directed=False, indices=0).max())
-    if not math.isfinite(reach):
+    # takes more than STEPS steps of the length below.
+    radius = float(dijkstra(graph, directed=False, indices=0).max())
+    if not math.isfinite(radius):
         return None
-    step = 2.0 * reach / STEPS
+    step = 2.0 * radius / STEPS
     # Rounded down: fewer steps mean a smaller ratio between rows, so that rounding costs loss and never epsilon.
     steps = np.floor(distances / step).astype(np.int64)
+    # The ends of an edge of 0 steps would have equal rows, and no weights would make all row sums equal.
     if not (steps > 0).all():
         return None
     step_graph = csr_array((steps.astype(np.float64), (tails, heads)), shape=(count, count))
@@ -187,18 +190,19 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
         step_counts: (N, N) lengths in steps of the shortest paths between records.
 
     Returns:
-        The column weights; None if they do not fit into the integers of the exported file, or if a draw would take too
-            many attempts.
+        The column weights; None if q does not fit into 64 bits, if a row sums to 0 or to more than a block holds, or if
+            a draw would take too many attempts.
     """
     # Rounded up: a greater factor q means a smaller ratio 2^64 / q, which is the private side.
     factor = math.ceil(Fraction(math.exp(-rate)) * (1 << 64))
     if not 0 < factor < 1 << 64:
         return None
     count, longest = len(step_counts), int(step_counts.max())
-    kernel = np.exp(-rate * step_counts)
-    # Solving K X = 1 makes all sums equal. Negative weights are replaced by 0; equal weights are the fallback.
+    falling = np.exp(-rate * step_counts)  # (N, N) the table T at all D_ik, with T[0] = 1
+    # Weights X with `falling` X = 1 make all sums equal. Negative ones are replaced by 0. If the matrix is singular or
+    # nothing is left, all weights are equal.
     try:
-        solved = np.linalg.solve(kernel, np.ones(count))
+        solved = np.linalg.solve(falling, np.ones(count))
     except np.linalg.LinAlgError:
         solved = np.ones(count)
     solved = np.maximum(solved, 0.0)
@@ -207,15 +211,16 @@ def _make_columns(rate: float, pairs: Ints, steps: Ints, step_counts: Ints) -> C
     weights = np.rint(solved / solved.max() * (2.0**32 - 1)).astype(np.uint32)
     top = 1 << 63
     greatest = max(_row_sums(_falling_table(factor, top, longest), weights, step_counts))
-    # T is scaled so that the greatest sum just fits into whole bytes: fewer blocks are rejected.
+    # T is scaled down so that the greatest sum nearly fills a whole number of bytes. Then few blocks are rejected.
     block = (greatest.bit_length() - 1) // 8
-    # The factor 1 - 2^-20 leaves space for the upward rounding of T; the check below is exact.
+    # The new T[0] is 2^63 2^(8 block) / greatest, times 1 - 2^-20, because T is rounded up and must fit all the same.
+    # The check below is exact.
     top = (top * (1 << 8 * block) * ((1 << 20) - 1)) // (greatest << 20)
     sums = _row_sums(_falling_table(factor, top, longest), weights, step_counts)
     if max(sums) > 1 << 8 * block or min(sums) == 0:
         return None
-    # The chance that one block is rejected, in the row with the least sum; then missed^tries <= 2^-MISS_BITS. The bound
-    # 1e-9 avoids the logarithm of 0.
+    # The probability that a block is rejected, in the row with the least sum, where it is greatest. `tries` is the
+    # smallest number with missed^tries <= 2^-MISS_BITS. The bound 1e-9 avoids the logarithm of 0.
     missed = 1.0 - min(sums) / (1 << 8 * block)
     tries = max(1, math.ceil(-MISS_BITS * math.log(2) / math.log(max(missed, 1e-9))))
     if tries > MOST_TRIES:

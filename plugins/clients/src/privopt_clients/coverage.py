@@ -21,6 +21,7 @@ __all__ = ["reach_of"]
 _ROUNDING_KM: Final = 2e-5
 """Tolerance for the rounding in a client, which may move a position in the region by up to 17.2 mm."""
 _MIN_REACH_KM: Final = 1.0
+"""Smallest distance at which a client of points or streets accepts positions."""
 
 
 def reach_of(data: MetricData, grid: Grid | None) -> float:
@@ -31,8 +32,9 @@ def reach_of(data: MetricData, grid: Grid | None) -> float:
     - For a grid, it is half the diagonal of a cell, so that the cells are covered.
     - For a mesh, it is the largest distance from a point of a triangle to the nearest corner. If the release protects
       every point, it is 0 apart from rounding.
-    - For points and streets, it is the diagonal of the bounding box, and at least 1 km, beyond which ``apply`` warns of
-      distant positions.
+    - For points and streets, it is the diagonal of the bounding box, and at least 1 km. From this distance,
+      ``privopt apply`` warns of positions too.
+    - If no place has a position, it is 0.
 
     Args:
         data: The records and the region.
@@ -63,7 +65,12 @@ def _half_diagonal(cell_km: float, latitudes: Floats) -> float:
 
 
 def _flatten(degrees: Floats) -> Floats:
-    """Return (N, 2) planar coordinates in km (north, east), with distances at least those on the sphere."""
+    """Return (N, 2) planar coordinates in km (north, east), in which no two points are nearer than on the sphere.
+
+    Args:
+        degrees: (N, 2) latitudes and longitudes in degrees.
+    """
+    # Longitudes relative to the first point, from -180 to 180 degrees, so that points may lie around the date line.
     east = (degrees[:, 1] - degrees[0, 1] + 180.0) % 360.0 - 180.0
     widest_cosine = math.cos(math.radians(float(np.abs(degrees[:, 0]).min())))
     flat_points: Floats = np.radians(np.column_stack([degrees[:, 0], east * widest_cosine])) * EARTH_RADIUS_KM
@@ -79,5 +86,6 @@ def _covering_radius(points: Floats, triangles: Ints) -> float:
     """
     corners = points[triangles]
     sides = np.linalg.norm(corners - np.roll(corners, 1, axis=1), axis=2)
-    # No point of a triangle is farther from all corners than an equilateral triangle's centre from its own.
+    # A point of a triangle with sides of at most s is at most s / sqrt(3) from the nearest corner. The worst case is
+    # the centre of an equilateral triangle.
     return float(sides.max()) / math.sqrt(3.0)

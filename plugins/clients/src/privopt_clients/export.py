@@ -48,7 +48,7 @@ Form: TypeAlias = Literal["rows", "columns"]
 SCOPES: Final = ("all-pairs", "neighbours", "everywhere")
 """Scopes of guarantees that a client supports. The last one covers every point of a region."""
 NOTION_OF_TRACES: Final = "trace-dp"
-"""Name of the notion of releases that repeat the last report while a test finds it good enough."""
+"""Name of the privacy notion of releases that repeat the last report as long as a test finds it good enough."""
 MAX_VECTORS: Final = 64
 """Number of test vectors of an export."""
 CLIENT: Final = Path(__file__).parent / "js"
@@ -64,8 +64,9 @@ MODULES: Final = (
 """The ES modules of a client. Each module imports only earlier ones."""
 WORLD_PAGE: Final = "anywhere.html"
 OUTLINE: Final = "world-outline.txt"
-"""The path of the world's land for the page, written by tests/docs/draw_world.py."""
+"""File with the outline of the world's land as an SVG path, written by tests/docs/draw_world.py."""
 IMPORTED: Final = re.compile(r"^import .*\n", re.MULTILINE)
+"""The import lines of a module."""
 
 
 @frozen(kw_only=True)
@@ -114,18 +115,20 @@ def export(
         form: "rows" for whole rows, with outputs merged until the rows fit into ``max_bytes``; "columns" for column
             weights. By default, the rows of the release if they fit, otherwise the form with the lower loss.
         max_bytes: Largest size of whole rows in bytes.
-        allow_larger_loss: Whether the client may lose over 1 % more than the release, to save space.
+        allow_larger_loss: Whether the client's loss may exceed that of the release by more than 1 %, to save space.
         reach_km: Distance from the nearest record, or from the region, beyond which the client refuses a position; by
             default the result of :func:`privopt_clients.coverage.reach_of`.
         progress: Called with the progress of verification.
 
     Raises:
-        UsageError: The release has no matrix, its guarantee does not cover a single report of a client, or a larger
-            loss is not allowed and no client of the permitted size has a loss as small as that of the release.
+        UsageError: The release has no matrix or lacks a row for some record, its guarantee does not cover a single
+            report of a client, ``reach_km`` is negative, or every client of the permitted size loses over 1 % more than
+            the release, which is not allowed.
         DoesNotHoldError: The release fails verification.
         CertificationError: The rows of the client do not satisfy epsilon.
     """
-    if reach_km is not None and not reach_km >= 0.0:  # NaN included, which an option of the command takes
+    # The condition is negated because it also has to refuse NaN, which the command's option accepts.
+    if reach_km is not None and not reach_km >= 0.0:
         raise UsageError("export: reach must be a distance of 0 km or more, got another number")
     check_target(Path(out).absolute(), force=force, known_by=MODULE)
     opened = open_verified(Path(folder), progress=progress)
@@ -216,7 +219,7 @@ class _ClientForm:
         mechanism: The mechanism to write to the artefact.
         kept: Numbers of the problem's outputs that can be reported; None if the outputs are the records.
         loss: The expected loss of the client's reports, in the release's unit.
-        note: A sentence on how reports differ from those of the release; ``""`` if they do not differ.
+        note: A clause on how reports differ from those of the release; ``""`` if they do not differ.
     """
 
     form: Form
@@ -233,7 +236,7 @@ def _grid_of(declared: object) -> Grid | None:
 
 
 def _count_row_bytes(release: MatrixRelease) -> tuple[int, int]:
-    """Return the bytes that one output takes in all rows, and the number of outputs."""
+    """Return the bytes that one output takes in all rows together, and the number of outputs that are ever reported."""
     # 8 bytes for a weight, and 4 for a distance of the test that decides whether to repeat the last report.
     entry = 12 if isinstance(release, TraceRelease) else 8
     return entry * len(release.records), int(release.weights.any(axis=0).sum())
@@ -302,8 +305,9 @@ def _choose_form(release: MatrixRelease, data: MetricData, form: Form | None, ma
 def _make_columns_form(release: MatrixRelease, data: MetricData) -> _ClientForm | None:
     """Return column weights over the graph of the certificate's pairs; None if column weights are not possible.
 
-    Column weights require that the outputs are the records and that pairs are few, because an edge takes 12 bytes of
-    the artefact and the client searches the graph for each report. Regions and reports along a trace need whole rows.
+    Column weights require that the outputs are the records. They also require few pairs, because the client searches
+    their graph for each report, and an edge takes 12 bytes of the artefact. Regions and reports along a trace need
+    whole rows.
 
     Args:
         release: The release, whose pairs imply all required pairs.
@@ -331,7 +335,7 @@ def _make_rows_form(release: MatrixRelease, data: MetricData, max_outputs: int) 
     Args:
         release: The release, with a row for each record.
         data: The problem's data.
-        max_outputs: Largest number of outputs; less frequent ones are joined to others.
+        max_outputs: Largest number of outputs to keep. Each of the less frequent outputs is replaced by a kept one.
 
     Raises:
         UsageError: Not even one output fits.
@@ -371,7 +375,7 @@ def _expected_loss(weights: Unsigned, weighted: Floats) -> float:
 
 
 def _make_places(data: MetricData, space: Space, rows: Ints | None = None) -> Places:
-    """Convert places of a problem to the artefact's form, in degrees if people's positions are in degrees.
+    """Convert places of a problem to the artefact's form, in degrees if the secret positions are in degrees.
 
     Args:
         data: The problem's data.
@@ -418,7 +422,8 @@ def _write_page(folder: Path, contents: bytes) -> None:
 
 def _inline_modules(page: str) -> str:
     """Return an HTML page with the modules in place of ``/* MODULES */``."""
-    # A page that is opened from a file may not import modules, so the modules are put into it, without their imports.
+    # Browsers let no page that is opened from a file import modules, so the modules are put into the page, without
+    # their import lines.
     modules = "\n".join(IMPORTED.sub("", (CLIENT / name).read_text("utf-8")) for name in MODULES)
     return page.replace("/* MODULES */", modules)
 
@@ -434,15 +439,14 @@ def _iter_vectors(client: Client, contents: bytes) -> Iterator[dict[str, object]
     for number in range(MAX_VECTORS):
         # The entropy is derived from the artefact, so that an export can be repeated bit by bit.
         entropy = hashlib.shake_256(b"vector" + number.to_bytes(4, "little") + contents).digest(client.entropy)
-        # Steps of a large prime spread the vectors over all records; every second one is a position near its record.
+        # Steps of a prime number spread the vectors over the records. Every second input is a position near its record.
         row = number * 7919 % len(ids)
         secret: str | list[float] = ids[row]
         if number % 2 and points:
             shifted = (points[row][0] + (number % 5 - 2) * 1e-3, points[row][1] + (number % 3 - 1) * 1e-3)
             limits = zip(shifted, client.limits, strict=True)
-            position = [
-                min(max(coordinate, lower), upper) for coordinate, (lower, upper) in limits
-            ]  # a place may lie at a pole
+            # A record may lie at a pole, so the shifted position is moved back into the valid range.
+            position = [min(max(coordinate, lower), upper) for coordinate, (lower, upper) in limits]
             # A position next to a record on the boundary may lie outside the region.
             secret = next((place for place in (position, [*points[row]]) if client.covers(place)), ids[row])
         yield {"input": secret, "entropy": entropy.hex(), "report": client.report_from(secret, entropy)}

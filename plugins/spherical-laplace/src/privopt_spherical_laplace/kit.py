@@ -14,9 +14,12 @@ from privopt_spherical_laplace.problem import SphereInstance
 
 __all__ = ["PROFILE", "great_circle_km", "sphere_problem"]
 
+# Positions between which privacy is tested: at and near a pole, on the date line, and elsewhere.
 _PLACES: Final = ((0.0, 0.0), (45.5, 9.2), (89.9, -30.0), (90.0, 0.0), (-33.9, 180.0), (-33.9, 151.2))
+# The first of these are the points of generated problems.
 _POINTS: Final = ((0.0, 0.0), (45.5, 9.2), (45.6, 9.3), (-33.9, 151.2), (89.0, -30.0), (90.0, 0.0))
 _CHANNEL_EXPONENTS: Final = (0.01, 25.0)
+"""Range of epsilon d in which the channel between points is accurate enough to be tested."""
 _EPSILONS: Final = ("1.4", "0.1", "20.0", "0.0001")
 
 
@@ -28,19 +31,20 @@ def great_circle_km(first: tuple[float, float], second: tuple[float, float]) -> 
 
 
 def _alike(problem: SphereInstance) -> Iterator[tuple[str, str, float]]:
-    """Yield pairs of positions with their distance in km. For most pairs epsilon d is near 1."""
+    """Yield pairs of positions (``LAT,LON`` or ids) with their distance in km. For most pairs epsilon d is near 1."""
+    # The angle in degrees over which epsilon d is 1.
     step = math.degrees(1.0 / (float(problem.epsilon) * 6371.0088))
     for latitude, longitude in _PLACES:
         south = latitude - math.copysign(min(step, 60.0), latitude), longitude
-        # At a pole all longitudes are one place, and a step to the east leads nowhere.
+        # The change of longitude for such a step. It is capped, since at a pole all longitudes are one place.
         turn = min(step / max(math.cos(math.radians(latitude)), 1e-6), 120.0)
         east = latitude, longitude + (turn if longitude < 0 else -turn)
         for other in (south, east):
             distance = great_circle_km((latitude, longitude), other)
             yield f"{latitude!r},{longitude!r}", f"{other[0]!r},{other[1]!r}", distance
-    # The points of the problem may be named by their ids, and are the inputs of its channel. That is integrated in
-    # doubles, with a relative error of about 3e-4. The log ratio allowed for nearer pairs is of that size, and the
-    # probabilities of pairs farther apart are rounding errors.
+    # The points of the problem may be named by their ids, and are the inputs of its channel. The channel is integrated
+    # in doubles, with a relative error of about 3e-4. For nearer pairs the allowed log ratio is hardly larger than that
+    # error, and for pairs farther apart some probabilities are mere rounding errors.
     if problem.points is not None and problem.points.coordinates is not None:
         places = dict(zip(problem.points.ids, problem.points.coordinates.tolist(), strict=True))
         for first, second in combinations(places, 2):

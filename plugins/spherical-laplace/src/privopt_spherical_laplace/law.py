@@ -1,4 +1,4 @@
-"""The distribution of the distance in closed form: its mean and quantiles, and a bound on the loss after rounding.
+"""The distance between a position and its report: mean and quantiles, and a bound on the loss after rounding.
 
 Bounds are proved by ball arithmetic and rounded outwards to doubles. The theorems are in docs/reference/proof.md.
 """
@@ -21,15 +21,17 @@ __all__ = ["LARGEST_EPSILON", "SMALLEST_EPSILON", "expected_distance", "quantile
 
 SMALLEST_EPSILON: Final = Fraction(1, 10**6)
 LARGEST_EPSILON: Final = Fraction(10**6)
+"""Range of epsilon per km, for which the error bounds of the sampler are proved."""
 
 _WORKING_BITS: Final = 256
+"""Precision of ball arithmetic, in bits."""
 
 
 @lru_cache(maxsize=64)
 def expected_distance(epsilon: Fraction) -> tuple[float, float]:
-    """Return a lower and an upper bound on the expected distance in km between a position and its report.
+    """Return a lower and an upper bound on the expected distance in km between a position and its unrounded report.
 
-    Before rounding, it is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)) with lambda = epsilon R.
+    It is R (2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1)) with the radius R in km and lambda = epsilon R.
     """
     import flint
 
@@ -57,8 +59,8 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
     import flint
 
     with flint.ctx.workprec(_WORKING_BITS):
-        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()
-        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)
+        rate, pi = ball_of(epsilon * RADIUS_KM), flint.arb.pi()  # lambda
+        angle = 2 * rate / (1 + rate * rate) + pi / ((pi * rate).exp() + 1)  # E t
         curvature = (rate + (-pi * rate / 2).exp()) / (1 + (-pi * rate).exp())
         cell = ball_of(side) * pi / 180
         # Bound of E s^2. Latitude and longitude are uniform within cells, or nearer their centre, so each has at most
@@ -71,7 +73,12 @@ def rounded_loss(epsilon: Fraction, side: Fraction) -> float:
 
 
 def quantiles(epsilon: Fraction, probabilities: Floats) -> Floats:
-    """Return quantiles of the distance in km before rounding, to about ten digits. No proof may rest on them."""
+    """Return quantiles of the distance in km before rounding, with about ten correct digits. No proof may rest on them.
+
+    Args:
+        epsilon: Rate of the noise, per km.
+        probabilities: (n,) probabilities of a shorter distance, from 0 to 1.
+    """
     rate = float(epsilon * RADIUS_KM)
     return np.asarray(propose_scaled_distance(np.asarray(probabilities, dtype=np.float64), rate) / float(epsilon))
 

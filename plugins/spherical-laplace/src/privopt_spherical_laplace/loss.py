@@ -58,7 +58,10 @@ class _Boxes:
 
     @classmethod
     def of(cls, epsilon: Fraction) -> _Boxes:
-        """Divide the law into rings of equal probability and a tail of less probable rings, and these by bearing."""
+        """Divide the law into rings of equal probability and a tail of less probable rings, and each ring by bearing.
+
+        ``epsilon`` is the rate of the noise, per km.
+        """
         rate = float(epsilon * RADIUS_KM)
         quantiles = np.concatenate(
             [np.arange(1, _RINGS) / _RINGS, 1.0 - 1.0 / _RINGS * 0.5 ** np.arange(1, _TAIL_RINGS)]
@@ -67,9 +70,10 @@ class _Boxes:
         # Masses are computed from the borders, because the borders only approximate the quantiles.
         survival = np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))
         masses = np.maximum(survival[:-1] - survival[1:], 0.0)
-        masses *= (1.0 + _SLACK) / masses.sum()
+        masses *= (1.0 + _SLACK) / masses.sum()  # slightly more than 1 in all, so that the loss is bounded above
         middles = (borders[:-1] + borders[1:]) / 2
-        # A position moves by at most sin(t) <= t times the change of its bearing.
+        # A change of bearing moves a position at the angle t by at most sin(t) <= t times that change. From the middle
+        # of a box, the bearing changes by at most pi / _BEARINGS.
         across = np.minimum(np.where(middles < math.pi / 2, np.sin(middles), 1.0), middles) * math.pi / _BEARINGS
         bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
         rings = (middles, (borders[1:] - borders[:-1]) / 2 + across + _SLACK, borders[1:], masses / _BEARINGS)
@@ -94,14 +98,15 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 
 
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
-    """Return the best point to report for each nearest point, shape (N,), and approximate probabilities, shape (N, N).
+    """Return the point to report for each nearest point, shape (N,), and the probabilities of these, shape (N, N).
 
-    Entry (i, k) of the probabilities says how often point k is the nearest to a position drawn around point i. An
-    approximation suffices, because a remap costs no privacy whatever it is, and its loss is bounded separately.
+    Reporting the best guess under the prior costs no privacy, because it depends only on the nearest point. Entry (i, k)
+    of the probabilities says how often point k is the nearest to a position drawn around point i. They are approximate,
+    which suffices because the loss is bounded separately (:func:`loss_over_points`).
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)
-    # (K, J): loss of reporting j where k is nearest, times how often it is.
+    # Entry (k, j): the probability that k is nearest times the mean loss of reporting j then.
     losses = (_prior(problem, count)[:, None] * probabilities).T @ distances_of_points(points)
     unchanged_losses = np.diagonal(losses)
     best = losses.argmin(axis=1)
@@ -118,15 +123,17 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
     count = len(points)
     distances = distances_of_points(points)
     reports = np.arange(count) if remap is None else remap
-    # The largest distance in km by which the remap moves a report.
+    # The largest distance in km between a point and the one that replaces it.
     shift = float(distances[np.arange(count), reports].max())
-    # The nearest point is no farther from the drawn position than the true point is.
+    # The nearest point is no farther from the drawn position than the true point is, so at most twice as far from the
+    # true point as the drawn position is. A remap adds at most `shift`.
     caps = 2 * float(RADIUS_KM) * boxes.ends + shift
     weighted_losses = []
     for row, probability in enumerate(_prior(problem, count).tolist()):
         if probability == 0.0:
             continue
         chords = _chords(boxes.centres(points[row]), points)
+        # Over the whole disc a chord changes by at most the radius, and two chords are compared.
         is_candidate: Bools = chords <= (chords.min(axis=1) + 2 * boxes.radii + _SLACK)[:, None]
         farthest = np.where(is_candidate, distances[row, reports][None, :], 0.0).max(axis=1)
         weighted_losses.append(probability * math.fsum((boxes.masses * np.minimum(farthest, caps)).tolist()))
@@ -135,7 +142,12 @@ def loss_over_points(problem: SphereInstance, remap: Ints | None) -> float:
 
 @frozen(kw_only=True, eq=False)
 class ExpectedDistance(UtilityLoss[SphereRelease]):
-    """An upper bound on the expected great-circle distance between a position and its report, as the loss."""
+    """The loss: an upper bound on the expected great-circle distance between a position and its report.
+
+    Attributes:
+        problem: The problem, with the points and their prior if reports are points.
+        unit: The unit of the loss.
+    """
 
     problem: SphereInstance
     unit: str = "km"
@@ -143,9 +155,9 @@ class ExpectedDistance(UtilityLoss[SphereRelease]):
     def evaluate(self, release: SphereRelease) -> float:
         """Return the bound in km, from the parameters of the release.
 
-        For more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. The nearest point is at most as far
-        from the drawn position as the true point is, so the loss is at most twice the expected distance without
-        rounding.
+        For more than :data:`MAX_PRIOR_POINTS` points, the loss is not integrated. Instead, the bound is twice the
+        expected distance before rounding, because the nearest point is at most as far from the drawn position as the
+        true point is.
         """
         side = self.problem.side
         if side is not None:

@@ -48,15 +48,15 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return SphereInstance.of(declared, file)
 
     def privacy(self, problem: SphereInstance, method: str) -> SphereDP:
-        """Return metric DP between any two positions."""
+        """Return the privacy constraint: metric DP between any two positions on Earth."""
         return SphereDP(epsilon=problem.epsilon)
 
     def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
-        """Return the expected distance to the report, for a position that is uniform on Earth or one of the points."""
+        """Return the loss: the expected distance from a position, uniform on Earth or one of the points, to its report."""
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:
-        """Return the parameters of the noise, and with a remap also the best point to report for each nearest point."""
+        """Return the parameters of the noise and, with a remap, the best point to report for each nearest point."""
         remap = best_remap(problem)[0] if problem.is_remapped else None
         release = SphereRelease(problem=problem, epsilon=problem.epsilon, remap=remap)
         bound = _lower_bound(problem)
@@ -99,7 +99,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         """Return the problem with another epsilon, for curves.
 
         Raises:
-            InputError: No draw is proved for this epsilon.
+            InputError: Epsilon is out of the range for which draws are proved to be exact.
         """
         if (expectation := check_epsilon(epsilon)) is not None:
             raise InputError([Fault("problem", "privacy.epsilon", exact_text(epsilon), expectation)])

@@ -1,8 +1,9 @@
 """The probabilities that points are the nearest to a position drawn around a point, by integration along rays.
 
-The distance along a ray has the distribution function G. The nearest point changes where the ray is equally far from
-two points, which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn.
-The error is about the square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
+A ray is a great circle that starts at the point in one direction. The distance along a ray has the distribution function
+G of the noise (:mod:`.sampler.exact`). The nearest point changes where the ray is equally far from two points, which has
+a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn. The error is about the
+square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _BEARINGS: Final = 360
 
 def unit_vectors(problem: SphereInstance) -> Floats:
     """Return the points of a problem whose outputs are points, as unit vectors, shape (N, 3)."""
-    assert problem.points is not None  # the caller asks for points
+    assert problem.points is not None  # callers check that outputs are points
     assert problem.points.coordinates is not None
     return directions(problem.points.coordinates)
 
@@ -64,7 +65,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS)])
     angles = propose_scaled_distance(quantiles, rate) / rate
     bearings = (np.arange(_BEARINGS) + 0.5) * (2 * math.pi / _BEARINGS)
-    total = 1.0 + math.exp(-math.pi * rate)
+    total = 1.0 + math.exp(-math.pi * rate)  # the denominator of G
     probabilities = np.zeros((count, count))
     for row, place in enumerate(points):
         east, north = basis(place)
@@ -72,14 +73,15 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
         positions = np.cos(angles)[:, None] * place + np.sin(angles)[:, None] * rays[:, None, :]
         nearest = tree.query(positions.reshape(-1, 3))[1].reshape(len(rays), len(angles))
         first, second = nearest[:, :-1], nearest[:, 1:]
-        # cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, with the place x and the ray's direction e.
+        # Between two distances with different nearest points a and b, the ray is equally far from both at the angle t
+        # with cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, for the place x and the ray's direction e.
         along_place, along_ray = points @ place, rays @ points.T
         ray_numbers = np.arange(len(rays))[:, None]
         change = np.arctan2(
             along_place[first] - along_place[second], along_ray[ray_numbers, second] - along_ray[ray_numbers, first]
         )
         borders = np.clip(change, angles[:-1], angles[1:])
-        # G at the borders. Each angle gets the probability between the borders on both sides of it.
+        # G at the borders. The point nearest at an angle gets the probability between the borders on both sides of it.
         below = (1.0 - np.exp(-rate * borders) * (np.cos(borders) + rate * np.sin(borders))) / total
         masses = np.diff(below, axis=1, prepend=0.0, append=1.0)
         probabilities[row] = np.bincount(nearest.ravel(), weights=masses.ravel(), minlength=count)

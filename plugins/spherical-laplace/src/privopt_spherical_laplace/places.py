@@ -40,7 +40,8 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: (n, size) the outputs: units of the last digit, a row and a column, or the number of a point.
+        outputs: (n, 2 or 1) the outputs: latitude and longitude in units of the last digit, row and column of a cell,
+            or the number of a point.
         points: The points among which the nearest is reported; None for digits and grids.
     """
     match rounding:
@@ -48,6 +49,7 @@ def coordinates_of(rounding: Rounding, outputs: Ints, points: Space | None) -> F
             return np.asarray(outputs / 10.0**digits)
         case GridCells(side):
             n, d = side.numerator, side.denominator
+            # Rows are counted from the south pole and columns from longitude -180; a centre is half a side further.
             return np.asarray((2 * outputs + 1) * n / (2.0 * d) - np.array([90.0, 180.0]))
         case _:
             assert points is not None  # NearestPoint has points
@@ -60,7 +62,8 @@ def ids_of(rounding: Rounding, outputs: Ints, points: Sequence[str]) -> list[str
 
     Args:
         rounding: The rule that maps positions to outputs.
-        outputs: (n, size) the outputs: units of the last digit, a row and a column, or the number of a point.
+        outputs: (n, 2 or 1) the outputs: latitude and longitude in units of the last digit, row and column of a cell,
+            or the number of a point.
         points: The ids of the points among which the nearest is reported; empty for digits and grids.
     """
     match rounding:

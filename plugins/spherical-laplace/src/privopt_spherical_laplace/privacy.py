@@ -27,6 +27,8 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
     """epsilon-metric DP between any two positions on the sphere.
 
     Attributes:
+        kind: The name of the privacy notion.
+        odds: Whether the statement may be explained by odds between positions.
         epsilon: The claimed epsilon, exact, per km.
     """
 
@@ -51,9 +53,9 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
     def measure(self, release: SphereRelease) -> Certificate:
         """Compare the rate of the law and the radius of its sphere with the claim, as rationals.
 
-        The density exp(-rate d(x, y)) / Z has the same Z around every position x, so its logarithm changes by at most
-        rate d(x, x') (docs/reference/proof.md, "The sphere"). The radius must agree, because the claim is about
-        distances on a sphere of this radius.
+        The density exp(-rate d(x, y)) / Z of a report y has the same Z around every position x, so between two positions
+        x and x' its logarithm changes by at most rate d(x, x') (docs/reference/proof.md, "The sphere"). The radius must
+        agree, because the claim is about distances on a sphere of this radius.
         """
         failures = []
         if release.epsilon > self.epsilon:
@@ -70,7 +72,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
             kind=self.kind,
             worst=float(release.epsilon),
             allowed=float(self.epsilon),
-            checked=2,
+            checked=2,  # the rate and the radius
             arithmetic="a theorem on the law of these parameters, which are compared as rationals",
             failures=tuple(failures),
         )

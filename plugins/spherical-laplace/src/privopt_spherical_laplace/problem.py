@@ -26,18 +26,18 @@ _SMALLEST_SIDE: Final = Fraction(1, 10**MAX_DIGITS)
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Check the range of epsilon, for which draws are proved; return None or the expectation."""
+    """Return None if draws are proved for this epsilon per km, and otherwise the text of what is expected."""
     in_range = SMALLEST_EPSILON <= value <= LARGEST_EPSILON
     return None if in_range else "a number of at least 0.000001 and at most 1000000"
 
 
 def _check_digits(value: int) -> str | None:
-    """Check the number of decimal digits of outputs; return None or the expectation."""
+    """Return None if outputs can have this number of decimal digits, and otherwise the text of what is expected."""
     return None if 0 <= value <= MAX_DIGITS else f"a whole number from 0 to {MAX_DIGITS}"
 
 
 def _check_side(value: Fraction) -> str | None:
-    """Check the side of a grid's cells; return None or the expectation."""
+    """Return None if a grid's cells can have this side in degrees, and otherwise the text of what is expected."""
     is_divisor = value >= _SMALLEST_SIDE and (90 / value).denominator == 1
     return None if is_divisor else "a number of degrees that divides 90, at least 1e-9"
 
@@ -51,7 +51,7 @@ class Privacy:
 
 @frozen(kw_only=True)
 class Outputs:
-    """The table [outputs]: one of digits, grid and points."""
+    """The table [outputs]: exactly one of digits, grid and points, unless the table [records] lists points."""
 
     digits: int | None = key(None, help="decimal digits of latitude and longitude, 0 to 9", check=_check_digits)
     grid: Fraction | None = key(
@@ -63,7 +63,7 @@ class Outputs:
 
 @frozen(kw_only=True)
 class Records:
-    """The table [records]: in place of [outputs], as problems of places have it."""
+    """The table [records], which may list the points in place of [outputs], as in problems of other mechanisms."""
 
     points: File = key(help="CSV: id,lat,lon; the nearest is reported, as with outputs.points")
     columns: Columns | None = key(None, help="names of the columns of the points")
@@ -71,14 +71,14 @@ class Records:
 
 @frozen(kw_only=True)
 class Distance:
-    """The table [distance], as problems of places have it."""
+    """The table [distance], as in problems of other mechanisms. It allows only great-circle distances."""
 
     kind: Literal["haversine"] = key("haversine", help="great circles in km, R = 6371.0088")
 
 
 @frozen(kw_only=True)
 class Utility:
-    """The table [utility]."""
+    """The table [utility], which defines the loss."""
 
     kind: Literal["distance"] = key("distance", help="the distance from the position to its report")
     prior: File | None = key(None, help="CSV: id,p over the points; default: uniform")
@@ -123,14 +123,18 @@ class SphereInstance:
 
     @property
     def is_remapped(self) -> bool:
-        """Whether each point is replaced by the best guess under the prior, which is uniform if there is none."""
+        """Whether the best guess under the prior, given the nearest point, is reported instead of the nearest point.
+
+        If the problem does not say, this is so if there is a prior.
+        """
         remap = self.declared.utility.remap
         return self.points is not None and (self.prior is not None if remap is None else remap)
 
     @property
     def side(self) -> Fraction | None:
-        """The side of a cell, in degrees; None for points."""
+        """The side in degrees of the cells to whose centres positions are rounded; None for points."""
         outputs = self.declared.outputs
+        # Rounding to digits has cells as well, of one unit of the last digit.
         return outputs.grid if outputs.digits is None else Fraction(1, 10**outputs.digits)
 
     @classmethod
@@ -155,7 +159,8 @@ class SphereInstance:
         names, faults = [name for name, value in choices.items() if value is not None], Faults()
         if len(names) != 1:
             faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points; or [records]")
-        # Columns of [outputs] name those of its own points, never those of [records].
+        # Each of these keys needs points in the table beside it. outputs.columns belongs to outputs.points only, because
+        # [records] has its own key for columns.
         source_by_key = {
             "utility.prior": (utility.prior, source),
             "utility.remap": (utility.remap or None, source),
@@ -170,7 +175,7 @@ class SphereInstance:
         if outputs.grid is not None:
             return cls(declared=declared, rounding=GridCells(outputs.grid))
         assert source.points is not None  # checked above
-        points = read_points(source.points, source.columns, ids_alone=False)
+        points = read_points(source.points, source.columns, ids_alone=False)  # coordinates are required
         if points.kind != "geographic" or points.coordinates is None:
             raise InputError([Fault(source.points.name, "header", "no latitudes and longitudes", "id,lat,lon")])
         # The loss over more points is not integrated. `remap = false` asks for nothing, so it is ignored.
@@ -196,7 +201,7 @@ def _canonical(latitude: float, longitude: float) -> tuple[Fraction, Fraction]:
 
 
 def _check_distinct(places: tuple[tuple[Fraction, Fraction], ...], file: str) -> None:
-    """Refuse two points at the same place, because neither of them would be the nearest to any position.
+    """Refuse two points at the same place, because no position would have one of them as its only nearest point.
 
     Args:
         places: Latitude and longitude of each point, as :func:`_canonical` returns them.

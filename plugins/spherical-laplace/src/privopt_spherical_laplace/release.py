@@ -51,7 +51,11 @@ def number_text(value: Fraction) -> str:
 
 
 def _read_number(text: str) -> Fraction:
-    """Parse a number as :func:`number_text` writes it, or raise ValueError: a much longer text could take hours."""
+    """Parse a positive number as :func:`number_text` writes it.
+
+    Raises:
+        ValueError: The text is anything else. Longer texts and exponents are refused, as parsing them could take hours.
+    """
     if _DECIMAL.fullmatch(text) and Fraction(text) > 0:
         return Fraction(text)
     return stated_scale(text)
@@ -93,7 +97,7 @@ class SphereRelease(PositionRelease):
 
         Raises:
             InputError: A file is missing or malformed.
-            DoesNotHoldError: The outputs are not those of the problem.
+            DoesNotHoldError: The file states another rule for outputs than the problem.
         """
         path = folder / LAW
         texts = ("epsilon", "radius_km", "outputs", "argument")
@@ -137,12 +141,17 @@ class SphereRelease(PositionRelease):
             latitude, longitude = points.coordinates[points.ids.index(input_id)].tolist()
         else:
             latitude, longitude = parse_position(input_id)
+        # A file of points may count longitudes from 0 to 360 degrees.
         longitude = longitude - 360.0 if longitude > 180.0 else longitude
         return self.draw(np.full(count, latitude), np.full(count, longitude))[0]
 
 
 def _read_remap(folder: Path, problem: SphereInstance) -> Ints | None:
-    """Read the number of the point that is reported for each nearest point, shape (N,); return None without a remap."""
+    """Read remap.csv: (N,) for each nearest point, the number of the point that is reported. None without a remap.
+
+    Raises:
+        InputError: The file is missing or malformed, or is there although the problem asks for no remap.
+    """
     path = folder / REMAP
     if not problem.is_remapped or problem.points is None:
         # exists() is False for a broken link, which must not be in the folder either.

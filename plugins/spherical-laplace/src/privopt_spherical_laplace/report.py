@@ -21,7 +21,7 @@ __all__ = ["SphereReporting"]
 @use_theme
 def distance_figure(problem: SphereInstance) -> Figure:
     """Draw the distribution function of the distance between a position and its report, before rounding."""
-    # Without the probability 0; beyond 99.5 % the curve would be nearly flat.
+    # The curve ends at 99.5 %, beyond which it would be nearly flat. The probability 0, at distance 0, is left out.
     probabilities = np.linspace(0.0, 0.995, 200)[1:]
     figure, axes = axes_of(6.4, 3.0)
     axes.plot(quantiles(problem.epsilon, probabilities), probabilities, color=MARK)

@@ -20,12 +20,14 @@ from privopt.checker.files import Problem
 
 __all__ = ["Sphere"]
 
+# The tables that a problem file of spherical-laplace may have.
 TABLES = {"privacy", "outputs", "records", "distance", "utility", "spherical-laplace"}
 
 OUTPUTS = "digits grid points columns"
 """Keys of the table [outputs]."""
 
 RADIUS_KM = Fraction(63710088, 10000)
+"""The mean radius of the Earth (IUGG), on whose sphere distances are measured."""
 
 SMALLEST, LARGEST = Fraction(1, 10**6), Fraction(10**6)
 """Range of epsilon per km."""
@@ -44,19 +46,34 @@ def exp_of(x: Fraction) -> Fraction:
 
 
 def enclose_tail(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound of exp(-pi lambda), by the two bounds of pi; ``scaled`` is lambda."""
+    """Return a lower and an upper bound of exp(-pi lambda), from the two bounds of pi. ``scaled`` is lambda."""
     return exp_of(-PI_HIGH * scaled) * (1 - TINY), exp_of(-PI_LOW * scaled) * (1 + TINY)
 
 
 def enclose_mean(scaled: Fraction) -> tuple[Fraction, Fraction]:
-    """Return a lower and an upper bound of the mean angle before rounding, in radians; ``scaled`` is lambda."""
+    """Return a lower and an upper bound of the mean angle, in radians, between a position and its unrounded report.
+
+    It is 2 lambda / (1 + lambda^2) + pi / (exp(pi lambda) + 1), where ``scaled`` is lambda = epsilon R.
+    """
     tail_low, tail_high = enclose_tail(scaled)
     mean = 2 * scaled / (1 + scaled**2)
     return mean + PI_LOW * tail_low / (1 + tail_low), mean + PI_HIGH * tail_high / (1 + tail_high)
 
 
 class Sphere:
-    """The claims of a release with the density exp(-rate d) / Z on the sphere, and the rounding of its positions."""
+    """The claims of a release with the density exp(-rate d) / Z on the sphere, whose positions are then rounded.
+
+    Attributes:
+        folder, problem, result: The arguments of the constructor.
+        epsilon: The claimed epsilon per km, exact.
+        kind, output: The kind of outputs ("digits", "grid" or "points"), and the value of this key in the problem.
+        columns: The names of the columns of the points, if the problem renames them.
+        is_remapped: Whether the problem asks for points to be replaced by better ones.
+        law: The rows of law.csv: rate, radius in km, kind of outputs and its argument, as texts.
+        side: The side of a cell in degrees for digits and grids, set by :meth:`outputs`.
+        rate: The rate of the noise per km, set by :meth:`privacy`.
+        value, bound: The loss and its lower bound in km, set by :meth:`objective`.
+    """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         """Read the problem, and the parameters of the noise in law.csv.
@@ -73,6 +90,7 @@ class Sphere:
         need(result["mechanism"] == "spherical-laplace", f"mechanism: {result['mechanism']!r}: unknown here", 2)
         self.folder, self.problem, self.result = folder, problem, result
         self.epsilon = number(problem.table("privacy", "epsilon")["epsilon"])
+        # The last argument of need() is the exit code: 2 if a claim cannot be checked, by default 1 if it is false.
         need(SMALLEST <= self.epsilon <= LARGEST, "problem: privacy.epsilon: expected 1e-6 to 1e6", 2)
         need(problem.tables.get("distance", {}).get("kind", "haversine") == "haversine", "problem: distance.kind", 2)
         utility = problem.tables.get("utility", {})
@@ -113,7 +131,7 @@ class Sphere:
             need(is_stated, f"law.csv: digits {argument!r}")
             self.side = Fraction(1, 10**self.output)
         elif self.kind == "grid":
-            # Cells divide a quarter of a turn, so that rows end at the poles.
+            # The side divides 90 degrees, so that rows of cells end at the poles.
             self.side = number(self.output)
             is_stated = rational(argument) == self.side and self.side > 0 and (90 / self.side).denominator == 1
             need(is_stated, f"law.csv: grid {argument!r}")
@@ -164,9 +182,11 @@ class Sphere:
         mean_high, bound_low = enclose_mean(scaled)[1], enclose_mean(self.epsilon * RADIUS_KM)[0]
         tail_low, root_high = enclose_tail(scaled)[0], enclose_tail(scaled / 2)[1]
         cell = PI_HIGH * self.side / 180
-        # Probability of the caps within half a cell of the poles, rounded up: cosine() has an error of up to 2**28.
+        # Probability of the caps within half a cell of the poles, rounded up: the angle is rounded up to the next
+        # integer, and cosine() has an error of up to 2**28 of its units.
         cap = 1 - Fraction(cosine(low(cell / 2) + 1) - 2**28, ONE)
-        # Bound of the mean square of the angle s by which rounding moves a report.
+        # Bound of the mean square of the angle s by which rounding moves a report: cell^2 / 12 each for latitude and
+        # longitude, and at most (cell / 2)^2 more in the caps, which are reported as the poles.
         square = cell**2 / 6 + cap * cell**2 / 4
         # Two bounds of the loss that rounding adds: by its second derivative C, and by the triangle inequality.
         curved = (scaled + root_high) / (1 + tail_low) * square / 2
@@ -182,7 +202,7 @@ class Sphere:
             RefusedError: One of these differs.
         """
         stated = self.result["objective"]
-        # Another program may round the bound differently, but it may not exceed the bound by more than rounding.
+        # The release's own program may have rounded the bound differently, but only its last bit may be larger.
         is_bound = stated["lower_bound"] is not None and math.isclose(stated["lower_bound"], self.bound, rel_tol=1e-12)
         need(is_bound and stated["lower_bound"] <= self.bound * (1 + 2**-52), f"lower_bound: {stated['lower_bound']}")
         value, bound = float(stated["value"]), float(stated["lower_bound"])
