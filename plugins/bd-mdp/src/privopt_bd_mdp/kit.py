@@ -13,7 +13,8 @@ __all__ = ["PROFILE"]
 def _make_tables(case: MetricCase) -> dict[str, dict[str, Any]]:
     """Return the table ``[bd-mdp]`` of a generated problem file, with a partitioner that the case's size determines.
 
-    If the number of records is odd, Benders' rounds also start cold, so they must find the optimum on their own.
+    If the number of records is odd, Benders' rounds start without an earlier result ("cold"), so they must find the
+    optimum on their own.
     """
     # The case chooses the partitioner, so that a failing case fails again, while many cases cover all partitioners.
     kind = PARTITIONS[(case.records + len(case.epsilon)) % len(PARTITIONS)]

@@ -1,4 +1,4 @@
-"""The mechanism BD-mDP: method benders, the methods of optimal-lp, and every registered decomposer."""
+"""The mechanism BD-mDP: the method "benders", the methods of optimal-lp, and every registered decomposer."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class BDmDP(Optimal[BDmDPProblem]):
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Return the solver's summary and its details for result.json.
 
-        After a decomposition, the details are those of the answer plus its trajectory, because the report reads the
-        figures of each part from them (:func:`privopt_bd_mdp.report.sections`).
+        After a decomposition, the details are those of the answer and its trajectory (the values and bounds over time).
+        The report reads the figures of each part from them (:func:`privopt_bd_mdp.report.sections`).
         """
         solver, details = super().describe_solver(answer)
         if "parts" in answer.details:

@@ -1,7 +1,9 @@
 """The perturbation matrix optimisation (paper, Equations (4) to (7)) as a compiled model, and its path cuts.
 
-:class:`PMO` translates between the instance and the rows and columns of its linear program. :class:`PathRows` adds
-constraints between boundary records, which follow from paths (Property 3.2), when a point of the master violates them.
+:class:`PMO` translates between the instance and the rows and columns of its linear program. Benders decomposition
+splits the program: the master problem has the entries of the boundary records, and each block those of some other
+records. No constraint joins two blocks. :class:`PathRows` adds constraints between boundary records that follow from
+paths (Property 3.2) when a solution of the master violates them.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ class PMO:
 
         model = Model("perturbation-matrix")
         X, Y = IndexSet("X", n), IndexSet("Y", count)
-        i, j, k = Index("i", X), Index("j", X), Index("k", Y)
+        i, j, k = Index("i", X), Index("j", X), Index("k", Y)  # records i and j, output k
         z = model.variable("z", X, Y, lower=0)
         d, c = model.param("d", length), model.param("c", instance.cost)
         model.minimize(total(c[i, k] * z[i, k], over=(i, k)))
@@ -77,7 +79,7 @@ class PMO:
         return (records[:, None] * k + np.arange(k)).ravel() + self.form.variable("z").start
 
     def matrix(self, x: Floats) -> Floats:
-        """Return the (N, K) obfuscation matrix at a point ``x``, which has a value for each column of the program.
+        """Return the (N, K) obfuscation matrix of a point ``x``, which has a value for each column of the program.
 
         Solvers meet constraints only up to a tolerance, so negative entries become 0 and rows are scaled to sum to 1.
         """
@@ -91,7 +93,7 @@ class PMO:
         return duals[mass.start : mass.stop]
 
     def to_duals(self, multipliers: Multipliers) -> Floats:
-        """Return a dual vector over all rows of the program, from ``multipliers`` of the privacy rows.
+        """Return a value for each row of the program, its dual, from ``multipliers`` of the privacy rows.
 
         The duals of the ``mass`` rows are chosen as large as dual feasibility allows, which gives the best bound.
         """
@@ -101,7 +103,7 @@ class PMO:
             rows = self.form.family("geo-ind")
             # The rows are z_ik - exp(d) z_jk <= 0, whose duals are at most 0 when a cost is minimised.
             duals[rows.start : rows.stop] = -np.concatenate([forward, backward]).ravel()
-        # The largest feasible price of a record's mass is the least reduced cost in its row.
+        # The largest feasible dual of a record's ``mass`` row is the least reduced cost among its entries z_ik.
         reduced = self.form.c - self.form.A.T @ duals
         mass = self.form.family("mass")
         duals[mass.start : mass.stop] = reduced.reshape(self.instance.cost.shape).min(axis=1)
@@ -122,10 +124,18 @@ class PMO:
 
 
 class PathRows:
-    """Path cuts ``z_ik <= exp(D_ij) z_jk`` (Property 3.2), which are added when the master's point violates them.
+    """Path cuts ``z_ik <= exp(D_ij) z_jk`` (Property 3.2), which are added when the master's solution violates them.
 
     ``i`` and ``j`` are boundary records, and ``D_ij`` is the length of a shortest path between them. Each cut is a
-    combination of the rows along the path; this combination is its proof.
+    combination of the program's rows along the path. This combination is its proof.
+
+    Attributes:
+        pmo: The compiled program.
+        boundary: (B,) numbers of the boundary records, ascending.
+        _before: (B, N) for each boundary record, the record before each other one on a shortest path from the former.
+        _number: (N, N) number of each directed pair in :meth:`PMO.of`; -1 if the pair is not required.
+        _from, _to: (P,) first and last record of each path that may give a cut, as positions in ``boundary``.
+        _length: (P,) lengths D_ij of these paths.
     """
 
     MOST_ROWS = 4000
@@ -150,7 +160,7 @@ class PathRows:
         pairs, graph = instance.pairs, edge_matrix(n, instance.pairs, instance.lengths)
         distances, self._before = dijkstra(graph, directed=False, indices=self.boundary, return_predecessors=True)
         between = distances[:, self.boundary]
-        # Number of the row of each directed pair among the privacy rows; -1 if there is none.
+        # PMO.of has the rows of all pairs forwards first, then of all pairs backwards.
         self._number = np.full((n, n), -1, dtype=np.int64)
         self._number[pairs[:, 0], pairs[:, 1]] = np.arange(len(pairs))
         self._number[pairs[:, 1], pairs[:, 0]] = len(pairs) + np.arange(len(pairs))
@@ -160,10 +170,13 @@ class PathRows:
         self._from, self._to, self._length = a, b, between[a, b]
 
     def __call__(self, z: Floats) -> ValidRows | None:
-        """Return the path cuts that a point of the master problem violates most, or None if it violates no cut.
+        """Return the path cuts that a solution of the master problem violates most, or None if it violates none.
 
         Args:
             z: (B K,) The entries z_ik of the B boundary records, as the master orders them: record by record.
+
+        Returns:
+            The cuts as rows ``matrix @ z <= 0``, with their proofs.
         """
         outputs = self.pmo.instance.outputs
         table = np.maximum(z.reshape(len(self.boundary), outputs), 0.0)
@@ -193,7 +206,7 @@ class PathRows:
         records between the two ends then cancel.
 
         Args:
-            path: (C,) For each cut, its number among the pairs of boundary records in ``self._from`` and ``self._to``.
+            path: (C,) The number of each cut's path in ``self._from`` and ``self._to``.
             k: (C,) The output of each cut.
             half: (C,) The factor by which the cut was scaled.
 
@@ -226,7 +239,7 @@ class PathRows:
             nodes.append(node)
         nodes.reverse()
         numbers = self._number[nodes[:-1], nodes[1:]]
-        # Row numbers of backward pairs follow those of the forward ones, hence the remainder.
+        # Backward pairs are numbered after all forward ones; the remainder is the number of the pair itself.
         lengths = self.pmo.instance.lengths[numbers % len(self.pmo.instance.pairs)]
         # z_0 <= exp(d_1) z_1 <= exp(d_1 + d_2) z_2 ...: each row is multiplied by the growth up to its first record.
         reached = np.concatenate([[0.0], np.cumsum(lengths)[:-1]])

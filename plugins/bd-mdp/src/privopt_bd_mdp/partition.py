@@ -21,7 +21,7 @@ class Partition:
 
     Attributes:
         subset: (N,) The subset of each node, from 0.
-        boundary: (N,) Whether the master keeps a node.
+        boundary: (N,) Whether a node is on the boundary, so that the master problem keeps it.
         block: (N,) The block of each internal node, numbered from 0 in the order of first occurrence; -1 on the
             boundary.
         crossing: The number of edges between subsets.
@@ -40,9 +40,10 @@ class Partition:
         return np.bincount(self.block[self.block >= 0])
 
     def count_neighbours(self, edges: Ints) -> Ints:
-        """Return the number of boundary nodes that have an edge into each block.
+        """Return for each block the number of boundary nodes that have an edge into it.
 
-        These are the nodes whose entries occur in the block's cuts, so the counts estimate the size of the cuts.
+        Their variables occur in the constraints (cuts) that the block adds to the master problem, so the numbers
+        estimate the size of the cuts.
 
         Args:
             edges: (E, 2) The edges of the graph, each in one direction.
@@ -75,9 +76,9 @@ def boundary_of(subset: Ints, edges: Ints) -> NDArray[np.bool_]:
 def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
     """Return an (N,) mask of a small set of nodes that touches every edge (a vertex cover).
 
-    A small cover means few variables in the master problem. If the graph is bipartite, the set is smallest (König's
-    theorem, from a maximum matching). Otherwise nodes are added greedily by degree, and those that turn out to be
-    redundant are removed.
+    A small cover means few variables in the master problem. If the graph is bipartite, the cover is the smallest
+    possible (König's theorem). Otherwise nodes are added greedily by degree, and those that turn out to be redundant
+    are removed.
 
     Args:
         nodes: The number of nodes, N.
@@ -96,7 +97,8 @@ def vertex_cover(nodes: int, edges: Ints) -> NDArray[np.bool_]:
         best = int(degree.argmax())
         cover[best] = True
         is_uncovered &= (edges != best).all(axis=1)
-    # A node is redundant if the cover has all of its neighbours. One by one, as a removal changes later checks.
+    # A node is redundant if the cover contains all of its neighbours. Nodes are checked one by one, because a removal
+    # changes later checks.
     for node in np.flatnonzero(cover):
         others = edges[(edges == node).any(axis=1)]
         if cover[others[others != node]].all():
@@ -132,7 +134,7 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     """Compute the boundary and the blocks that follow from the subsets of a graph's nodes.
 
     Args:
-        subset: (N,) The label of each node's subset.
+        subset: (N,) The label of each node's subset, an integer.
         edges: (E, 2) The edges.
         cover: Whether the boundary is a vertex cover of the edges between subsets, with at least one end of each. If
             False, both ends are on the boundary, as in the paper.
@@ -145,7 +147,7 @@ def make_partition(subset: Ints, edges: Ints, *, cover: bool = True) -> Partitio
     boundary = vertex_cover(nodes, crossing) if cover else has_crossing_edge
     if boundary.all() and nodes > 1:
         boundary = boundary.copy()
-        boundary[0] = False  # a block needs at least one internal node
+        boundary[0] = False  # at least one internal node is needed, so that there is a block
     inner_edges = edges[~boundary[edges].any(axis=1)]
     # Once the boundary is fixed, connected components of the rest are independent problems (Property 3.1).
     block = np.full(nodes, -1, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Partitioners: the paper's (section 3.4 and supplement C), and one that yields few boundary records."""
+"""Partitioners: those of the paper (section 3.4 and supplement C), and one that yields few boundary records."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PARTITION_SEED: Final = 0
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """The input of the partitioners: N records and E edges of the mDP graph.
+    """The input of the partitioners: N records and the E edges of their graph, the pairs that metric DP covers.
 
     Attributes:
         edges: (E, 2) The pairs of neighbouring records.
-        lengths: (E,) The distances of these pairs.
+        lengths: (E,) The distances of these pairs, in the unit of the problem.
         coordinates: (N, dim) The records' coordinates; None if the records have none.
         count: The number N of records.
     """
@@ -38,7 +38,7 @@ class Records:
 
     @property
     def adjacency(self) -> csr_array:
-        """The (N, N) adjacency matrix."""
+        """The symmetric (N, N) adjacency matrix: 1 for each edge in both directions, and otherwise 0."""
         return edge_matrix(self.count, self.edges, both=True)
 
     def distance_vectors(self) -> Floats:
@@ -112,16 +112,17 @@ def _cluster_spectrally(records: Records, count: int) -> Ints:
 def _partition_by_metis(records: Records, count: int) -> Ints:
     """Return (N,) labels of ``count`` parts of the records' graph, of similar size with a small boundary, by METIS.
 
-    The sizes of parts may differ by a fifth. With equal sizes METIS leaves nearly twice the boundary on a grid.
+    A part may exceed the mean size by a fifth. With equal sizes, METIS leaves nearly twice the boundary on a grid.
     """
     import pymetis
 
     if not len(records.edges):
-        # Without edges any split has an empty boundary; records are dealt out evenly.
+        # Without edges every partition has an empty boundary, so the records are distributed evenly.
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
-    # objtype=1 minimises the communication volume; ufactor=200 allows parts 20 % above the mean size.
+    # objtype=1 minimises METIS's communication volume, which counts boundary records (and not edges between parts).
+    # ufactor=200 allows parts 20 % above the mean size.
     options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=PARTITION_SEED)
     _, labels = pymetis.part_graph(count, adjacency=neighbours, recursive=False, options=options)
     return np.asarray(labels, dtype=np.int64)

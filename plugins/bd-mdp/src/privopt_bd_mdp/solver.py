@@ -31,11 +31,13 @@ from privopt_metric_dp.solvers.star import StarSolver
 __all__ = ["OWN", "Parts", "decompose", "partition_of"]
 
 Improve = Callable[[Floats | None, Floats | None], None]
-"""Called after each round with the dual values of all rows and the point. Either is None if the round has none."""
+"""Called after each round with the dual values of the program's rows and the values of its columns. Either is None if
+the round found none.
+"""
 OWN: Final = "benders"
 """The decomposition of this module. Every other method is the name of a registered decomposer."""
 HALF_SHARE: Final = 0.5
-"""If a round of columns leaves more than this share of the gap, the interior point method takes over."""
+"""If a round of column generation leaves more than this share of the gap, the interior point method takes over."""
 A_NUMBER: Final = 1500.0
 """Measured bytes for each coefficient of the program while it is built, split, and held by the solvers of master and
 blocks (tests/test_bd_memory.py).
@@ -47,7 +49,7 @@ BLOCK_CUTS: Final = 40
 
 
 def partition_of(instance: Instance, options: Decomposition, subsets: int) -> Partition:
-    """Partition the records of a connected instance into at most ``subsets`` subsets by the chosen partitioner.
+    """Partition the records of a connected instance into at most ``subsets`` subsets by ``options.partition``.
 
     The boundary is a vertex cover: it has at least one end of each required pair between two subsets.
     """
@@ -88,24 +90,29 @@ def decompose(instance: Instance, options: Decomposition, context: SolveContext)
 
 
 class Parts:
-    """The choice of the sequence of solvers that run on each connected part of an instance.
+    """A callable that chooses the sequence of solvers for each connected part of an instance.
+
+    A connected part is a set of records that required pairs join, directly or through others. Parts are independent
+    problems.
 
     Attributes:
         records: The number of records of the whole instance.
         options: The table ``[bd-mdp]`` of the problem file.
-        context: The limits and options of the run.
-        figures: The figures of each decomposed part, in the order in which they were started.
+        context: The method, the optimality gap and the limits of the run, and its folder for checkpoints.
+        figures: One dictionary for each part whose turn has come, in this order. :func:`_count_figures` names its keys.
     """
 
     def __init__(self, instance: Instance, options: Decomposition, context: SolveContext) -> None:
+        """Store the options of a run for ``instance``, of which only the number of records is kept."""
         self.records, self.options, self.context = instance.records, options, context
         self.figures: list[dict[str, Any]] = []
 
     def __call__(self, part: Part, memory_left: Room) -> Iterator[Solver]:
         """Yield the solvers to run on a part, in order: first those that find a start, then the decomposition.
 
-        If ``start`` is ``"auto"``, methods of optimal-lp find a start. If ``"star"``, the star mechanism does, a closed
-        form computed from shortest-path distances. If ``"cold"``, there is no start.
+        If ``options.start`` is ``"auto"``, methods of optimal-lp find a matrix and multipliers from which Benders'
+        rounds start. If it is ``"star"``, only the star mechanism does, a closed form computed from shortest-path
+        distances. If it is ``"cold"``, there is no start.
 
         Args:
             part: A connected part of the instance.
@@ -123,7 +130,9 @@ class Parts:
         if is_benders and options.start != "cold":
             yield StarSolver()
         if is_benders and options.start == "auto":
-            # `starred` is known now, as the star solver has run: whether its closed form is a mechanism for this part.
+            # The caller runs each solver before it asks for the next, so `starred` is known now: whether the closed
+            # form of the star solver is a mechanism for this part. Column generation
+            # pays only then.
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()
@@ -191,7 +200,7 @@ class _Rounds:
         # For every output a pair has two rows of two coefficients, and a record has a cost and a term of its mass row.
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
         slopes = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
-        # The last term covers the tables of PathRows, which have an entry for each two records.
+        # The last term covers the tables of PathRows, which have an entry for each pair of records: about 40 bytes.
         return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
@@ -257,6 +266,7 @@ class _Rounds:
                 pmo.form, blocks, context, start=start, valid=valid, improve=improve
             )
         except SolverError as error:
-            # Some numbers are too extreme for a solver. The answers offered before remain, with their bound.
+            # Some coefficients are too extreme for a solver. The reason is kept for the report; matrices and bounds
+            # that were offered before remain.
             self.figures["benders_failed"] = str(error)
             raise

@@ -23,11 +23,12 @@ __all__ = ["ChoiceMechanism", "ChoiceNotion", "Choices", "Winner"]
 
 _FILE: Final = "choice.txt"
 _MAX_SCORE: Final = 1 << 40
+"""Largest absolute value of a score."""
 
 
 @frozen(kw_only=True)
 class Choices:
-    """A problem of public choices and their secret scores. One person changes each score by at most 1."""
+    """A problem file with public choices and their secret scores. One person changes each score by at most 1."""
 
     choices: tuple[str, ...] = key(help="the choices, public", check=check_names)
     scores: File = key(help="CSV: choice,score; whole numbers", secret=True)
@@ -44,7 +45,11 @@ class Choices:
         return self.privacy.epsilon if self.monotone else self.privacy.epsilon / 2
 
     def read_scores(self) -> list[int]:
-        """Read the score of each choice, and return the scores in the order of the public list."""
+        """Read the score of each choice, and return the scores in the order of the public list.
+
+        Raises:
+            InputError: The file is malformed, or does not have each choice exactly once.
+        """
         score_column = Column(name="score", whole=True, least=-_MAX_SCORE, most=_MAX_SCORE)
         table = read_table(self.scores, [Column(name="choice", kind="id"), score_column])
         scores_by_choice = dict(zip(table["choice"].tolist(), map(int, table["score"].tolist()), strict=True))
@@ -56,7 +61,12 @@ class Choices:
 
 @frozen(kw_only=True)
 class Winner(Release):
-    """The published choice, and the rate at which it was drawn."""
+    """The published choice, and the rate at which it was drawn.
+
+    Attributes:
+        choice: One of the public choices.
+        rate: The rate of the noise or coins per unit of a score. A larger one favours high scores more.
+    """
 
     choice: str
     rate: Fraction
@@ -67,7 +77,11 @@ class Winner(Release):
 
     @classmethod
     def read(cls, folder: Path, problem: Choices) -> Self:
-        """Read the choice and the rate from a release folder."""
+        """Read the rate and the choice from a release folder, one line each.
+
+        Raises:
+            InputError: The rate is not a positive rational number, or the choice is not one of the problem.
+        """
         rate, _, choice = (folder / _FILE).read_text("utf-8").removesuffix("\n").partition("\n")
         if choice not in problem.choices:
             raise InputError([Fault(_FILE, "", repr(choice[:20]), "one of the choices")])
@@ -79,10 +93,12 @@ class Winner(Release):
 
 @frozen(kw_only=True)
 class ChoiceNotion(PureDP[Winner]):
-    """Pure DP of a choice, which costs ``shift`` times its rate; each mechanism's module proves this.
+    """Pure DP of a choice that was drawn at some rate: its epsilon is ``shift`` times the rate.
+
+    The docstring of each mechanism's module proves this.
 
     Attributes:
-        epsilon: The exact budget.
+        epsilon: The exact budget per person.
         shift: The largest change of the difference of two scores between neighbours: 2, or 1 for monotone scores.
     """
 
@@ -91,12 +107,13 @@ class ChoiceNotion(PureDP[Winner]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of pure DP per person."""
+        """The guarantee: pure DP per person."""
         words = "A person, who changes each score by at most 1, makes no choice more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: Winner) -> Certificate:
-        """Compare ``shift`` times the rate that the release states with epsilon."""
+        """Compare ``shift`` times the rate that the release states with epsilon, as rationals."""
+        # The choice counts as one draw of noise of scale 1 / rate on a number that changes by ``shift``.
         calls = [NoiseCall(scale=1 / release.rate, sensitivity=self.shift)]
         return certify_noise(self.guarantee, calls, rests_on="that the choice was drawn at that rate")
 
@@ -111,7 +128,7 @@ class ChoiceCount(UtilityLoss[Winner]):
     unit: str = "choices"
 
     def evaluate(self, release: Winner) -> float:
-        """Return 1."""
+        """Return the number of published choices, 1."""
         return 1.0
 
 
@@ -148,7 +165,7 @@ class ChoiceMechanism(Mechanism[Choices, Winner]):
         """Read the scores, and draw a choice."""
         scores = problem.read_scores()
         index, rate = self.choose(scores, problem.rate, context.seed)
-        # `truth` depends on the scores and is not published.
+        # `truth` has the scores, and by how much the choice's score is below the highest one. It is not published.
         return Outcome(
             release=Winner(choice=problem.choices[index], rate=rate),
             seeded=context.seed is not None,

@@ -1,4 +1,4 @@
-"""Noise on a number from 0 to n, clamped to this range: common to the geometric and the staircase mechanism."""
+"""Noise on a number from 0 to n, clamped to this range: the common part of the geometric and staircase mechanisms."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOOR: Final = 1e-300
 
 
 def check_largest(value: int) -> str | None:
-    """Check the largest number n of a problem; return None or the expectation."""
+    """Return None if n can be the largest number of a problem, and otherwise the text of what is expected."""
     return None if 1 <= value <= 100_000 else "a whole number from 1 to 100000"
 
 
@@ -45,20 +45,21 @@ class CountLaw(ReportLaw):
 
     @abstractmethod
     def mass(self, distances: Ints) -> Floats:
-        """Return P(noise = d) for each distance d >= 0."""
+        """Return the probability P(noise = d) for each distance d >= 0, in the shape of ``distances``."""
 
     @abstractmethod
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0."""
+        """Return the probability P(noise >= d) for each distance d >= 0, in the shape of ``distances``."""
 
     @abstractmethod
     def draw_noise(self, count: int) -> list[int]:
         """Draw ``count`` independent values of the noise, with exactly the law's probabilities."""
 
     def probabilities(self) -> Floats:
-        """Return the probability of each report for each number, shape (n + 1, n + 1).
+        """Return the probability of each report (column) for each number (row), shape (n + 1, n + 1).
 
-        The reports 0 and n have the tail of the noise, because results beyond them are clamped.
+        The report 0 has the probability that the noise is at most minus the number, and n that of all noise from n
+        minus the number, because results beyond them are clamped.
         """
         numbers = np.arange(self.count_outputs())
         table = self.mass(np.abs(np.subtract.outer(numbers, numbers)))

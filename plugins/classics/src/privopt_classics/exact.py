@@ -18,10 +18,11 @@ MAX_EPSILON: Final = Fraction(40)
 """Largest epsilon. With a larger one, reports hide almost nothing."""
 
 _BITS: Final = 64
+"""Number of fractional bits of the rational below exp(epsilon)."""
 
 
 def check_epsilon(value: Fraction) -> str | None:
-    """Check that epsilon lies between :data:`MIN_EPSILON` and :data:`MAX_EPSILON`; return None or the expectation."""
+    """Return None if epsilon is from :data:`MIN_EPSILON` to :data:`MAX_EPSILON`, else the text of what is expected."""
     if MIN_EPSILON <= value <= MAX_EPSILON:
         return None
     return f"a number between {float(MIN_EPSILON):g} and {float(MAX_EPSILON):g}"
@@ -34,12 +35,12 @@ def odds_below(epsilon: Fraction) -> Fraction:
     True
     """
     lower_bound, _ = exp_fixed(epsilon, _BITS)
-    # At least 1: exp(epsilon) is, and a lower bound of it may be a little less.
+    # exp(epsilon) is at least 1, but a lower bound of it may be a little less.
     return Fraction(max(lower_bound, 1 << _BITS), 1 << _BITS)
 
 
 def draw_event(probability: Fraction, source: Source = os.urandom) -> bool:
-    """Return True with exactly the given rational probability."""
+    """Return True with exactly the given rational probability. ``source`` returns a given number of random bytes."""
     return draw_below(probability.denominator, source) < probability.numerator
 
 
@@ -50,8 +51,8 @@ def draw_exp_event(exponent: Fraction, source: Source = os.urandom) -> bool:
         exponent: A rational of at least 0.
         source: Function that returns a given number of random bytes.
     """
-    # exp(-x) is a product of factors exp(-1) and one exp(-rest): the event needs an event of each. The first factor
-    # whose event fails decides.
+    # exp(-x) is a product of factors exp(-1) and one factor exp(-rest). An independent event is drawn for each factor,
+    # and all of them must occur.
     while exponent > 1:
         if not draw_exp_event(Fraction(1), source):
             return False

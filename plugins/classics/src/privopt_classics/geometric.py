@@ -1,10 +1,10 @@
 """The truncated geometric mechanism (Ghosh, Roughgarden and Sundararajan 2012, section 2).
 
-Law: the report is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
+Law: the report of a count i is min(max(i + Z, 0), n) with P(Z = z) = (1 - a) / (1 + a) a**|z| and a = exp(-epsilon).
 
-Proof: |z| changes by at most 1 between neighbouring counts i, i + 1, so a**|z| changes by a factor of at most 1 / a =
-exp(epsilon). Clamping does not use the secret. For any prior and any symmetric monotone loss, no mechanism is better
-after a user's best remap of the reports (the paper's main theorem).
+Proof: for a fixed result i + z, |z| changes by at most 1 between neighbouring counts i, i + 1, so a**|z| changes by a
+factor of at most 1 / a = exp(epsilon). Clamping does not use the secret. For any prior and any symmetric monotone loss,
+no mechanism is better after a user's best remap of the reports (the paper's main theorem).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class GeometricLaw(CountLaw):
     def mass(self, distances: Ints) -> Floats:
         """Return P(noise = d) = (1 - a) / (1 + a) a**d for each distance d >= 0."""
         ratio = exp(-self.parameter)
-        # 1 - a would lose the digits of a small epsilon.
+        # expm1() computes 1 - a without losing the digits of a small epsilon.
         return np.asarray(-expm1(-self.parameter) / (1 + ratio) * ratio**distances, dtype=np.float64)
 
     def tail(self, distances: Ints) -> Floats:

@@ -1,10 +1,10 @@
 """Hadamard response (Acharya, Sun and Zhang 2019, the scheme for all epsilon).
 
-Law: answers are split into B blocks of b - 1, and P(y | x) = (r if y is in C_x else 1) / (s r + B b - s), s = b / 2. A
-report y = (block, column) is in C_x if its block is that of x and H[1 + x mod (b - 1), column] = 1. H is Sylvester's
-Hadamard matrix of order b, and b is the smallest power of two that is at least k / B + 1; r <= exp(epsilon). B is the
-power of two up to min(r, 2 k) with the smallest variance. The paper takes the largest one, whose variance is larger by
-at most a constant factor.
+Law: the k answers are split into B blocks of b - 1, and a report y for an answer x has the probability P(y | x) = (r if
+y is in C_x else 1) / (s r + B b - s), with s = b / 2. A report y = (block, column) is in C_x if its block is that of x
+and H[1 + x mod (b - 1), column] = 1. H is Sylvester's Hadamard matrix of order b, and b is the smallest power of two
+that is at least k / B + 1; r <= exp(epsilon). B is the power of two up to min(r, 2 k) with the smallest variance. The
+paper takes the largest one, whose variance is larger by at most a constant factor.
 
 Proof: all rows of H except row 0 have b / 2 ones, so the denominator is the same for all x; numerators are r or 1.
 """
@@ -47,7 +47,7 @@ def compute_order(size: int, blocks: int) -> int:
 
 
 def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
-    """Return n times the variance of a rare answer's share that is estimated from n reports.
+    """Return n times the variance of the share of a rare answer, as estimated from n reports.
 
     The variance depends on the answers of the senders, and is averaged over all answers but the rare one.
 
@@ -62,7 +62,7 @@ def compute_loss(size: int, blocks: int, odds: Fraction) -> Fraction:
     """
     order = compute_order(size, blocks)
     likely = order // 2
-    neighbours = min(order - 1, size) - 1  # other answers in the block of the rare one
+    neighbours = min(order - 1, size) - 1  # number of other answers in the block of the rare one
     # The mean squared sign is this sum, averaged over the other answers, times s / Z.
     weights = neighbours * (odds + 1) + (size - 1 - neighbours) * 2
     return weights / (size - 1) * (likely * (odds - 1) + blocks * order) / (likely * (odds - 1) ** 2)
@@ -113,7 +113,8 @@ class HadamardLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        Each report is first decided to be in C_x or not. Then uniform reports are drawn until one agrees with this.
+        An event first decides whether the report is in the set C_x of the answer. Then uniform reports, for C_x from
+        the answer's block alone, are drawn until one agrees with this.
         """
         order, output_count = self.order, self.count_outputs()
         set_probability, block = order // 2 * self.parameter / self.denominator, index // (order - 1)
@@ -128,12 +129,12 @@ class HadamardLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a rare answer's share that is estimated from n reports."""
+        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
         return float(compute_loss(self.size, self.blocks, self.parameter))
 
 
 class HadamardResponse(LocalMechanism[Question]):
-    """A mechanism that reports a column of a Hadamard matrix, which takes about log2 k bits."""
+    """A mechanism that reports a column of a Hadamard matrix. The report takes about log2 k bits for k answers."""
 
     problem_class = Question
     release_class = HadamardLaw

@@ -23,7 +23,7 @@ def _halve_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _make_question(count: int, epsilon: float) -> GeneratedProblem:
-    """Return a problem of ``count`` answers."""
+    """Return a problem of one question with ``count`` answers."""
     answers = [f"answer {number}" for number in range(count)]
     return GeneratedProblem(toml=to_toml({"answers": answers, "privacy": {"epsilon": epsilon}}))
 
@@ -35,21 +35,21 @@ SKIPPED = {
     "units": "there is no unit",
 }
 
-# Without `alike`, the kit takes every two answers for neighbours at distance 1.
+# A profile without `alike` makes the kit treat every two answers as neighbours at distance 1.
 QUESTIONS = Profile(
     problems=st.builds(_make_question, st.integers(2, 5), EPSILONS), stricter=_halve_epsilon, skip=SKIPPED
 )
 
 
 def _make_numbers(sizes: dict[str, int], epsilon: float) -> GeneratedProblem:
-    """Return a problem of numbers; ``sizes`` has keys of the problem file, such as "largest"."""
+    """Return a problem of a number. ``sizes`` has keys of the problem file with their values, such as "largest"."""
     return GeneratedProblem(toml=to_toml({**sizes, "privacy": {"epsilon": epsilon}}))
 
 
 def _alike_numbers(problem: Any) -> Iterator[tuple[str, str, float]]:
     """Yield every pair of numbers from 0 to ``largest``, as texts, with the distance between them.
 
-    The distance is the number of people who can change one number into the other.
+    The distance is the smallest number of people who can together change one number into the other.
     """
     change = getattr(problem, "sensitivity", 1)
     for number in range(problem.largest + 1):
@@ -105,14 +105,17 @@ def _with_rows(
     return GeneratedProblem(
         toml=to_toml(keys),
         files={"scores.csv": csv_bytes(["choice", "score"], rows)},
-        # Shorter numbers could occur in published files by chance.
+        # Texts that must not occur in published files. Shorter numbers could occur there by chance.
         secrets=[str(score).encode() for _, score in rows if score > 10**6],
         facts={"names": names, "rows": rows, "monotone": monotone},
     )
 
 
 def _neighbouring_scores(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
-    """Yield all neighbours of a problem: one person changes each score by at most 1, monotone ones in one direction."""
+    """Yield the problems that one person can make of this one, who changes each score by at most 1.
+
+    If scores are monotone, all changes have one direction.
+    """
     names, rows, monotone = (problem.facts[name] for name in ("names", "rows", "monotone"))
     for changes in product((0, 1, -1), repeat=len(rows)):
         if any(changes) and not (monotone and {1, -1} <= set(changes)):
@@ -129,9 +132,11 @@ def _reorder_rows(problem: GeneratedProblem, chance: Random) -> Variant:
 
 
 def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profile:
-    """Return the kit's profile of a mechanism that publishes a choice; ``chances`` gives the exact distribution.
+    """Return the kit's profile of a mechanism that publishes a choice.
 
-    ``skip`` maps names of further checks, with underscores for hyphens, to the reasons for skipping them.
+    Args:
+        mechanism: The mechanism, whose ``chances`` gives the exact distribution to compare draws with.
+        skip: Reasons for skipping further checks, by the names of the checks with underscores for hyphens.
     """
 
     def probabilities(problem: Choices, method: str) -> list[float]:
@@ -146,7 +151,7 @@ def make_choice_profile(mechanism: type[ChoiceMechanism], **skip: str) -> Profil
         ),
         neighbours=_neighbouring_scores,
         probabilities=probabilities,
-        observed=lambda release: int(release.choice.split()[1]),
+        observed=lambda release: int(release.choice.split()[1]),  # the number of the choice, named "choice 0" and so on
         variants={"reordering": _reorder_rows},
         skip={
             "verify-catches": "any choice may be what was drawn",

@@ -1,4 +1,4 @@
-"""Notions, loss and base classes of the mechanisms that publish a law of reports."""
+"""Privacy notions, loss and base classes of mechanisms that publish a law: the distribution of reports by secret."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 
     Args:
         kind: The kind of guarantee.
-        is_allowed: The verdict of an exact comparison.
-        worst: Upper bound on the epsilon that the law has, for the reader.
+        is_allowed: Whether an exact comparison has shown that the law satisfies the claimed epsilon.
+        worst: Upper bound on the epsilon that the law has, for readers.
         epsilon: The claimed epsilon.
         arithmetic: Text that says how the comparison was made.
     """
@@ -47,20 +47,26 @@ def _certify(kind: str, is_allowed: bool, worst: float, epsilon: Fraction, arith
 
 @frozen(kw_only=True)
 class OddsBound(LocalDP[ReportLaw]):
-    """Local DP of a law whose parameter r is its largest ratio of probabilities; each law's module proves this."""
+    """Local DP of a law whose parameter r is its largest ratio of probabilities.
+
+    The docstring of each law's module proves that r is this ratio.
+
+    Attributes:
+        epsilon: The claimed epsilon, exact.
+    """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee that reports at most exp(epsilon) times as likely under one answer as under another."""
+        """The guarantee: a report is at most exp(epsilon) times as likely under one answer as under another."""
         words = "Whatever is reported is at most exp(epsilon) times as likely under one answer as under another."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one answer", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
         """Compare the law's parameter r with a rational that is proved to be at most exp(epsilon)."""
         odds = release.parameter
-        # With r below 1, the largest ratio of probabilities would be 1 / r.
+        # With r below 1, the largest ratio of probabilities would be 1 / r, so such a law is refused.
         is_allowed = 1 <= odds <= odds_below(self.epsilon)
         _, worst = log_bounds(max(odds, 1 / odds), Fraction(1))
         words = "r <= exp(epsilon) by ball arithmetic; the law is rational in r"
@@ -69,25 +75,33 @@ class OddsBound(LocalDP[ReportLaw]):
 
 @frozen(kw_only=True)
 class RateBound(PureDP[ReportLaw]):
-    """Pure DP of noise on a number, at a rate of at most epsilon."""
+    """Pure DP of noise on a number, at a rate of at most epsilon.
+
+    Attributes:
+        epsilon: The claimed epsilon, exact.
+    """
 
     epsilon: Fraction
 
     @property
     def guarantee(self) -> Guarantee:
-        """The guarantee of pure DP per person."""
+        """The guarantee: pure DP per person."""
         words = "What one person can change makes no report more than exp(epsilon) times as likely."
         return Guarantee(kind=self.kind, epsilon=self.epsilon, unit="per person", scope="one person", statement=words)
 
     def measure(self, release: ReportLaw) -> Certificate:
-        """Compare the law's rate with epsilon."""
+        """Compare the law's rate with epsilon, as rationals."""
         rate = release.parameter
         return _certify(self.kind, rate <= self.epsilon, float_up(rate), self.epsilon, "rationals")
 
 
 @frozen(kw_only=True)
 class StatedLoss(UtilityLoss[ReportLaw]):
-    """The expected loss of a law, which the law computes in closed form."""
+    """The expected loss of a law, which the law computes in closed form.
+
+    Attributes:
+        unit: The unit of the loss.
+    """
 
     unit: str
 
@@ -100,7 +114,12 @@ P = TypeVar("P")
 
 
 class _LawMechanism(Mechanism[P, ReportLaw]):
-    """A mechanism that publishes a law of reports, and reads no secret."""
+    """A mechanism that publishes a law of reports, and reads no secret.
+
+    Attributes:
+        release_class: The class of the law.
+        loss_unit: The unit of the law's expected loss.
+    """
 
     release_class: ClassVar[type[ReportLaw]]
     loss_unit: ClassVar[str]
@@ -110,7 +129,7 @@ class _LawMechanism(Mechanism[P, ReportLaw]):
         return StatedLoss(unit=self.loss_unit)
 
     def parameter(self, problem: Any) -> Fraction:
-        """Return the rational number that determines the law."""
+        """Return the rational that determines the law: its largest ratio of probabilities, just below exp(epsilon)."""
         return odds_below(problem.privacy.epsilon)
 
     def solve(self, problem: P, context: SolveContext) -> Outcome[ReportLaw]:

@@ -22,14 +22,15 @@ from privopt.numbers.noise import stated_scale
 from privopt_classics.exact import check_epsilon
 
 MAX_ENTRIES: Final = 1 << 22
-"""Largest number of probabilities in a channel; a law with more has no channel."""
+"""Largest number of probabilities in a channel. A law with more has no channel."""
 
 _FILE: Final = "law.txt"
 
 
 def check_names(names: tuple[str, ...]) -> str | None:
-    """Check the names of answers or choices, which are written one a line; return None or the expectation."""
-    # splitlines() also splits at "\r" and other characters that some readers of files take for the end of a line.
+    """Return None if texts can be the names of answers or choices, and otherwise the text of what is expected."""
+    # Names are written to files, one a line. splitlines() also splits at "\r" and other characters that some programs
+    # take for the end of a line.
     is_plain = all(name.splitlines() == [name] == [name.strip()] for name in names)
     is_valid = is_plain and len(set(names)) == len(names) >= 2
     return None if is_valid else "two or more different names, each on one line, without spaces around them"
@@ -37,7 +38,7 @@ def check_names(names: tuple[str, ...]) -> str | None:
 
 @frozen(kw_only=True)
 class Privacy:
-    """The table [privacy]."""
+    """The table [privacy] of a problem file."""
 
     epsilon: Fraction = key(help="privacy budget", unit="per person", check=check_epsilon)
 
@@ -81,7 +82,11 @@ class ReportLaw(Release):
         """Return the expected loss in the mechanism's unit."""
 
     def sample(self, input_id: str, count: int) -> list[str]:
-        """Draw ``count`` independent reports for one secret, from the operating system's entropy."""
+        """Draw ``count`` independent reports for the secret with the id ``input_id``, from the system's entropy.
+
+        Raises:
+            UnknownNameError: No secret has this id. The message does not quote it, because it may be a secret.
+        """
         if input_id not in self.records:
             raise UnknownNameError("secret", input_id, self.records, is_secret=True)
         return self.draw_reports(self.records.index(input_id), count)

@@ -1,13 +1,13 @@
 """Report noisy max (Dwork and Roth 2014, section 3.3, claim 3.9), with discrete Laplace noise.
 
-Law: the result is the choice i with the highest q_i + Z_i, with P(Z = z) proportional to exp(-rate |z|); ties go to the
-first of them in the public order. P(i) is the sum over z of P(Z_i = z) times the product over j != i of the
-probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or epsilon if one person moves all scores
-in the same direction.
+Law: the result is the choice i with the highest q_i + Z_i, where q_i is its score and P(Z = z) is proportional to
+exp(-rate |z|). Ties go to the first of them in the public order. P(i) is the sum over z of P(Z_i = z) times the product
+over j != i of the probabilities that q_j + Z_j loses against q_i + z. The rate is epsilon / 2, or epsilon if one person
+moves all scores in the same direction.
 
-Proof: fix the noise of the other choices: i wins if Z_i reaches an integer threshold, which moves by at most 2 between
-neighbours, or by 1 if scores are monotone; and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). The order of ties is fixed,
-so ties do not change this.
+Proof: fix the noise of the other choices. Then i wins if Z_i reaches an integer threshold, which moves by at most 2
+between neighbours, or by 1 if scores are monotone, and P(Z_i >= s + c) >= exp(-rate c) P(Z_i >= s). The order of ties
+is fixed, so ties do not change this.
 """
 
 from __future__ import annotations
@@ -47,15 +47,17 @@ class NoisyMax(ChoiceMechanism):
             scores: The secret score of each choice.
             rate: The rate of the noise, per unit of a score.
         """
-        ratio, reach, cut = exp(-rate), ceil(50 / rate), ceil(350 / rate)
-        gaps = [max(score - max(scores), -cut) for score in scores]
+        # Noise of more than `max_noise` has a probability of about exp(-50).
+        ratio, max_noise, max_gap = exp(-rate), ceil(50 / rate), ceil(350 / rate)
+        gaps = [max(score - max(scores), -max_gap) for score in scores]
         chances = []
         for index, gap in enumerate(gaps):
-            noise = np.arange(min(gaps) - reach, reach - min(gaps) + 1)
+            # Wide enough for a choice with the lowest score to win against the highest.
+            noise = np.arange(min(gaps) - max_noise, max_noise - min(gaps) + 1)
             chance = (1 - ratio) / (1 + ratio) * ratio ** np.abs(noise)
             for rival, rival_gap in enumerate(gaps):
                 if rival != index:
-                    # A tie goes to the first choice.
+                    # The rival must stay below, or may tie if it comes later in the public order.
                     chance = chance * _at_most(noise + gap - rival_gap - (rival < index), ratio)
             chances.append(float(chance.sum()))
         return chances

@@ -1,8 +1,8 @@
 """Permute-and-flip (McKenna and Sheldon 2020, algorithm 1).
 
-Law: the result is the first choice i, in a random order, whose coin shows heads. The coin shows heads with probability
-p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral of the product of 1 - t p_j over j != i, for t from 0
-to 1. The rate is epsilon / 2, or epsilon if one person moves all scores in the same direction.
+Law: the result is the first choice i, in a random order, whose coin shows heads. With the score q_i, this has
+probability p_i = exp(-rate (q_max - q_i)), so P(i) is p_i times the integral of the product of 1 - t p_j over j != i,
+for t from 0 to 1. The rate is epsilon / 2, or epsilon if one person moves all scores in the same direction.
 
 Proof: the result has the distribution of the argmax of q_i + E_i with exponential noise E_i of the same rate (Ding et
 al. 2021). Fix the noise of the other choices: i wins if E_i exceeds a threshold, which moves by at most 2 between
@@ -26,7 +26,7 @@ from privopt_classics.exact import draw_exp_event
 
 
 class PermuteAndFlip(ChoiceMechanism):
-    """A mechanism that publishes a choice of high score, by coins that have exactly their probabilities."""
+    """A mechanism that publishes a choice with a high score, by flipping coins with exact probabilities."""
 
     kit = "privopt_classics.kit:PERMUTE_AND_FLIP"
 
@@ -43,7 +43,8 @@ class PermuteAndFlip(ChoiceMechanism):
         """
         heads_probabilities = np.array([exp(-rate * (max(scores) - score)) for score in scores])
         # Gauss-Legendre quadrature with m nodes is exact for polynomials of degree 2 m - 1, and adds positive numbers
-        # only. Coefficients of the product would cancel each other: with 100 equal scores they leave no correct digit.
+        # only. Integrating the product's coefficients instead would cancel all digits with 100 equal scores. The nodes
+        # are for -1 to 1, so they are moved to 0 to 1, and the sum is halved.
         nodes, weights = leggauss((len(scores) + 1) // 2)
         tails = 1 - np.outer((nodes + 1) / 2, heads_probabilities)
         chances = []

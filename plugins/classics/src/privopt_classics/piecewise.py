@@ -1,8 +1,8 @@
 """The piecewise mechanism for numbers in [-1, 1] (Wang et al. 2019, section III-B, algorithm 2), on a grid.
 
-Law: t = -1 + 2 i / n. P(j | i) = (r if i <= j < i + w else 1) / (r w + n) for j in 0, ..., n + w - 1, with r <=
-exp(epsilon) and w the integer nearest to n exp(-epsilon / 2); j is reported as 2 (j - (n + w - 1) / 2) / (A n),
-A = (r - 1) w / (r w + n).
+Law: the secret is t = -1 + 2 i / n with i in 0, ..., n. P(j | i) = (r if i <= j < i + w else 1) / (r w + n) for j in 0,
+..., n + w - 1, with r <= exp(epsilon) and w the integer nearest to n exp(-epsilon / 2); j is reported as 2 (j - (n + w
+- 1) / 2) / (A n), A = (r - 1) w / (r w + n).
 
 Proof: every row has w numerators r and n numerators 1, so no ratio exceeds r. E(j | i) = A i + B, since the mean of the
 w likely j is i + (w - 1) / 2; by symmetry the reported number has mean t. The paper's mechanism is the limit for large
@@ -69,7 +69,7 @@ class PiecewiseLaw(ReportLaw):
         return 2 * centred / float(self.slope * self.problem.steps)
 
     def outputs(self) -> Sequence[str]:
-        """Return the numbers that can be reported, as texts of 12 digits."""
+        """Return the numbers that can be reported, as texts of up to 12 significant digits."""
         return [f"{value:.12g}" for value in self.values()]
 
     def probabilities(self) -> Floats:
@@ -82,8 +82,8 @@ class PiecewiseLaw(ReportLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the secret i = ``index``.
 
-        Each j is first decided to be one of the w likely numbers i, ..., i + w - 1 or not, and is then uniform on the
-        likely numbers or on the n others.
+        An event first decides whether j is one of the w likely numbers i, ..., i + w - 1. Then j is uniform on the
+        likely numbers, or on the n others.
         """
         n, w = self.problem.steps, self.window
         window_probability, outputs = self.parameter * w / (self.parameter * w + n), self.outputs()
@@ -99,8 +99,8 @@ class PiecewiseLaw(ReportLaw):
     def variance(self, index: int) -> float:
         """Return the variance of the reported number for the secret at ``index``.
 
-        It is a difference of rationals, because one of doubles would lose all digits for a large epsilon. Around their
-        middle, m consecutive integers have the sum of squares m (m**2 - 1) / 12.
+        It is computed in rationals, because a difference of doubles would lose all digits for a large epsilon. The
+        squared distances of m consecutive integers from their middle add up to m (m**2 - 1) / 12.
         """
         n, w, r, count = self.problem.steps, self.window, self.parameter, self.count_outputs()
         distance = Fraction(2 * index - n, 2)  # from the middle of all j to the middle of the likely ones

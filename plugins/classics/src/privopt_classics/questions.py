@@ -15,7 +15,7 @@ __all__ = ["AnswerLaw", "Question", "share_variance"]
 
 @frozen(kw_only=True)
 class Question:
-    """A question with a fixed set of answers; each person's answer is secret."""
+    """A problem of one question with a fixed set of answers. Each person's answer is secret."""
 
     answers: tuple[str, ...] = key(help="the answers, public", check=check_names)
     privacy: Privacy = key(help="how much may leak")

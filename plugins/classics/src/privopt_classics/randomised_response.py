@@ -1,6 +1,7 @@
 """k-ary randomised response (Kairouz, Oh and Viswanath 2014, "randomized response mechanism"; Warner 1965 for k = 2).
 
-Law: P(y | x) = (r if y = x else 1) / (r + k - 1) with r <= exp(epsilon), rational.
+Law: a report y of k possible answers has, for the true answer x, the probability P(y | x) = (r if y = x else 1) / (r +
+k - 1) with r <= exp(epsilon), rational.
 
 Proof: all rows have the same denominator, and numerators are r or 1, so no ratio of probabilities exceeds r.
 """
@@ -53,7 +54,7 @@ class ResponseLaw(AnswerLaw):
         ]
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a share that is estimated from n reports."""
+        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
         truth = self.truth_probability
         return share_variance(truth, (1 - truth) / (self.size - 1))
 

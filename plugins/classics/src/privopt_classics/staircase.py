@@ -1,7 +1,8 @@
 """The staircase mechanism (Geng, Kairouz, Oh and Viswanath 2015), for integers (Geng and Viswanath 2016).
 
-Law: P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, with b = exp(-epsilon), sensitivity D, upper parts of
-steps of width s, and c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)); the report is min(max(i + Z, 0), n).
+Law: the report of a sum i is min(max(i + Z, 0), n). P(Z = z) = c b**floor(|z| / D), times b if |z| mod D >= s, with b =
+exp(-epsilon) and the sensitivity D. So each step of the staircase has D values of |z|, of which the first s, its upper
+part, are more likely than the others. c = (1 - b) / (2 s + 2 b (D - s) - (1 - b)) makes the sum 1.
 
 Proof: P does not increase with |z|, and P(|z| + D) = b P(|z|). Neighbouring numbers differ by at most D, so |z| grows
 by at most D, and P falls at most by the factor b. The width s with the smallest expected |Z| is used, which is near
@@ -41,7 +42,7 @@ class StaircaseLaw(CountLaw):
     problem: BoundedSum
 
     def absolute_noise(self, step_width: Ints) -> Floats:
-        """Return the expected absolute noise before clamping, for each of the given widths s."""
+        """Return the expected absolute noise before clamping, for each of the given widths s of the upper part."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, step_width
         # |z| = k D + position: the sums over all steps k of the parts k D and of the positions on the steps.
@@ -53,11 +54,11 @@ class StaircaseLaw(CountLaw):
 
     @property
     def step_width(self) -> int:
-        """The width s with the smallest expected absolute noise."""
+        """The width s of a step's upper part that has the smallest expected absolute noise."""
         return int(self.absolute_noise(np.arange(1, self.problem.sensitivity + 1)).argmin()) + 1
 
     def _height(self, s: Ints | int) -> Floats:
-        """Return the probability c of the values nearest to 0, for each of the given widths s."""
+        """Return the probability c of the values nearest to 0, for each width s of the upper part of a step."""
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         return np.asarray(fall / (2 * s + 2 * b * (self.problem.sensitivity - s) - fall), dtype=np.float64)
 
@@ -71,7 +72,10 @@ class StaircaseLaw(CountLaw):
         return masses
 
     def tail(self, distances: Ints) -> Floats:
-        """Return P(noise >= d) for each distance d >= 0: the mass of the rest of its step and of all later steps."""
+        """Return P(noise >= d) for each distance d >= 0: the mass of the rest of its step and of all later steps.
+
+        The values of a whole step have the mass c b**k (s + b (D - s)), and all later steps add up geometrically.
+        """
         b, fall = exp(-self.parameter), -expm1(-self.parameter)
         period, s = self.problem.sensitivity, self.step_width
         step, within = np.divmod(distances, period)
@@ -82,8 +86,8 @@ class StaircaseLaw(CountLaw):
     def draw_noise(self, count: int) -> list[int]:
         """Draw noise by rejection: a step, a position on the step, and a sign.
 
-        Positions on the lower part are accepted with probability b. Minus zero is rejected, since plus zero is the same
-        value.
+        Positions on the lower part of the step are accepted with probability b. Minus zero is rejected, because it is
+        the same value as plus zero and would double the probability.
         """
         period, s = self.problem.sensitivity, self.step_width
         noise: list[int] = []

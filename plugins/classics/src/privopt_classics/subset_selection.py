@@ -1,6 +1,7 @@
 """Subset selection (Ye and Barg 2018, section III).
 
-Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for sets S of w answers; r <= exp(epsilon).
+Law: P(S | x) = (r if x in S else 1) / (r C(k - 1, w - 1) + C(k - 1, w)) for sets S of w of the k answers, with binomial
+coefficients C and r <= exp(epsilon).
 
 Proof: the denominator depends on k and w alone, which are public, and numerators are r or 1.
 """
@@ -46,7 +47,7 @@ class SubsetLaw(AnswerLaw):
         return [self._format(members) for members in combinations(range(self.size), self.subset_size)]
 
     def _format(self, members: Sequence[int]) -> str:
-        """Return a set of answer numbers as a text of bits."""
+        """Return a set of answer numbers as a text with one bit for each answer."""
         return "".join("1" if position in members else "0" for position in range(self.size))
 
     def probabilities(self) -> Floats:
@@ -62,7 +63,8 @@ class SubsetLaw(AnswerLaw):
     def draw_reports(self, index: int, count: int) -> list[str]:
         """Draw ``count`` reports for the answer at ``index``.
 
-        Each set is first decided to contain the true answer or not. Then it is filled with uniform other answers.
+        An event first decides whether the set contains the true answer. Then the set is filled with other answers,
+        drawn uniformly.
         """
         truth_probability = self.truth_probability
         reports = []
@@ -75,8 +77,9 @@ class SubsetLaw(AnswerLaw):
         return reports
 
     def expected_loss(self) -> float:
-        """Return n times the variance of a share that is estimated from n reports."""
+        """Return n times the variance of the share of a rare answer, as estimated from n reports."""
         truth, k, w = self.truth_probability, self.size, self.subset_size
+        # A set has w - truth other answers on average, out of k - 1, so a given one is in it with this probability.
         return share_variance(truth, (w - truth) / (k - 1))
 
 

@@ -1,4 +1,8 @@
-"""CLR-Geo on the users' side: uploads, certification of the answers, and the fallback if no answer comes."""
+"""CLR-Geo on the users' side: uploads, certification of the answers, and the fallback if no answer comes.
+
+CLR-Geo is one linear program over the matrices of all users, which a server solves. Each user only has rows for the
+records near it, its LR (locally relevant) set.
+"""
 
 from __future__ import annotations
 
@@ -36,23 +40,24 @@ from privopt_metric_dp.solvers.exponential import exponential
 __all__ = ["CentralSearch", "clients_of", "terms_of"]
 
 EPSILON_SLACK: Final = 1e-7
-"""The program is solved at epsilon (1 - this), so that the repair need not change entries tied across users."""
+"""The program is solved at epsilon (1 - this), so that the repair need not change entries that users share."""
 COEFFICIENT_BYTES: Final = 64.0
-"""Bytes for each entry of a row before the program is built: distances, costs, and copies of users and server."""
+"""Bytes for each entry of a row before the program is built: distances and costs of both users and server."""
 SHARE_OF_TIME: Final = 0.15
 """Share of the remaining time for one mechanism for all records, before the users' program is solved."""
 LARGEST_MATRIX: Final = 4_000_000
-"""Records times outputs up to which such a mechanism is computed. Larger dense kernels would exceed this share."""
+"""Records times outputs up to which such a mechanism is computed. Larger ones would take longer than this share."""
 
 
 def clients_of(
     problem: LRGeoInstance, seed: int | None, costs: TableCosts | None = None, sets: Iterable[LRSet] | None = None
 ) -> list[Client]:
-    """Return each user with its LR set, in the order of the records.
+    """Return each user with its LR set (the records near it) and its upload, in the order of the records.
 
     Args:
         problem: The problem as the users see it.
-        seed: Seed of the order of rows and of the circles. If None, a seed is drawn.
+        seed: Seed of each user's random order of rows and of the random centre that it uses in place of its own
+            position. If None, a seed is drawn.
         costs: The table from which users estimate costs. By default the problem's own table.
         sets: The users' LR sets, if they have been computed already.
 
@@ -91,7 +96,17 @@ def terms_of(problem: LRGeoInstance) -> Terms:
 
 
 class CentralSearch:
-    """Methods ``benders`` and ``full``: solve the users' program, with other mechanisms in case it takes too long."""
+    """Methods ``benders`` and ``full``: solve the users' program, with other mechanisms in case it takes too long.
+
+    Attributes:
+        problem: The problem with its users.
+        context: Method, gap and limits of the run.
+        sets: The LR set of each user: the records near it, for which it needs rows.
+        records: (U,) the records in any user's LR set, ascending.
+        incumbent: Receives mechanisms, certifies the best of them and keeps the one with the least loss.
+        solved: The server's solution; None before it has come, or if none came.
+        stop_reason: Why the server found no solution; None if it found one.
+    """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
         """Find the users' LR sets: the records within the path distance Gamma of each user.
@@ -117,7 +132,10 @@ class CentralSearch:
 
     @cached_property
     def clients(self) -> list[Client]:
-        """The users. A run that resumes from a checkpoint repeats their random draws, which the program depends on."""
+        """The users and their uploads, in the order of ``sets``.
+
+        The program depends on the users' random draws, so a run that resumes from a checkpoint repeats them.
+        """
         context, seed = self.context, self.context.seed
         if context.checkpoint is not None and context.method == "benders":
             seed = stored_seed(context.checkpoint, seed, resume=context.resume)
@@ -133,28 +151,34 @@ class CentralSearch:
         """
         context, incumbent = self.context, self.incumbent
         limited = context.remaining is not None
-        # A certified fallback, which also shows how long certifying takes.
+        # Under a time limit there must be a certified fallback. It also shows how long certifying takes, so that
+        # search_seconds() can leave enough time for it.
         if limited:
             self.offer_exponential()
             incumbent.certify()
         with limit(search_seconds(incumbent, context)) as soft:
-            # The users' program may not come in time, so a small part goes into a mechanism of all records first.
+            # The users' program may not be solved in time, so a small part of it goes into a mechanism of all records
+            # first.
             if limited:
                 with soft.limit_to_share(SHARE_OF_TIME):
                     self.offer_optimal()
             try:
                 self.solved = self.ask_server()
             except OutOfTime:
-                raise
+                raise  # ends the scope `soft`, or one around it
             except StoppedError as stop:
                 self.stop_reason = stop
+            # Without a time limit, no other search follows one that was interrupted. One follows a program that was too
+            # large to begin with.
             if isinstance(self.stop_reason, NotBegunError) or (self.stop_reason is not None and limited):
                 self.offer_optimal()
-        # A program that was solved to its end is the requested method, so it wins over cheaper fallbacks.
+        # A program that was solved to its end is what the user asked for, so it is returned even if a fallback has less
+        # loss.
         if self.solved is not None and not self.solved.stopped:
             certified = incumbent.run_step("certify", partial(self.certify, self.solved.answers))
             if certified is not None:
                 return self.outcome(certified[1], self.solved)
+        # A program that does not fit into memory is no early end, if the fallback had all its time.
         return self.best(stopped=soft.left == 0.0 or not isinstance(self.stop_reason, NotBegunError))
 
     def ask_server(self) -> ProgramSolution:
@@ -179,7 +203,7 @@ class CentralSearch:
         """Offer the exponential mechanism, which users can compute without the server.
 
         The rows depend only on records and outputs, so different users have equal rows for the same place, and nobody
-        uploads anything. Nothing is offered if some record reaches no output.
+        uploads anything. Nothing is offered if some record has no output at a finite distance.
         """
         data = self.problem.data
         with suppress(InputError):
@@ -187,14 +211,20 @@ class CentralSearch:
             self.incumbent.offer("exponential", candidate=z, value=self.evaluate_loss(z))
 
     def offer_optimal(self) -> None:
-        """Offer one mechanism for all records, computed by the methods of optimal-lp. Failures are only noted."""
+        """Offer one mechanism for all records, computed by the methods of optimal-lp.
+
+        A failure of the solver or a lack of memory is only noted for the report, because this mechanism is a fallback.
+
+        Raises:
+            OutOfTime: The time limit was reached.
+        """
         from privopt_metric_dp.solvers import Instance, solve
 
         data, context = self.problem.data, self.context
-        # It would not end in its share of the time.
+        # A larger program would not end in its share of the time.
         if data.cost.size > LARGEST_MATRIX:
             return
-        check()
+        check()  # raises OutOfTime before any work if there is no time left
         try:
             with context.time_phase("solve"):
                 solution = solve(
@@ -205,7 +235,7 @@ class CentralSearch:
         except (SolverError, StoppedError, MemoryError) as error:
             self.incumbent.note(f"one mechanism of all ({error or 'out of memory'})")
             return
-        # Users only need the rows of their LR sets.
+        # Users need only the rows of records in their LR sets (the records near a user).
         z = solution.z[self.records]
         self.incumbent.offer(solution.method, candidate=z, value=self.evaluate_loss(z))
 
@@ -246,10 +276,10 @@ class CentralSearch:
         release = (
             self.certify_common(candidate) if isinstance(candidate, np.ndarray) else self.certify_answers(candidate)
         )
-        # Under a limit this measures how long closing takes, so it includes what `solve` and `verify` do again.
+        # The incumbent times this call, to know how much time the end of the run needs. The two measurements are
+        # repeated there, so they count. Their results are not used here.
         if self.context.remaining is not None:
             radius = self.problem.declared.lr_geo.radius
-            # Only the time of these two counts here, so their results are not used.
             OwnMatrices.within_radius(data, radius).measure(release)
             across_users(data, release)
         return MeanOfUsers(cost=data.cost[self.problem.users]).evaluate(release), release
@@ -262,9 +292,14 @@ class CentralSearch:
         """Repair and certify one matrix of all records in LR sets, from which each user takes the rows of its LR set.
 
         Args:
-            z: (U, K) probabilities that are nearly private.
+            z: (U, K) probabilities of K outputs for each of the U records in LR sets. They satisfy the guarantee up to
+                rounding errors.
+
+        Raises:
+            CertificationError: No repair satisfies the guarantee.
         """
         data, records, users = self.problem.data, self.records, self.problem.users
+        # `standing` are pairs that imply all required ones. They are known in advance only for all records.
         pairs, lengths = data.standing if len(records) == len(data.records) else pairs_inside(data, records)
         loss = data.weighted[records]
         with self.context.time_phase("repair"):
@@ -303,6 +338,7 @@ class CentralSearch:
             incumbent.offer(method, candidate=self.solved.answers, value=self.evaluate_loss(self.solved.answers))
         if incumbent.best_certified.release is None:
             self.offer_exponential()
+        # Each call certifies the best offer that was not yet tried, until none is left that could be better.
         while incumbent.certify():
             pass
         answer = incumbent.answer(stopped=stopped)

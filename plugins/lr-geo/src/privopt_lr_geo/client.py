@@ -17,7 +17,7 @@ from privopt_metric_dp.matrix.repair import RepairedWeights, repair
 __all__ = ["Client"]
 
 MAX_ENTRY: Final = 2.0
-"""Largest absolute value of an entry of an answer, which is a probability up to the solver's errors."""
+"""Largest absolute value of an entry of an answer. Entries are probabilities up to the solver's errors."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -25,9 +25,10 @@ class Client:
     """A user who uploads a package and certifies the answer.
 
     Attributes:
-        around: The user's LR set of n records.
+        around: The user's LR set: the n records near it, for which it needs rows.
         order: (n,) random order in which rows are sent.
-        package: The user's upload, with rows in this order. Entries of outputs near a record are free (section 4.3).
+        package: The user's upload, with rows in this order. Entries of outputs near a record are free variables, and
+            other entries fall exponentially with the distance (section 4.3).
     """
 
     around: LRSet
@@ -36,7 +37,7 @@ class Client:
 
     @property
     def costs(self) -> Floats:
-        """(n, K) prior-weighted costs of the user's records, as the user knows them. No cost is below the true one."""
+        """(n, K) costs of the user's records times the prior, as the user estimates them, never below the true ones."""
         return self._restore_order(self.package.costs)
 
     def _restore_order(self, rows: Floats) -> Floats:

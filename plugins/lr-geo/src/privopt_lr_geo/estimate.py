@@ -1,5 +1,8 @@
 """The user's side of the cost reference table: the circle to request, and the cost bounds from the answer.
 
+The server's table has expected costs between cells of a public grid (:mod:`privopt_lr_geo.reference`). A user does not
+know the targets of travel, so it derives bounds on its costs from the part of the table inside a circle.
+
 Equation (27) bounds costs from above, and Equation (33) from below. Public knowledge tightens both bounds: costs are at
 least 0 and at most the travel between the two places, and staying in place costs nothing. An output outside the circle
 costs at most as much as one inside, plus the travel between the two outputs.
@@ -21,7 +24,7 @@ from privopt_lr_geo.reference import Cells, Places, ReferenceTable
 __all__ = ["Estimates", "TableCosts", "circle_around", "costs_of", "estimate_costs"]
 
 ROUNDING_SHARE: Final = 1e-12
-"""Relative bound on the rounding of sums of doubles. Rounding to single precision is bounded separately."""
+"""Relative bound on the error of sums of doubles. The rounding to single precision is bounded separately."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -31,8 +34,8 @@ class Estimates:
     Attributes:
         upper: (n, K) upper bounds.
         lower: (n, K) lower bounds.
-        covered_share: Share of the (record, output) pairs that the circle covers.
-        sent_bytes: Bytes of the table inside the circle.
+        covered_share: Share of the pairs of a record and an output for which the circle has both cells.
+        sent_bytes: Size in bytes of the part of the table that the server sent.
     """
 
     upper: Floats
@@ -42,12 +45,12 @@ class Estimates:
 
 
 def circle_around(options: LRGeoOptions, centre: int) -> Request:
-    """Return the circle to request, centred at a member of the LR set.
+    """Return the circle to request, centred at the record ``centre`` of the LR set (the records near the user).
 
-    By Proposition 4.3 the circle covers all entries that matter: any two members are within 2 Gamma of each other, and
-    the relevant outputs of each row are within r_obf of its record.
+    By Proposition 4.3 the circle covers all entries that matter: any two records of the set are within 2 Gamma of each
+    other (``options.radius`` is Gamma), and the relevant outputs of each row are within r_obf of its record.
     """
-    # The factor keeps entries at exactly this distance inside, whatever the rounding of doubles.
+    # The factor 1 + 1e-9 keeps places at exactly this distance inside, whatever the rounding of doubles.
     return Request(centre=centre, radius=(2.0 * options.radius + options.obfuscation_radius) * (1.0 + 1e-9))
 
 
@@ -68,7 +71,7 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     travel = places.travel(records, outputs)
     positions = np.full(len(cells.coordinates), -1, dtype=np.int64)
     positions[extract.cells] = np.arange(len(extract.cells))
-    # The row and column of the table for each record and output; -1 if the circle does not cover its cell.
+    # The row of the table for each record and the column for each output; -1 if the circle does not cover the cell.
     i, k = positions[cells.nearest[records]], positions[cells.nearest[outputs]]
     rows, columns = np.flatnonzero(i >= 0), np.flatnonzero(k >= 0)
     is_covered = np.ix_(rows, columns)
@@ -77,16 +80,17 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
     shift = cells.shift[records[rows], None] + cells.shift[outputs[columns]]
     # Public bounds first: a cost is at most the travel between both places, and at least 0.
     upper, lower = travel * (1.0 + ROUNDING_SHARE), np.zeros_like(travel)
-    # The table was rounded to single precision, which one step outwards covers; the factors below
-    # cover sums of doubles.
+    # The table was rounded to single precision. The next number up or down is beyond the exact value. The factors below
+    # cover the rounding of sums of doubles.
     max_costs = np.nextafter(beta, np.float32(np.inf)).astype(np.float64) + shift
     min_costs = np.nextafter(beta, np.float32(-np.inf)).astype(np.float64) - shift
     upper[is_covered] = np.minimum(upper[is_covered], max_costs * (1.0 + ROUNDING_SHARE))
     lower[is_covered] = np.clip(min_costs * (1.0 - ROUNDING_SHARE), 0.0, upper[is_covered])
+    # An output outside the circle costs at most as much as one inside, plus the travel between the two.
     outer_columns = np.flatnonzero(k < 0)
     if outer_columns.size and columns.size:
         onward = places.travel(outputs[columns], outputs[outer_columns])
-        # One row at a time: rows x columns x outer columns at once may not fit into memory.
+        # Row by row, because an array of rows by columns by outer columns may not fit into memory.
         for row in rows.tolist():
             detour_costs = (upper[row, columns, None] + onward).min(axis=0) * (1.0 + ROUNDING_SHARE)
             upper[row, outer_columns] = np.minimum(upper[row, outer_columns], detour_costs)
@@ -101,6 +105,12 @@ def estimate_costs(places: Places, cells: Cells, records: Ints, extract: Extract
 
 class TableCosts:
     """The users' access to the server's cost reference table. Each request is answered by an extract of the table.
+
+    Attributes:
+        data, options: The map, and the table [lr-geo] of the problem file.
+        places, cells: The public places and the public grid.
+        table: The server's table.
+        all_estimates: The bounds of every request so far.
 
     Raises:
         InputError: The problem has no travel between places, or the table is too large.
@@ -132,7 +142,10 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return the size of the table, the shifts between places and cells, and the share of costs covered."""
+        """Return figures for result.json: number of cells, largest answer in bytes, share covered, and shifts.
+
+        A shift is the travel between a place and its cell.
+        """
         shift = self.cells.shift
         return {
             "reference": {

@@ -1,9 +1,10 @@
 """Method exact: a guarantee over the whole population, without uploads.
 
-The server publishes the star mechanism's column weights, one number for each output, and each user computes its own
-row. These weights x solve W x = 1 (:mod:`privopt_lr_geo.star_weights`). If no solution x >= 0 exists, or if its loss
-misses the requested gap, the optimal mechanism is computed and its whole matrix is published, because a request for one
-row would reveal the user's place. If that takes too long, positive weights at a smaller rate are used.
+The server publishes column weights, one number x_s for each column s, and each user computes its own row from them. The
+weights of the star mechanism solve W x = 1, where W_is = exp(-rate D_is) falls with the path distance
+(:mod:`privopt_lr_geo.star_weights`). If no solution x >= 0 exists, or if its loss misses the requested gap, the optimal
+mechanism is computed and its whole matrix is published, because a request for one row would reveal the user's place. If
+that takes too long, positive weights at a smaller rate are used.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ __all__ = ["ExactSearch", "certified_pairs", "population_loss", "search_seconds"
 LARGEST_MATRIX: Final = 36_000_000
 """Records times outputs beyond which no bound is computed, because it takes a tree over all records for each output."""
 CLOSING_TIMES: Final = 1.5
-"""Time reserved for repairing, certifying, writing and reading back, as a multiple of that for building and certifying
-the first candidate. .7 to 1.0 times were measured, with 10 users and with all on 1,331 records."""
+"""Time reserved for repairing, certifying, writing and reading back, as a multiple of the time for building and
+certifying the first candidate. On 1,331 records, 0.7 to 1.0 times were measured, with 10 users and with all."""
 MANY_CHECKS: Final = 20_000_000_000
-"""Pairs times outputs beyond which only the pairs that imply all others exactly are certified."""
+"""Pairs times outputs beyond which only pairs that imply all required ones are certified."""
 
 
 def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
@@ -56,7 +57,7 @@ def certified_pairs(data: MetricData) -> tuple[Ints, Floats, str]:
 
 
 def population_loss(weights: Unsigned, data: MetricData) -> float:
-    """Return the expected loss of integer weights (N, K) over all records under the prior."""
+    """Return the expected loss of integer weights (N, K), whose rows sum to 2**63, over all records under the prior."""
     rows = [
         data.prior[part] * np.einsum("ik,ik->i", weights[part].astype(np.float64), data.cost[part])
         for part in slices(len(weights), weights.shape[1], BLOCK)
@@ -82,10 +83,15 @@ class ExactSearch:
     """Searches for column weights, and then for the optimal mechanism.
 
     Attributes:
+        problem, context, data: The problem, the gap and limits of the run, and the map.
+        incumbent: Receives matrices and multipliers, certifies the best matrix and proves the best bound.
         columns: The best certified column weights, the rows that they give all records, and their loss. None before any
             are found.
         reason: Why the star's weights are not published, or why no lower bound was computed. Empty if there is nothing
             to explain.
+        trajectory: Seconds, bound and loss over the search for the optimum.
+        iterations: Iterations of that search.
+        finished: Whether the search ended by itself, and not by a limit.
     """
 
     def __init__(self, problem: LRGeoInstance, context: SolveContext) -> None:
@@ -111,8 +117,8 @@ class ExactSearch:
             SolverError: No method produced a mechanism.
         """
         data, incumbent = self.data, self.incumbent
-        # Under a time limit a simple mechanism comes first: there is something to publish, and its
-        # certification shows how much time to leave for the certification of the last mechanism.
+        # Under a time limit a simple mechanism comes first, so that there is something to publish. Its certification
+        # also shows how much time to leave for that of the last mechanism.
         if self.context.remaining is not None:
             self.offer_exponential()
             incumbent.certify()
@@ -130,7 +136,8 @@ class ExactSearch:
         bound = incumbent.best_proved.bound if math.isfinite(incumbent.best_proved.bound) else None
         # If column weights are good enough, repairing and certifying other candidates would be wasted.
         if not self.columns_do(bound):
-            # Nothing else was found in time. The exponential mechanism always exists if outputs are in reach.
+            # If nothing was found in time, the exponential mechanism is left. It exists if every record has an output
+            # at a finite distance.
             if incumbent.best.candidate is None and self.columns is None:
                 self.offer_exponential()
             while incumbent.certify():
@@ -138,7 +145,7 @@ class ExactSearch:
         return self.outcome(bound)
 
     def outcome(self, bound: float | None) -> Outcome[LRGeoRelease]:
-        """Return the outcome: the column weights, or the matrix if it is better by more than the gap.
+        """Return the outcome: the column weights, or the certified matrix if its loss is less by more than the gap.
 
         Args:
             bound: Proved lower bound of the loss; None if there is none.
@@ -178,7 +185,7 @@ class ExactSearch:
         )
 
     def columns_do(self, bound: float | None) -> bool:
-        """Return whether the loss of the column weights is within the gap of the bound or of the best other mechanism.
+        """Return whether column weights exist whose loss is within the gap of the bound or of the best other mechanism.
 
         Args:
             bound: Proved lower bound of the loss; None if there is none.
@@ -203,7 +210,7 @@ class ExactSearch:
 
         Args:
             proof: Multipliers of the pairs ``data.needed``.
-            value: The certified loss, which is not used.
+            value: The certified loss, which the search does not need here.
         """
         from privopt_metric_dp.proof import Rows
 
@@ -214,7 +221,7 @@ class ExactSearch:
     def offer_exponential(self) -> None:
         """Offer the exponential mechanism if the distances to all outputs are known."""
         data = self.data
-        with suppress(InputError):  # a record that reaches no output
+        with suppress(InputError):  # raised if some record has no output at a finite distance
             if data.crossed:
                 z = exponential(data.to_outputs, float(data.epsilon))
                 self.incumbent.offer("exponential", candidate=z, value=float((data.weighted * z).sum()))
@@ -229,7 +236,7 @@ class ExactSearch:
             OutOfTime: The innermost time limit was reached.
         """
         data, report = self.data, self.context.report
-        # Such records have equal rows in the kernel, which is singular then.
+        # Records at distance 0 have equal rows in W, so that W x = 1 has no unique solution.
         if (data.distances == 0).any():
             return "no column weights: records at distance 0"
         report("path distances")
@@ -239,7 +246,8 @@ class ExactSearch:
             check()
             distances[part] = paths.rows(records[part])
         error_text = ""
-        # A larger slack leaves more room for rounding to integers, and costs a little more.
+        # A slack is a share of epsilon that is left for the rounding to integers. Larger ones increase the loss a
+        # little, so they come later.
         for slack in SLACKS:
             report(f"column weights, slack {slack:g}")
             try:
@@ -258,7 +266,7 @@ class ExactSearch:
             reason = f"column weights would cost {columns_loss:.6g}, the exponential mechanism {baseline_loss:.6g}"
         report("column weights at a smaller rate")
         weaker_weights = normalised_weights(data, distances)
-        # Weights that do not certify are not used; the reason stays that of the star.
+        # Weights whose rows cannot be certified are not used. The reason remains the one why the star was not used.
         with suppress(CertificationError):
             if weaker_weights is not None:
                 self.offer_columns(weaker_weights, distances)
@@ -299,14 +307,14 @@ class ExactSearch:
         context = self.context
         instance = Instance.of(self.data)
         try:
-            # Half of the gap is left for what repair to integers costs.
+            # The other half of the gap is left for the loss that the repair to integers adds.
             solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
             raise
         except (SolverError, StoppedError) as error:
-            # A solver that failed has nothing more to find; one that was stopped might have.
+            # A failed solver would find nothing with more time either, while one that was stopped might have.
             self.finished = isinstance(error, SolverError)
-            # Without column weights the failure explains why something else is published.
+            # Without column weights, the failure explains in the answer's path why a fallback is published.
             if self.columns is None:
                 self.incumbent.note(f"exact ({error})")
             self.reason = "; ".join(part for part in (self.reason, f"no bound: {error}") if part)
@@ -325,7 +333,7 @@ class ExactSearch:
 
 def _meets_gap(loss: float, bound: float | None, gap: float) -> bool:
     """Return whether a loss is within a relative gap of a bound. False if there is no bound."""
-    # The floor keeps the comparison meaningful for losses of 0.
+    # The floor of 1e-12 lets tiny rounding errors pass if the loss is 0.
     return bound is not None and loss - bound <= gap * max(abs(loss), 1e-12)
 
 
@@ -338,7 +346,7 @@ def _make_release(problem: LRGeoInstance, published: PublicNumbers) -> LRGeoRele
     """
     data, users = published.data, problem.users
     everybody = len(users) == len(data.records)
-    # Only rows of users are in mechanism.npz, so its pairs are those among users. The guarantee rests on public.npz.
+    # mechanism.npz has only the rows of users, so its pairs are those among users. The guarantee rests on public.npz.
     pairs, lengths = (data.pairs, data.distances) if everybody else pairs_inside(data, users)
     # A region is certified by its pieces, not by pairs.
     if data.region is not None:

@@ -20,7 +20,7 @@ def _make_options(case: MetricCase) -> Mapping[str, Mapping[str, Any]]:
     """Return the table [lr-geo] for a generated problem, with radii that cover a small part or all of its map.
 
     Args:
-        case: The generated problem. Its size determines the radii, so that all combinations occur.
+        case: The generated problem. Its size determines the radii, so that a failing case can be repeated.
     """
     distances = case.space.distances[: case.records, : case.records]
     lengths = distances[(distances > 0) & np.isfinite(distances)]
@@ -60,7 +60,7 @@ def _check_release(loaded: Any, release: Any, result: Result) -> Iterator[str]:
 
 
 def _drop_prior(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the problem without its prior, because no user's cell may have a prior of 0."""
+    """Return the problem without its prior: LR-Geo refuses a prior of 0 on a user's record, and everyone is a user."""
     case: MetricCase = problem.facts["case"]
     return evolve(case, prior=()).problem()
 

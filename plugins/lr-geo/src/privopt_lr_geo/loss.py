@@ -29,6 +29,6 @@ class MeanOfUsers(UtilityLoss[LRGeoRelease]):
     unit: str = ""
 
     def evaluate(self, release: MatrixRelease) -> float:
-        """Return the loss of the released integers."""
+        """Return the loss of the released weights, integers whose rows sum to 2**63, in the unit of the costs."""
         rows = np.einsum("ik,ik->i", release.weights.astype(np.float64), self.cost)
         return math.fsum(rows.tolist()) / TOTAL / len(rows)

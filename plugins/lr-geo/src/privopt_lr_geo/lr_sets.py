@@ -1,4 +1,4 @@
-"""Locally relevant records, pairs and distances of a user (sections 3 and 4.1), and distances to outputs."""
+"""LR (locally relevant) sets: the records near a user, with their pairs and distances (sections 3 and 4.1)."""
 
 from __future__ import annotations
 
@@ -28,6 +28,10 @@ class PathDistances:
 
     If every pair is required and the metric obeys the triangle inequality by construction, the distance itself is the
     path distance, and no graph is needed.
+
+    Attributes:
+        data: The map with its required pairs.
+        direct: Whether distances are path distances already.
     """
 
     def __init__(self, data: MetricData) -> None:
@@ -44,7 +48,10 @@ class PathDistances:
 
     @cached_property
     def graph(self) -> csr_array:
-        """The (N, N) graph of required pairs in both directions. To remain an edge, 0 becomes the smallest double."""
+        """The (N, N) graph of required pairs in both directions.
+
+        A sparse matrix would drop edges of length 0, so these get the smallest positive double as their length.
+        """
         data = self.data
         return edge_matrix(len(data.records), *data.needed, both=True)
 
@@ -75,11 +82,11 @@ def _is_table(data: MetricData) -> bool:
 
 @frozen(kw_only=True, eq=False)
 class LRSet:
-    """A user's LR set of n records.
+    """A user's LR set: the n records within the path distance Gamma of it, for which its matrix has rows.
 
     Attributes:
         user: The user's record.
-        records: (n,) the LR set N_m, ascending.
+        records: (n,) the records of the set, ascending.
         user_row: Position of the user in ``records``.
         pairs, lengths: (P, 2), (P,) required pairs inside the LR set, as positions in ``records``, and their distances.
     """
@@ -144,9 +151,7 @@ def pairs_inside(data: MetricData, records: Ints) -> tuple[Ints, Floats]:
 
 
 def reach_of(data: MetricData, records: Ints) -> Floats:
-    """Return distances from records to outputs that satisfy the triangle inequality between records.
-
-    This means that the distances of two records to an output differ by at most the distance between the records.
+    """Return distances from records to outputs such that those of two records differ by at most their own distance.
 
     Distances between points and along roads have this property. A table may violate it. In that case each entry is
     replaced by the length of the shortest path over required pairs, which gives the largest table with the property

@@ -16,7 +16,7 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["across_users"]
 
 EXCESS_TOLERANCE: Final = 1e-9
-"""Relative excess that a repair may leave. It is not counted as a violation."""
+"""Relative excess over the allowed ratio that is not counted as a violation, because a repair may leave it."""
 MOST_COMPARISONS: Final = 2_000_000_000
 """Pairs of rows times outputs beyond which only the users' own rows are compared."""
 BLOCK: Final = 1 << 16
@@ -24,21 +24,27 @@ BLOCK: Final = 1 << 16
 
 
 def across_users(data: MetricData, released: LRGeoRelease) -> dict[str, Any]:
-    """Return the GV ratio (Equation (34)) and GV error (Equation (35)) between rows of different users' matrices.
+    """Return the GV (Geo-Ind violation) ratio and error between rows of different users' matrices.
 
-    Rows of one record and of two records that are a required pair are compared. All rows of all users' matrices are
-    compared if the matrices are available and this takes not too many comparisons. Otherwise only the rows from which
-    users report are compared.
+    The ratio is the share of inequalities that are violated (Equation (34)), and the error is by how much (Equation
+    (35)). Rows of one record and of two records that are a required pair are compared. All rows of all users' matrices
+    are compared if the matrices are available and this takes not too many comparisons. Otherwise only the rows from
+    which users report are compared.
 
     Args:
         data: The map with its required pairs.
         released: The users' rows, and their matrices if available.
+
+    Returns:
+        The figures of :class:`privopt_metric_dp.attacks.matrix_figures.Violations`, and ``over``, which rows were
+        compared.
     """
     matrices = released.matrices
+    # Matrices by user. Without them, the released rows count as one matrix.
     parts: Mapping[str, MatrixRelease] = {"": released} if matrices is None else matrices
     record = data.records.numbers(name for part in parts.values() for name in part.records.tolist())
     compared_rows = "own rows" if matrices is None else "all rows of all users' matrices"
-    # Rows of every two users' matrices are too many on large maps; reports alone remain comparable.
+    # On large maps there are too many rows of users' matrices, so only those from which users report are compared.
     if _count_comparisons(data, record) > MOST_COMPARISONS:
         parts, compared_rows = {"": released}, "own rows"
         record = data.records.numbers(released.records.tolist())
@@ -59,7 +65,7 @@ def _count_comparisons(data: MetricData, record: Ints) -> int:
     """
     count = np.bincount(record, minlength=len(data.records))
     i, j = data.pairs.reshape(-1, 2).T
-    # Pairs of rows of one record, and each row of one record with each of the other record of a required pair.
+    # Pairs of rows of the same record, and for each required pair every row of one record with every row of the other.
     return int((count * (count - 1) // 2).sum() + (count[i] * count[j]).sum()) * len(data.outputs)
 
 
@@ -80,13 +86,14 @@ def _list_row_pairs(data: MetricData, record: Ints) -> tuple[Ints, Floats]:
     count = np.bincount(record, minlength=len(data.records))
     has_rows = (count[data.pairs] > 0).all(axis=1)
     pairs, lengths = data.pairs[has_rows].reshape(-1, 2), data.distances[has_rows]
-    # At distance 0 metric DP would require equal rows of one place in different matrices.
+    # Rows of one record in different matrices are at distance 0, where metric DP would require equal rows.
     repeated = np.flatnonzero(count > 1)
     same_record = [np.column_stack(np.triu_indices(int(count[i]), 1)) + first_rows[i] for i in repeated.tolist()]
     i, j = pairs.T
     pair_counts = count[i] * count[j]
     pair_numbers = np.repeat(np.arange(len(pairs)), pair_counts)
-    # Every row of one record with every row of the other: within a pair they are numbered row by row.
+    # Every row of one record is paired with every row of the other. Within a pair of records, `offsets` counts these
+    # pairs of rows from 0, row by row.
     offsets = np.arange(int(pair_counts.sum())) - np.repeat(np.cumsum(pair_counts) - pair_counts, pair_counts)
     row_pairs = np.column_stack(
         [

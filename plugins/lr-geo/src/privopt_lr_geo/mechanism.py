@@ -68,8 +68,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
             DoesNotHoldError: The problem and the release differ in size.
         """
         shape = MatrixRelease.load(folder / ARTEFACT).weights.shape
-        # If every record has a row, or is an output, the release's size bounds the number of places before they are
-        # loaded.
+        # If every record has a row, or is an output, a problem with more places than the release is refused while it is
+        # loaded, however large its files are.
         has_all_records = declared.outputs is None or declared.lr_geo.users == "all"
         with places_at_most(max(shape) if has_all_records else None):
             problem = self.load(declared, file)
@@ -83,7 +83,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return problem, LRGeoRelease.read(folder, problem)
 
     def channel(self, problem: LRGeoInstance, release: LRGeoRelease) -> Channel:
-        """Return the matrix as a channel, with prior, distances and places if it has rows for all records."""
+        """Return the matrix as a channel for attacks. If it has rows for all records, it includes prior and places."""
         return release.channel_over(problem.data)
 
     def privacy(self, problem: LRGeoInstance, method: str) -> PrivacyConstraint[LRGeoRelease]:
@@ -95,7 +95,8 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
     def utility(self, problem: LRGeoInstance, method: str) -> UtilityLoss[LRGeoRelease]:
         """Return the loss: the mean true cost of the users' own rows, or for a region the expected cost."""
         if problem.data.region is not None:
-            # MeanOfUsers divides by the number of rows, and the prior's weights add up to 1 already.
+            # All records are users here. MeanOfUsers divides by their number, but the weights of the prior already add
+            # up to 1, so the costs are multiplied by it.
             return MeanOfUsers(cost=problem.data.weighted * len(problem.users), unit=problem.data.loss_unit)
         return MeanOfUsers(cost=problem.data.cost[problem.users], unit=problem.data.loss_unit)
 
@@ -138,7 +139,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         data = problem.data
         if method == "exact":
             assert release.published is not None  # what its certificate was measured on
-            # The release's own loss is over its users only; this one is over everybody on the map.
+            # The loss of the release is the mean over its users. This one is over all records under the prior.
             value = population_loss(release.published.all_rows, data)
             population = {"value": value, "exponential": exponential_loss(data)}
             return {"users": len(problem.users), "population": population}
@@ -246,7 +247,7 @@ class LRGeo(Mechanism[LRGeoInstance, LRGeoRelease]):
         return meaning(problem, release, result)
 
     def warnings(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-        """Return warnings if the guarantee hides little or leaves records out, or if input files look suspicious."""
+        """Return warnings if the guarantee protects little or not all records, or if input files look suspicious."""
         meaning = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users))
         return [*problem.data.warnings, *meaning.warnings]
 
@@ -261,6 +262,7 @@ def _check_pairs(where: str, matrix: MatrixRelease, pairs: Any, lengths: Any) ->
     """
     if not np.array_equal(matrix.pairs, pairs):
         return [f"{where}: pairs: not the required ones"]
-    # The certificate holds over these distances, and a longer one would be a weaker promise.
+    # The certificate holds for the stored distances. One above the required distance would be a weaker promise; one
+    # below it by more than rounding is not from this problem.
     is_wrong = (matrix.distances > lengths) | (lengths - matrix.distances > DISTANCE_TOLERANCE * lengths)
     return [f"{where}: distances: {int(is_wrong.sum())} are not those of the problem"] if is_wrong.any() else []

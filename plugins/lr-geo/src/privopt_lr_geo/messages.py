@@ -34,7 +34,8 @@ class Terms:
         epsilon: Epsilon of the program per unit of distance. It is slightly smaller than the promised one.
         within: gamma, the largest distance of a required pair. None if all pairs are required.
         obfuscation_radius: r_obf, in units of distance.
-        exponent: The exponent f of the tied entries.
+        exponent: The factor f in exp(-epsilon f d), by which tied entries fall with the distance d to the output. A
+            tied entry is a multiple of a variable that all users share.
     """
 
     epsilon: float
@@ -45,13 +46,14 @@ class Terms:
 
 @frozen(kw_only=True, eq=False)
 class Package:
-    """A user's upload: the coefficients of its program. Rows are in random order, and columns are labelled.
+    """A user's upload: the coefficients of its program. Rows are in random order; columns are in the order of outputs.
 
     Attributes:
         distances: (n, n) distances between the records of the user's LR set.
         reach: (n, K) distances from these records to all outputs. Only min(reach, r_obf) matters.
-        costs: (n, K) prior-weighted costs, exact or estimated.
-        free: (n, K) the negated indicator matrix Q: True for entries that are separate variables.
+        costs: (n, K) costs times the prior, exact or estimated.
+        free: (n, K) whether an entry is a variable of its own, and not tied to a shared one. It negates the paper's
+            indicator matrix Q.
     """
 
     distances: Floats
@@ -78,7 +80,7 @@ class Package:
                 faults.add(
                     "package", key, f"{array.dtype} of shape {array.shape}", f"kind {kind} of shape {expected_shape}"
                 )
-        # Values are looked at only if shapes and types are right: the comparisons below need numbers.
+        # Wrong shapes or types end the check here, because the comparisons below need arrays of numbers.
         faults.check()
         # NaN fails every comparison and is refused. An infinite distance is allowed: no path joins the two.
         if not (np.isfinite(self.costs).all() and (self.distances >= 0).all() and (self.reach >= 0).all()):
@@ -91,7 +93,7 @@ class Answer:
     """The server's answer to one user: a matrix whose rows have the order of the user's package.
 
     Attributes:
-        z: (n, K) nearly feasible probabilities, which the user repairs and certifies itself.
+        z: (n, K) probabilities that satisfy the program up to rounding. The user repairs and certifies them itself.
     """
 
     z: Floats
@@ -112,10 +114,10 @@ class Request:
 
 @frozen(kw_only=True, eq=False)
 class Extract:
-    """The server's answer to a query: the part of the table inside the circle, without the targets.
+    """The server's answer to a query: the part of the cost table inside the circle. The targets of travel stay secret.
 
     Attributes:
-        cells: (B,) numbers of cells, ascending.
+        cells: (B,) numbers of the cells inside the circle, ascending.
         beta: (B, B) float32 expected costs between these cells in km.
     """
 
@@ -153,4 +155,5 @@ def from_bytes(cls: type[T], raw: bytes, largest: int | None = None) -> T:
     if version.shape != () or version.dtype.kind not in "iu" or version != FORMAT_VERSION:
         actual = str(version) if version.shape == () and version.dtype.kind in "iu" else "no number"
         raise InputError([Fault(name, "format", actual, f"{FORMAT_VERSION}, as this version of privopt writes it")])
+    # Numbers were stored as arrays without dimensions.
     return cls(**{key: value if value.ndim else value.item() for key, value in parts.items()})

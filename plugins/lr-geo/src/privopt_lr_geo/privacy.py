@@ -45,7 +45,7 @@ _EVERY = (
 class OwnMatrices(MetricDP):
     """Metric DP inside each user's own matrix, for methods ``benders`` and ``full``.
 
-    Rows of two different users may violate metric DP.
+    A user's matrix has the rows of its LR set, the records near it. Rows of two different users may violate metric DP.
     """
 
     @classmethod
@@ -73,8 +73,8 @@ class OwnMatrices(MetricDP):
         # Each matrix is certified by itself: nothing is promised between rows of different users.
         parts = [(user, super(OwnMatrices, self).measure(m)) for user, m in release.matrices.items()]
         failures = [f"matrix of {user}: {line}" for user, part in parts for line in part.failures]
-        # The certificate of the worst matrix stands for all, with the sums of what was checked.
-        # Metric DP always states a worst loss, infinite if no epsilon is enough; None belongs to other notions.
+        # The result is the certificate of the worst matrix, with the counts of all. Only certificates of other notions
+        # have None as their worst privacy loss.
         worst_certificate = max(parts, key=lambda part: -math.inf if part[1].worst is None else part[1].worst)[1]
         return evolve(
             worst_certificate,
@@ -87,7 +87,7 @@ class OwnMatrices(MetricDP):
 
 @frozen(kw_only=True)
 class EveryRow(MetricDP):
-    """Metric DP over all records of the map, with or without users, for method ``exact``."""
+    """Metric DP over all records of the map, whether or not they are users, for method ``exact``."""
 
     @classmethod
     def over(cls, data: MetricData) -> EveryRow:
@@ -117,8 +117,9 @@ class EveryRow(MetricDP):
 
 
 def meaning(problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[str]:
-    """Return sentences on the guarantee between nearest neighbours, and on the best guess of a user's record."""
+    """Return sentences on the guarantee between nearest neighbours, on the best guess of a user's record, on costs."""
     lines = interpret_guarantee(release, problem.data, rows_of=np.asarray(problem.users)).sentences
+    # With several sentences, the first is on the guarantee, which may hold in each user's own matrix only.
     is_own_matrix = result.guarantee.scope == "own-matrix" and len(lines) > 1
     lines = (f"In each user's own matrix: {lines[0][0].lower()}{lines[0][1:]}", *lines[1:]) if is_own_matrix else lines
     return (*lines, *costs_in_words(problem.data, result.objective))

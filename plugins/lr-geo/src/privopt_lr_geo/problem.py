@@ -25,7 +25,7 @@ PATH_TOLERANCE = 1e-9
 
 @frozen(kw_only=True)
 class RandomUsers:
-    """Users drawn from the records without replacement, by a public seed."""
+    """The key ``users`` as a number of users, who are drawn from the records without replacement by a public seed."""
 
     random: int = key(help="how many", check=at_least(1))
     seed: int = key(0, help="of the draw, which is public", check=non_negative)
@@ -116,9 +116,10 @@ class LRGeoInstance(MetricInstance[LRGeoProblem]):
 
 
 def _conceal_user(fault: Fault) -> Fault:
-    """Return the fault of a problem with one user, reworded so that it does not name the user's record."""
+    """Return a fault of a problem with one user, reworded so that it does not name the user's record."""
     if fault.where == "lr-geo.users":
         return Fault("user", "", "another id", "the id of a record of the map")
+    # _check_users adds this fault with the record's id.
     if fault.where == "utility.prior" and "user" in fault.actual:
         return evolve(fault, actual="a prior of 0 on the user's cell")
     return fault
@@ -136,7 +137,7 @@ def _find_users(declared_users: str | tuple[str, ...] | RandomUsers, data: Metri
     if isinstance(declared_users, RandomUsers):
         if declared_users.random > count:
             faults.add(file, f"{where}.random", str(declared_users.random), f"at most the {count} records there are")
-        # The first ones of a permutation, so that a larger number of users includes those of a smaller number.
+        # The first entries of a permutation: with the same seed, a larger number includes the users of a smaller one.
         return np.sort(np.random.default_rng(declared_users.seed).permutation(count)[: declared_users.random]).astype(
             np.int64
         )
@@ -173,7 +174,7 @@ def _check_users(options: LRGeoOptions, data: MetricData, users: Ints, faults: F
         return
     # The row of a place with a prior of 0 has no weight in the program, so it would be arbitrary.
     absent = users[data.prior[users] == 0]
-    # If everybody is a user, one example is enough.
+    # If all records are users, one example is enough in the message.
     for user in absent[: 1 if everybody else None].tolist():
         name = data.records.ids[user]
         faults.add(data.file, "utility.prior", f"a prior of 0 on the user's cell {name!r}", "a prior above 0")

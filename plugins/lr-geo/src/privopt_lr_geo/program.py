@@ -1,11 +1,12 @@
 """The program CLR-Geo as arrays and as a model, built from the uploads of all users (Equations (20) to (22)).
 
 Entry (i, k) of a user's matrix is either free, which means that it is a separate variable, or tied. A tied entry is y_k
-times a coefficient that falls exponentially with the distance, up to r_obf. The variables y are shared by all users.
+times a coefficient that falls exponentially with the distance between record and output, up to the distance r_obf (the
+obfuscation radius). The variables y are shared by all users.
 
 The variables y occur in the sum of every row. Beyond r_obf, a column's coefficient is the same in all rows of a user.
 Therefore each column's smallest coefficient is moved into one variable of the user, its far mass, and rows keep only
-the columns near their own place. This makes the matrix sparse.
+the columns near their own place. This makes the program's constraint matrix sparse.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ class Piece:
 
     Attributes:
         entries: (E, 2) row and column of each free entry.
-        mass: (n, K) coefficient of y_k in the row's sum; 0 if the entry is free.
+        mass: (n, K) coefficient of y_k in a tied entry, and so in the sum of its row; 0 if the entry is free.
         upper, lower: (E,) a free entry lies between exp(lower) y_k and exp(upper) y_k. They are infinite if no required
             pair joins the entry to a tied one.
-        rows: (R, 2) free entries e, g with z_e <= exp(budget) z_g.
-        budgets: (R,) epsilon times the distance.
-        costs: (n, K) scaled costs.
+        rows: (R, 2) numbers e, g of free entries with the constraint z_e <= exp(budget) z_g.
+        budgets: (R,) epsilon times the distance of the two records.
+        costs: (n, K) costs of the entries, divided by :attr:`Central.scale`.
     """
 
     entries: Ints
@@ -71,13 +72,13 @@ class Piece:
 class Central:
     """The CLR-Geo program for all users, as arrays.
 
-    y is scaled so that 1 is the largest tied probability of a column.
+    y is scaled such that y_k is the largest tied entry of column k over all users.
 
     Attributes:
         pieces: One piece for each user.
         columns: (C,) the outputs of the variables y.
-        shift: (K,) logarithm of the scale of y. nan if no entry of the column is tied.
-        scale: Divisor of the costs.
+        shift: (K,) logarithm of the scale of y. NaN if no entry of the column is tied.
+        scale: The number by which all costs were divided.
         flat: The output that represents all outputs at distance r_obf or more from every record of every user; -1 if
             there is no such output. These outputs differ only in cost, so in some optimal solution the cheapest one
             takes all of their mass.
@@ -91,13 +92,13 @@ class Central:
 
     @property
     def largest_exponent(self) -> float:
-        """The largest exponent of rows z_e <= exp(budget) z_g, z_e <= exp(upper) y_k and y_k <= exp(-lower) z_e."""
+        """The largest exponent in z_e <= exp(budget) z_g, z_e <= exp(upper) y_k and y_k <= exp(-lower) z_e."""
         parts = [part for piece in self.pieces for part in (piece.budgets, piece.upper, -piece.lower)]
         return max((float(part[np.isfinite(part)].max(initial=0.0)) for part in parts), default=0.0)
 
 
 BYTES_A_NUMBER: Final = 1500.0
-"""Measured peak memory for each coefficient of the program (tests/test_lr_geo_memory.py)."""
+"""Measured peak memory in bytes for each coefficient of the program (tests/test_lr_geo_memory.py)."""
 
 
 def program_bytes(central: Central) -> float:
@@ -105,24 +106,28 @@ def program_bytes(central: Central) -> float:
     total = 0.0
     for piece in central.pieces:
         entries, limits = len(piece.entries), np.isfinite(piece.upper).sum() + np.isfinite(piece.lower).sum()
-        # Coefficients of y in rows other than the common ones, which are taken out into the far mass.
+        # Coefficients of y in the rows' sums. The common parts of columns are in the far mass instead.
         own_mass_count = int((piece.split(central.columns)[1] != 0).sum())
+        # Two coefficients for each constraint between two variables, and one for each variable in a row's sum.
         total += BYTES_A_NUMBER * (
             2 * len(piece.rows) + 2 * int(limits) + entries + own_mass_count + len(central.columns)
         )
-        total += 8.0 * 15 * piece.mass.size
+        total += 8.0 * 15 * piece.mass.size  # arrays of doubles of this size
     return total
 
 
 def assemble(packages: Sequence[Package], terms: Terms) -> Central:
-    """Combine packages into one program. Each user's block takes time proportional to its implying pairs times outputs.
+    """Combine the users' packages into one program.
+
+    The time for a user is proportional to the number of its pairs that imply all others, times the number of outputs.
 
     Args:
         packages: One upload for each user.
         terms: Epsilon, radius and exponent that the server announced.
     """
-    # Equation (19), with the form cut off around each row's own place: min(d, r_obf) is 1-Lipschitz, which Theorem 4.4
-    # needs. Around the user, as printed, it fails (docs/papers/lr-geo.md, "What is corrected").
+    # Equation (19), with the form cut off at r_obf from each row's own place. min(d, r_obf) changes by at most the
+    # distance between two records, which Theorem 4.4 needs. The paper prints a cut-off at r_obf from the user, with
+    # which the theorem fails (docs/papers/lr-geo.md, "What is corrected").
     exponents = [
         -terms.epsilon * terms.exponent * np.minimum(package.reach, terms.obfuscation_radius) for package in packages
     ]
@@ -139,8 +144,8 @@ def assemble(packages: Sequence[Package], terms: Terms) -> Central:
     is_used = np.isfinite(max_exponents) & ~is_flat
     if flat >= 0:
         is_used[flat] = True
-    # Costs of all users are scaled alike, so that the objective's numbers are about 1; a map
-    # without costs keeps its zeros.
+    # The costs of all users are divided by one number, so that those of the program are about 1. If all costs are 0, it
+    # is 1.
     scale = float(np.mean([np.abs(package.costs).mean() for package in packages])) or 1.0
     pieces = tuple(
         _make_piece(package, part - np.where(np.isfinite(max_exponents), max_exponents, 0.0), is_used, terms, scale)
@@ -174,11 +179,12 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
             free_in_both = np.flatnonzero(free[first] & free[second])
             rows.append(np.column_stack([number[first, free_in_both], number[second, free_in_both]]))
             budgets.append(np.full(len(free_in_both), budget))
-            edge = np.flatnonzero(free[first] & ~free[second])
+            # Outputs whose entry is free in the first row and tied in the second.
+            only_first = np.flatnonzero(free[first] & ~free[second])
             # A tied entry is exp(exponent) y_k. A required pair keeps a free entry of the same
-            # output within exp(+-budget) of it.
-            upper[first, edge] = np.minimum(upper[first, edge], exponents[second, edge] + budget)
-            lower[first, edge] = np.maximum(lower[first, edge], exponents[second, edge] - budget)
+            # output between exp(-budget) and exp(budget) times it.
+            upper[first, only_first] = np.minimum(upper[first, only_first], exponents[second, only_first] + budget)
+            lower[first, only_first] = np.maximum(lower[first, only_first], exponents[second, only_first] - budget)
     # Exponents are relative to the largest tied one of the column. Only free entries can be above
     # 0, and these have no mass: the minimum keeps their exponential from overflowing.
     mass = np.where(free | ~is_used, 0.0, np.exp(np.minimum(exponents, 0.0)))
@@ -226,7 +232,7 @@ def central_model(central: Central) -> Model:
     k = Index("k", Y)
     y = m.variable("y", Y, lower=0, upper=1)
     total_costs = sum((piece.mass * piece.costs).sum(axis=0) for piece in central.pieces)
-    # The cost of one unit of y_k: over all tied entries of the column.
+    # The cost of one unit of y_k, over all tied entries of the column and all users.
     a = m.param("a", np.asarray(total_costs)[central.columns])
     objective = total(a[k] * y[k], over=k)
     # One block of variables and rows for each user.
@@ -239,8 +245,9 @@ def central_model(central: Central) -> Model:
         c = m.param(f"c{n}", piece.costs[row, column] if len(row) else np.zeros(1))
         objective = objective + total(c[e] * z[e], over=e)
         common_mass, own_mass = piece.split(central.columns)
-        # s contains the far mass of every column, also of those that are free in a row. There it is
-        # taken off again, so s may exceed 1 by the least that any row takes off.
+        # s contains the common part of every column, also of those whose entry in a row is free. For such an entry the
+        # row's own coefficient is negative and takes that part off again, so s may exceed 1 by the least amount that
+        # any row takes off.
         s = m.variable(f"s{n}", lower=0, upper=1.0 + float(((own_mass < 0) * common_mass).sum(axis=1).min()))
         b, g = m.param(f"far{n}", common_mass), m.param(f"g{n}", own_mass)
         m.require(f"far mass {n}", Eq(total(b[k] * y[k], over=k), s))
@@ -264,7 +271,7 @@ def central_model(central: Central) -> Model:
 
 
 def _make_lookup(rows: Ints, budgets: Floats, width: int) -> Any:
-    """Return a function that looks up the budgets of pairs of entries, for use in the modelling language.
+    """Return a function that looks up the budgets of arrays of pairs of entries, as the modelling language asks for.
 
     Args:
         rows: (R, 2) pairs of entries.

@@ -1,5 +1,6 @@
 """The paper's cost reference table (section 4.5), which the server holds and users query.
 
+A cost is the expected difference in travel to the targets, which only the server knows, between a place and its report.
 Places are the map's records and outputs, and cells are squares of a public grid. A straight line joins the centre of a
 cell to its nearest place, and travel from the cell begins along this line. So travel obeys the triangle inequality, and
 Lemmas B.1 and B.2 hold. Only cells that are the nearest to some place have rows, because no other cells are looked up.
@@ -28,18 +29,18 @@ LARGEST_BYTES: Final = 4e9
 
 
 def _travel_loss(problem: LRGeoInstance) -> TravelCost:
-    """Return the problem's loss, which is a travel cost in every problem with a reference table."""
-    assert isinstance(problem.declared.utility, TravelCost)  # problem.py sees to that
+    """Return the declared loss, which is a travel cost in every problem with a reference table."""
+    assert isinstance(problem.declared.utility, TravelCost)  # LRGeoInstance.of has checked this
     return problem.declared.utility
 
 
 @frozen(kw_only=True, eq=False)
 class Places:
-    """The records, followed by the outputs if these are other places. All are public, and equal on both sides.
+    """The records, followed by the outputs if these are other places. They are public, so users and server have them.
 
     Attributes:
         data: The map.
-        coordinates: (P, 2) latitude and longitude, or km.
+        coordinates: (P, 2) latitude and longitude in degrees, or x and y in km.
         roads: The roads along which travel is measured. None if travel is the distance itself.
     """
 
@@ -73,11 +74,11 @@ class Places:
         return 0 if self.data.outputs is self.data.records else len(self.data.records)
 
     def straight_km(self, a: Floats, b: Floats) -> Floats:
-        """Return the straight-line distances in km between pairs of coordinates."""
+        """Return the straight-line (or great-circle) distances in km between coordinates (..., 2), which broadcast."""
         return np.asarray(haversine(a, b) if self.is_geographic else euclidean(a, b))
 
     def to_euclidean(self, points: Floats) -> Floats:
-        """Return coordinates in a Euclidean space that preserves nearest neighbours."""
+        """Return points (n, 2) in a Euclidean space with the same nearest neighbours: unit vectors if in degrees."""
         return directions(points) if self.is_geographic else points
 
     def travel(self, origins: Ints, destinations: Ints) -> Floats:
@@ -92,7 +93,7 @@ class Places:
         if self.roads is not None:
             ids = np.asarray(self.ids, dtype=np.str_)
             outward = self.roads.travel(ids[origins], ids[destinations])
-            # The lemmas need one number for both directions. On one-way roads that is the longer one.
+            # Lemmas B.1 and B.2 need one number for both directions. With one-way roads, it is the longer one.
             return (
                 np.maximum(outward, self.roads.travel(ids[destinations], ids[origins]).T)
                 if self.roads.directed
@@ -106,8 +107,8 @@ class Cells:
     """The cells of the public grid that are the nearest to at least one place.
 
     Attributes:
-        coordinates: (C, 2) centres.
-        node: (C,) the place to which each centre is joined.
+        coordinates: (C, 2) centres, in the unit of the places' coordinates.
+        node: (C,) the place to which each centre is joined by a straight line.
         access: (C,) km between each centre and that place.
         nearest: (P,) the nearest cell of each place.
         shift: (P,) km of travel between a place and its cell, in the longer direction.
@@ -128,8 +129,8 @@ class Cells:
             cell_km: Side length of a cell in km.
         """
         corner, step = grid_of(places, cell_km)
-        # Rounded, not cut off: the corner is the centre of a cell, and every place is at most half
-        # a cell from its centre.
+        # Numbers are rounded to the nearest, because the corner of the grid is the centre of a cell. So every place is
+        # in its cell.
         cell_numbers = np.rint((places.coordinates - corner) / step).astype(np.int64)
         return cls.around(places, corner + step * np.unique(cell_numbers, axis=0))
 
@@ -144,23 +145,21 @@ class Cells:
         from scipy.spatial import cKDTree
 
         points = places.coordinates
-        nodes, squares = cKDTree(places.to_euclidean(points)), cKDTree(places.to_euclidean(centres))
-        node = nodes.query(places.to_euclidean(centres))[1].astype(np.int64)
+        place_tree, cell_tree = cKDTree(places.to_euclidean(points)), cKDTree(places.to_euclidean(centres))
+        node = place_tree.query(places.to_euclidean(centres))[1].astype(np.int64)
         access = places.straight_km(centres, points[node])
-        nearest = squares.query(places.to_euclidean(points))[1].astype(np.int64)
-        places_own_number = np.arange(len(points))
+        nearest = cell_tree.query(places.to_euclidean(points))[1].astype(np.int64)
+        numbers = np.arange(len(points))
         shift = access[nearest].copy()
-        # A place to which its own cell is joined is reached by the straight line alone.
-        for number in np.flatnonzero(node[nearest] != places_own_number).tolist():
-            # Any other place reaches its cell over the place to which that is joined.
-            shift[number] += places.travel(places_own_number[number : number + 1], node[nearest[number : number + 1]])[
-                0, 0
-            ]
+        # Travel between a cell and the place to which it is joined is the straight line alone. Travel to any other
+        # place goes on from there.
+        for number in np.flatnonzero(node[nearest] != numbers).tolist():
+            shift[number] += places.travel(numbers[number : number + 1], node[nearest[number : number + 1]])[0, 0]
         return cls(coordinates=centres, node=node, access=access, nearest=nearest, shift=shift)
 
 
 def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
-    """Return the south-west corner (2,) of the grid and the side lengths (2,) of a cell, in units of the coordinates.
+    """Return the south-west corner (2,) of the places and the side lengths (2,) of a cell, in units of the coordinates.
 
     Args:
         places: The public map.
@@ -168,25 +167,26 @@ def grid_of(places: Places, cell_km: float) -> tuple[Floats, Floats]:
     """
     points, step = places.coordinates, np.array([cell_km, cell_km])
     if places.is_geographic:
-        degree = EARTH_RADIUS_KM * np.pi / 180.0
-        # A degree of longitude is shorter away from the equator. Cells need not be square to the
-        # metre: shifts are measured.
-        narrow = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
-        step = step / np.array([degree, degree * narrow])
+        degree = EARTH_RADIUS_KM * np.pi / 180.0  # km
+        # A degree of longitude is shorter away from the equator. Cells need not be exactly square, because the travel
+        # between places and cells is computed.
+        shortening = max(1e-6, float(np.cos(np.radians(points[:, 0].mean()))))
+        step = step / np.array([degree, degree * shortening])
     return points.min(axis=0), step
 
 
 class ReferenceTable:
     """The server's cost reference table, which stores travel to the targets and answers requests for circles.
 
-    Args:
-        problem: The problem. Its targets are the server's secret.
+    Attributes:
+        shares: (T,) weight of each target, by which travel is averaged.
         places: The public map.
         cells: The public grid.
+        _travel_to_targets: (P, T) km of travel from each place to each target.
     """
 
     def __init__(self, problem: LRGeoInstance, places: Places, cells: Cells) -> None:
-        """Compute the travel (P, T) from every place to the targets.
+        """Compute the travel from each of the P places to each of the T targets.
 
         Args:
             problem: The problem. Its targets are the server's secret.

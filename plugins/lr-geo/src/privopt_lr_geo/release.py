@@ -1,4 +1,4 @@
-"""LR-Geo's release: the users' rows, each user's private matrix, and the public numbers (method exact)."""
+"""LR-Geo's release: the users' rows, and each user's private matrix or (method exact) the public numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LONGEST_NAME: Final = 240
 
 
 def private_file_name(user: str) -> str:
-    """Return the name of a user's file: the id with all but letters, digits and ``_.-~`` percent-encoded.
+    """Return the name of the file with a user's matrix: the id, percent-encoded except letters, digits and ``_.-~``.
 
     If the id is too long, the name is its beginning, ``=`` and its SHA-256. No other name contains ``=``.
     """
@@ -48,8 +48,8 @@ class PublicNumbers:
     Attributes:
         columns: Column weights. None if the whole matrix is published.
         data: The map.
-        stored_rows: (N, K) the whole matrix: the published one, or the one that the solver computed from the column
-            weights.
+        stored_rows: (N, K) the whole matrix: the published one, or the one that was already computed from the column
+            weights. None if it is yet to be computed.
     """
 
     columns: ColumnWeights | None
@@ -71,7 +71,7 @@ class PublicNumbers:
         return np.asarray(self.columns.rows(PathDistances(self.data).rows(np.array([record])))[0])
 
     def write(self, folder: Path) -> None:
-        """Write the column weights with rate and cap, or the whole matrix, to public.npz."""
+        """Write the column weights with their rate and cap or, if there are none, the whole matrix to public.npz."""
         columns = self.columns
         if columns is None:
             np.savez(folder / PUBLIC, weights=self.all_rows)
@@ -81,7 +81,7 @@ class PublicNumbers:
 
     @classmethod
     def read(cls, path: Path, data: MetricData) -> PublicNumbers:
-        """Read the column weights with rate and cap, or the whole matrix, from public.npz.
+        """Read the column weights with their rate and cap, or else the whole matrix, from public.npz.
 
         Args:
             path: The file.
@@ -105,7 +105,7 @@ class PublicNumbers:
             faults.add(str(path), "column_weights", "numbers that will not do", "finite, at least 0, not all 0")
         if serves.min() < 0 or serves.max() >= outputs:
             faults.add(str(path), "serves", "an output that is not there", f"numbers from 0 to {outputs - 1}")
-        # `steady_exp` is accurate down to -700, and log-ratios go down to -cap.
+        # Rows are computed by `steady_exp`, which is accurate down to exponents of -700. Those of rows go down to -cap.
         if not (rate > 0 and 0 < cap <= 700):
             faults.add(str(path), "rate", f"{rate} and cap {cap}", "a rate above 0, a cap between 0 and 700")
         faults.check()
@@ -120,7 +120,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     Attributes:
         data: The map.
         records: (U,) records of the common matrix, ascending.
-        weights: (U, K) their rows.
+        weights: (U, K) rows of these records, uint64 weights that sum to 2**63.
         sets: The users' LR sets by the users' ids.
     """
 
@@ -130,7 +130,7 @@ class MatricesOnDemand(Mapping[str, MatrixRelease]):
     sets: Mapping[str, LRSet] = field(repr=False)
 
     def __getitem__(self, user: str) -> MatrixRelease:
-        """Return the rows of a user's LR set."""
+        """Return a user's matrix: the rows of its LR set, the records near it."""
         around = self.sets[user]
         return around.matrix(self.weights[np.searchsorted(self.records, around.records)], self.data)
 
@@ -175,22 +175,22 @@ class LRGeoRelease(MatrixRelease):
         )
 
     def write(self, folder: Path) -> None:
-        """Write mechanism.npz and, for method exact, public.npz."""
+        """Write the users' rows to mechanism.npz and, for method exact, the public numbers to public.npz."""
         super().write(folder)
         if self.published is not None:
             self.published.write(folder)
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:
-        """Return the rows of all records, computed from the public numbers."""
+        """Return the rows of all records, computed from the public numbers; without these, the release itself."""
         return self if self.published is None else MatrixRelease.over(data, self.published.all_rows, along_paths=True)
 
     def write_private(self, folder: Path) -> None:
-        """Write each user's matrix into matrices/."""
+        """Write each user's matrix, which only its user and verifiers may see, to a file in ``folder``/matrices."""
         if self.matrices is None:
             return
         (folder / MATRICES).mkdir()
         for user, matrix in self.matrices.items():
-            # A matrix names its file itself, so it is renamed after it was written.
+            # Every matrix is written under the same file name, so the file is then renamed.
             matrix.write(folder / MATRICES)
             (folder / MATRICES / ARTEFACT).rename(folder / MATRICES / private_file_name(user))
 
@@ -211,7 +211,7 @@ class LRGeoRelease(MatrixRelease):
             published = PublicNumbers.read(folder / PUBLIC, problem.data)
         matrices = None
         private = folder / "private" / MATRICES
-        # Method exact has no private matrices; a recipient of the other methods does not have them either.
+        # Method exact has no private matrices, and whoever receives a release of the other methods may not have them.
         if published is None and private.is_dir():
             matrices = {
                 str(user): MatrixRelease.load(private / private_file_name(str(user))) for user in matrix.records

@@ -1,4 +1,4 @@
-"""The report of LR-Geo: an explorer of each user's row, LR set and range, and what the server saw."""
+"""The report of LR-Geo: an explorer of each user's row and LR set (the records near it), and what the server saw."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ SHOWN_USERS: Final = 200
 
 
 class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
-    """Reports of LR-Geo: the users' losses, and what the guarantee does and does not cover."""
+    """The report of a release of LR-Geo: the users' losses, and what the guarantee does and does not cover."""
 
     def report(self, problem: LRGeoInstance, release: LRGeoRelease, result: Result) -> Sequence[Section]:
         """Return sections on losses, LR set and range, what the server saw, what is not covered, and convergence."""
-        # Central: methods in which users upload to a server.
+        # `central` is true for the methods in which users upload to a server.
         figures, central = self.figures(problem, release, result), result.method != "exact"
         sections = []
         lead = "Choose a user, by its place, by the list or by a click on the map, to see where its report falls."
@@ -97,7 +97,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             Figures by name. Figures that do not apply to the problem or the method are left out.
         """
         figures: dict[str, Figure] = {}
-        user, data, users = _pick_user(problem), problem.data, problem.users
+        user, data, users = _pick_user(problem), problem.data, problem.users  # `user` is an index into `users`
         if data.outputs.coordinates is not None:
             figures["row"] = spread_from(release, data, str(release.records[user]))
         if result.method != "exact":
@@ -107,7 +107,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
         if data.crossed:
             exponential_matrix = exponential(data.metric.to_outputs(users), float(data.epsilon))
             rows.append(("exponential mechanism", float(_users_losses(problem, exponential_matrix).mean())))
-        # The best single output for all users, which needs no privacy.
+        # Always reporting the best single output reveals nothing, so it is the least that a mechanism should beat.
         rows.append(("one output for all", float(data.cost[users].mean(axis=0).min())))
         figures["loss-beside-baselines"] = use_theme(draw_losses)(
             rows, f"mean loss of the users ({data.loss_unit})", None
@@ -139,7 +139,7 @@ class LRGeoReporting(Reporting[LRGeoInstance, LRGeoRelease]):
             "its_probability": z.max(axis=1),
             "released": [None] * len(users),
         }
-        # Users and outputs have the same columns, of which each leaves some empty.
+        # All features of a layer have the same columns. Those of users are empty for outputs, and the other way round.
         outputs: dict[str, Any] = {name: [None] * len(data.outputs) for name in user_columns}
         outputs |= {"kind": ["output"] * len(data.outputs), "released": z.mean(axis=0)}
         places = data.records.coordinates[users]
@@ -155,7 +155,7 @@ def _lr_sets(problem: LRGeoInstance, users: Ints) -> Bools:
 
 
 def _pick_user(problem: LRGeoInstance) -> int:
-    """Return the index of the user whose figures are drawn."""
+    """Return the index among the users of the one whose figures are drawn: the middle one."""
     return len(problem.users) // 2
 
 
@@ -165,13 +165,13 @@ def _users_losses(problem: LRGeoInstance, z: Floats) -> Floats:
 
 
 def _place_layouts(data: MetricData) -> Any:
-    """Return where to draw records and outputs: one layout if they are the same places, otherwise two."""
+    """Return where to draw records (first layout) and outputs (last), one layout if they are the same places."""
     return layout(data.records) if data.outputs is data.records else layout(data.records, data.outputs)
 
 
 @use_theme
 def _range_figure(release: LRGeoRelease, problem: LRGeoInstance, user: int) -> Figure:
-    """Draw one user's LR set, the outputs of its free entries, and the outputs beyond its obfuscation radius.
+    """Draw one user's LR set, the outputs near enough to be weighed freely, and those beyond its obfuscation radius.
 
     Args:
         release: The users' rows.
@@ -235,7 +235,7 @@ def _explorer_data(problem: LRGeoInstance, release: LRGeoRelease, central: bool)
     data, users = problem.data, problem.users
     placed, loss = _place_layouts(data), "average loss"
     facts, marked = {loss: _users_losses(problem, release.probabilities)}, None
-    # LR sets are marked among the outputs of the map, so these must be the records.
+    # The explorer marks outputs, so LR sets, which are records, can be marked only if the outputs are the records.
     if data.outputs is data.records and central and len(users) <= SHOWN_USERS:
         marked = [np.flatnonzero(row).tolist() for row in _lr_sets(problem, users)]
         facts["places in its LR set"] = np.array([float(len(records)) for records in marked])
@@ -272,7 +272,7 @@ def _users_section(problem: LRGeoInstance, release: LRGeoRelease) -> Section:
 
 
 def _range_section(problem: LRGeoInstance, release: LRGeoRelease, figure: Figure) -> Section:
-    """Return the section on one user's LR set and on the outputs whose probabilities are free in its matrix.
+    """Return the section on one user's LR set, and on how the probabilities in its rows depend on the distance.
 
     Args:
         problem: The problem, with its radii.

@@ -1,8 +1,9 @@
 """Rows of method exact computed from public numbers, with the same integers on every machine.
 
-Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, each of which serves one output. ``rate`` is
-slightly below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows
-differ by a factor below exp(epsilon d_ij). The certificate proves this for the integers.
+Row i is proportional to x_s exp(-min(rate D_is, cap)) over the columns s, one for each record. Each column gives its
+probability to one output, which it serves. D are path distances and d distances between records. ``rate`` is slightly
+below epsilon, |D_is - D_js| <= d_ij, and rows sum to nearly one before they are scaled to 2**63. So two rows differ by
+a factor below exp(epsilon d_ij). The certificate proves this for the integers.
 
 The code uses only additions, products and divisions of doubles, which IEEE 754 rounds correctly, and :func:`math.fsum`.
 It never uses a library's exp, whose last bit may depend on the processor.
@@ -23,7 +24,7 @@ from privopt.numbers.sampling import TOTAL
 __all__ = ["BLOCK", "ColumnWeights", "steady_exp", "whole_matrix"]
 
 BLOCK: Final = 1 << 22
-"""Entries that are processed at once."""
+"""Number of matrix entries that are processed at once."""
 
 _LN2_HEAD: Final = 6.93147180369123816490e-01
 """ln 2 to 32 bits, so that its product with a whole number below 2**20 is exact."""
@@ -53,10 +54,10 @@ class ColumnWeights:
 
     Attributes:
         weights: (N,) The weights x, at least 0.
-        serves: (N,) The output that each column serves.
+        serves: (N,) The output to which each column gives its probability.
         outputs: The number K of outputs.
-        rate: The rate epsilon (1 - tau) per unit of distance, as a double.
-        cap: The largest exponent of a row; larger values of rate D count as this one.
+        rate: The rate at which weights fall with the distance, slightly below epsilon, per unit of distance.
+        cap: The largest exponent of a row. Larger products of rate and distance count as this one.
     """
 
     weights: Floats
@@ -69,8 +70,8 @@ class ColumnWeights:
         """Return (B, K) integer rows that sum to 2**63, from (B, N) path distances, which may be infinite."""
         columns = steady_exp(-np.minimum(distances * self.rate, self.cap)) * self.weights
         z = np.zeros((len(columns), self.outputs))
-        # Doubles are added in the order of the columns: their sum depends on the order, and every
-        # machine must get the same one.
+        # If several columns serve one output, they are added one after the other: the sum of doubles depends on the
+        # order, and every machine must get the same one.
         if len(np.unique(self.serves)) == len(self.serves):
             z[:, self.serves] = columns
         else:
@@ -85,8 +86,8 @@ class ColumnWeights:
 def _round_row(row: Floats) -> Unsigned:
     """Round a row of doubles (K,) down to integers, and add the rest to the largest one so that the sum is 2**63."""
     rounded = np.floor(row * (float(TOTAL) / math.fsum(row.tolist()))).astype(np.uint64)
-    # Products may be rounded upwards, and then `missing` is negative. Modulo 2**64 it is subtracted from the largest
-    # entry.
+    # Products may be rounded upwards, so that less than nothing is missing. Arithmetic modulo 2**64 then subtracts from
+    # the largest entry.
     missing = (TOTAL - int(rounded.sum(dtype=np.uint64))) % (1 << 64)
     greatest = int(rounded.argmax())
     rounded[greatest] = np.uint64((int(rounded[greatest]) + missing) % (1 << 64))

@@ -49,8 +49,8 @@ class ProgramSolution:
         value: Value of CLR-Geo's objective, in the unit of the packages' costs.
         lower_bound: Proved lower bound of the objective. None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
-        solver: Name, version and iterations.
-        details: Sizes, and details of the method.
+        solver: Name, version and iterations of the solver.
+        details: Numbers of rows and columns of the program, and figures of the method.
     """
 
     answers: tuple[Answer, ...]
@@ -72,7 +72,7 @@ def solve(
     Args:
         packages: One package for each user.
         terms: The announced terms.
-        context: Method, gap, executor, progress.
+        context: Method, optimality gap and limits of the run. It also runs blocks in parallel and shows progress.
         start: Starting point of Benders. By default the result of :func:`interior_start`.
 
     Raises:
@@ -94,7 +94,7 @@ def solve(
     try:
         return _solve_by_benders(central, model.compile(), context, start)
     except SolverError as error:
-        # Only exponents beyond what HiGHS scales can be the reason; any other failure is the solver's own.
+        # The whole program helps only if an exponent exceeds what the solver of the cuts can bear.
         if central.largest_exponent <= BEARING.log_cap:
             raise
         context.report(f"whole program, for {error}")
@@ -126,7 +126,7 @@ def _solve_by_benders(
 ) -> ProgramSolution:
     """Solve by Benders decomposition, with a block for each user and a master problem over the shared y.
 
-    Under a time limit a start is required, because cold rounds converge too slowly.
+    Under a time limit a start is required, because rounds without one converge too slowly.
 
     Args:
         central: The program as arrays.
@@ -155,7 +155,7 @@ def _solve_by_benders(
         if start is None and remaining is not None:
             raise StoppedError("the whole program did not come in its share of the time")
     solution = Benders(solver="highs").solve(form, blocks, context, start=start)
-    # The program's costs were divided by `scale`.
+    # The program's costs were divided by `scale`, so its values are multiplied by it again.
     scale = central.scale
     return _make_solution(
         central,
@@ -170,7 +170,7 @@ def _solve_by_benders(
 
 
 def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
-    """Return a near-optimal point and multipliers by HiGHS's interior point without crossover.
+    """Return a near-optimal point and multipliers, computed by HiGHS's interior point method without crossover.
 
     This takes 4.5 s for four users on Rome's 1,331 cells. Rounds that started at the exponential form, as in the paper,
     still had a gap of 4.3 % after 240 s.
@@ -190,7 +190,7 @@ def interior_start(form: StandardForm, seconds: float | None) -> Start | None:
         return None
     if answer.outcome is not Outcome.OPTIMAL or answer.x is None or answer.duals is None:
         return None
-    # An interior point may lie outside its bounds by a tolerance.
+    # Variables of an interior point may violate their bounds by a tolerance.
     x = np.clip(answer.x, form.col_lower, form.col_upper)
     # The value of each row, and the sum of the absolute values of its terms.
     activity, size = form.A @ x, abs(form.A) @ np.abs(x)
@@ -215,12 +215,13 @@ def _make_solution(
     Args:
         central: The program as arrays.
         form: The program in matrix form, which maps variables to positions in ``x``.
-        x: The point.
-        bound: Proved lower bound of the scaled objective. None if there is none.
+        x: The point: a value for each variable.
+        bound: Proved lower bound of the objective with divided costs. None if there is none.
         stopped: Whether a limit or an interrupt ended the solver.
         solver: Name, version and iterations.
-        details: Further details of the solution.
+        details: Figures of the method, for the report.
     """
+    # Variables of either kind may be slightly negative within the solver's tolerance.
     y = np.zeros(len(central.shift))
     block = form.variable("y")
     y[central.columns] = np.maximum(x[block.start : block.stop], 0.0)

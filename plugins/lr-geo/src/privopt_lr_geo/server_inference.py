@@ -22,7 +22,7 @@ __all__ = ["attack_server"]
 DISTANCE_TOLERANCE: Final = 1e-9
 """Relative difference up to which two distances count as equal."""
 TABLED_ENTRIES: Final = 16_000_000
-"""Records times outputs up to which rows are compared with those of the whole map."""
+"""Records times outputs up to which a row of distances is compared with those of all records of the map."""
 
 
 def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Client]) -> dict[str, float | None]:
@@ -31,22 +31,26 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
     Args:
         data: The public map.
         options: The radii, which are public.
-        clients: The users, including their secrets, which show whether a guess is right.
+        clients: The users with their packages, and with their secrets, which show whether a guess is right.
 
     Returns:
-        Rates by attack: zero distances name all records of a package; the user is alone in the centre of its graph;
-        both together locate the user; one row of distances identifies its record (None if the map is too large).
+        By attack, the share of users for whom it succeeds:
+
+        - ``zero_columns_name_the_set``: distances of 0 to outputs identify all records of the package.
+        - ``unique_graph_centre``: only the user is within the radius of all records of the package.
+        - ``user_located``: both together give the user's record.
+        - ``fingerprint_of_one_row``: one row of distances identifies its record. None if the map is too large.
     """
     # A fixed seed: an audit that is repeated must give the same figures.
     chance = np.random.default_rng(0)
     named_count = centred_count = located_count = fingerprint_count = 0.0
     # Sorted, because an attacker may not know which output a number belongs to.
     table = np.sort(data.to_outputs, axis=1) if data.cost.size <= TABLED_ENTRIES else None
-    # An output at distance 0 names a record only if outputs are the records.
-    user_row = data.outputs is data.records
+    # An output at distance 0 identifies a record only if the outputs are the records.
+    outputs_are_records = data.outputs is data.records
     for client in clients:
         package, records = client.package, client.around.records
-        names_all = user_row and bool((_rows_by_zeros(package) == records[client.order]).all())
+        names_all = outputs_are_records and bool((_rows_by_zeros(package) == records[client.order]).all())
         named_count += names_all
         # The user is in the centre of its own LR set, since all its records are within the radius of it.
         centre = _graph_centre(package, options.radius, data.within)
@@ -54,6 +58,7 @@ def attack_server(data: MetricData, options: LRGeoOptions, clients: Sequence[Cli
         centred_count += is_in_centre and len(centre) == 1
         located_count += is_in_centre / len(centre) if names_all and len(centre) else 0.0
         if table is not None:
+            # A random row of the package. Whether a record could have sent it is decided by its sorted distances.
             row = int(chance.integers(len(records)))
             candidates = _records_like(package.reach[row], table)
             # A guess among equally good candidates is right with probability 1 / n.

@@ -1,11 +1,13 @@
 """Column weights x with W x = 1, where W_is = exp(-rate D_is): those of the star, or positive ones at a smaller rate.
 
-If the star has negative weights, nonnegative weights are computed at a smaller rate, at which rows sum to nearly one.
-Each user divides its row by the row's sum r_i. If rate + max |log r_i - log r_j| / d_ij <= epsilon over pairs that
-imply all others, the guarantee holds. At half of epsilon it always holds.
+W is the kernel, D are path distances, and x gives each column s (one for each record) a weight. So row i has the
+entries x_s W_is, which sum to one. At a rate of nearly epsilon this is the star mechanism, if no weight is negative.
+Otherwise, nonnegative weights are computed at a smaller rate, at which rows sum to nearly one. Each user divides its
+row by the row's sum r_i. If rate + max |log r_i - log r_j| / d_ij <= epsilon over pairs that imply all others, the
+guarantee holds. At half of epsilon it always holds.
 
-Measured on 400 cells of Rome at epsilon 1 per km, the loss is 1.053 km, that of the optimum .916, and that of the
-exponential mechanism 1.715. At epsilon 2, these losses are .499, .489 and .996 km.
+Measured on 400 cells of Rome at epsilon 1 per km, the loss is 1.053 km, that of the optimum 0.916 km, and that of the
+exponential mechanism 1.715 km. At epsilon 2, these losses are 0.499, 0.489 and 0.996 km.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from privopt_metric_dp.problem.data import MetricData
 __all__ = ["SLACKS", "normalised_weights", "star_weights"]
 
 SLACKS: Final = (1e-6, 1e-5, 1e-4)
-"""tau of rate = epsilon (1 - tau), tried in this order."""
+"""Shares of epsilon that are left for rounding, in the order in which they are tried."""
 ROUNDING_TIMES: Final = 8.0
 """The smallest positive weight must be this many times as large as the error of rounding to integers."""
 LEAST_CAP: Final = 14.0
-"""Log-ratios are never capped below this value, because far outputs would then take a noticeable share."""
+"""Smallest cap on the exponents of a row. With a smaller one, far outputs would have a noticeable probability."""
 RATE_HALVINGS: Final = 7
 """Bisection steps of the search for the rate."""
 LEAST_WEIGHT: Final = 1e-4
@@ -47,7 +49,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
     Raises:
         SolverError: Some weight is not positive, or the weights are not accurate enough.
     """
-    # The slack of epsilon is left for rounding. For the closest pair it is `step`, as a log-ratio.
+    # `step` is the log-ratio that the slack leaves for rounding between the two closest records.
     rate, step = float(data.epsilon) * (1.0 - slack), slack * _min_log_ratio(data)
     # An entry at the cap must be large next to the rounding of integers: TOTAL x exp(-cap) step >= ROUNDING_TIMES. The
     # weight x is not known before the first solution, and 1e-2 is a first guess.
@@ -76,7 +78,7 @@ def star_weights(data: MetricData, distances: Floats, slack: float) -> ColumnWei
 
 
 def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | None:
-    """Return weights at the largest rate for which epsilon also covers the normalisation of rows, by bisection.
+    """Return weights at the largest rate that leaves enough of epsilon for dividing rows by their sums, by bisection.
 
     Args:
         data: The map, epsilon and the prior.
@@ -104,10 +106,11 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         kernel = kernel_at(rate_share)
         try:
             x = _positive_weights(kernel)
-        except (SolverError, OutOfTime):  # the caller continues with the best so far, and checks the clock itself
-            break
+        except (SolverError, OutOfTime):
+            break  # the best weights so far are used; the caller checks the clock itself
         sums = np.log(kernel @ x)
-        # How much of epsilon the division by row sums uses up, per unit of distance.
+        # How much of epsilon dividing rows by their sums uses up: the largest log-ratio of two sums per unit of
+        # distance.
         used_rate = float((np.abs(sums[i] - sums[j]) / lengths).max(initial=0.0))
         # The first rate, half of epsilon, needs no check: dividing rows by their sums costs at most the other half.
         if best is None or rate_share * allowed + used_rate <= allowed:
@@ -119,13 +122,13 @@ def normalised_weights(data: MetricData, distances: Floats) -> ColumnWeights | N
         return None
     rate_share, x = best
     kernel = kernel_at(rate_share)
-    # Rows will be divided by their sums, which changes the weight that each record's cost has.
+    # Users divide their rows by the sums, so each record's costs count by its prior divided by the sum of its row.
     serves = _cheapest_outputs(kernel, data, data.prior / (kernel @ x))
     return ColumnWeights(weights=x, serves=serves, outputs=len(data.outputs), rate=rate_share * allowed, cap=cap)
 
 
 def _min_log_ratio(data: MetricData) -> float:
-    """Return the smallest log-ratio that epsilon allows between two records at a positive distance."""
+    """Return the smallest log-ratio that epsilon allows between records at positive distances, or 1 without such."""
     positive = data.distances[data.distances > 0]
     return float(data.epsilon) * float(positive.min()) if positive.size else 1.0
 
@@ -181,14 +184,14 @@ def _solve_ones(kernel: Floats) -> Floats:
 
 
 def _cheapest_outputs(kernel: Floats, data: MetricData, weight: Floats) -> Ints:
-    """Return the output that is cheapest for the rows that use a column, for each column (N,).
+    """Return for each column the output (N,) with the least expected cost, given the probabilities that rows give it.
 
-    Large kernels use single precision, which saves minutes. Privacy does not depend on the choice.
+    Large kernels are multiplied in single precision, which saves minutes. Privacy does not depend on the choice.
 
     Args:
         kernel: (N, N) symmetric kernel.
         data: The map with its costs.
-        weight: (N,) weights of the records' costs.
+        weight: (N,) weight of each record's costs, such as its prior.
     """
     kind: Any = np.float32 if kernel.size > BLOCK else np.float64
     cost = (weight[:, None] * data.cost).astype(kind)

@@ -26,13 +26,13 @@ WORD_BITS: Final = 64
 
 
 def draw_order_and_centre(seed: int, user: int, records: Ints) -> tuple[Ints, int]:
-    """Draw the order (n,) in which a user's rows are sent, and the record at the centre of its circle.
+    """Draw the order (n,) in which a user's rows are sent, and the record at the centre of the circle that it requests.
 
     Equal arguments give equal draws, because the mean of many independent centres would reveal the user's place. Draws
     of other users reveal nothing about this user's draws.
 
     Args:
-        seed: Seed of the run. It must be secret except in trials.
+        seed: Seed of the run. It must be secret, except in experiments.
         user: The user's record.
         records: (n,) the user's LR set.
     """
@@ -52,14 +52,14 @@ def stored_seed(folder: Path, seed: int | None, *, resume: bool) -> int:
 
     Args:
         folder: Folder of the checkpoint.
-        seed: The new seed. If None, it is drawn.
+        seed: The seed to store if none is read. If None, one is drawn.
         resume: Whether to read the stored seed if there is one.
 
     Raises:
         InputError: The file in the folder is not a seed.
     """
     path = folder / NAME
-    # lexists: a link that leads nowhere is refused by `read_arrays`, rather than taken for a missing file.
+    # lexists() is true for a link that leads nowhere as well. Such a link is an error and no missing file.
     if resume and os.path.lexists(path):
         high, low = read_arrays(path, {"seed": (np.uint64, (2,))})["seed"].tolist()
         return int(high << WORD_BITS | low)

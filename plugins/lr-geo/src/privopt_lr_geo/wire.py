@@ -58,17 +58,17 @@ POLL_SECONDS: Final = 0.2
 
 
 IDLE_SECONDS: Final = 30.0
-"""Seconds that a connection may be silent."""
+"""Seconds after which a connection on which nothing arrives is closed."""
 REQUEST_SECONDS: Final = 120.0
 """Seconds for one whole request and its answer, regardless of how the data arrives."""
 MAX_CONNECTIONS: Final = 64
 """Connections that are served at a time. Further connections are closed at once."""
 MAX_BODIES: Final = 4
-"""Number of packages of the largest size that may be received at a time, by the lengths stated in requests."""
+"""Number of packages of the largest size that may be received at a time. Requests state their lengths beforehand."""
 FULL: Final = "the round has all its packages"
 ENDED: Final = "the round ended without an answer"
 LARGEST_BYTES: Final = 64_000_000
-"""Largest size in bytes of one package, received or unpacked, unless ``--largest`` sets another; also of an answer."""
+"""Largest size in bytes of an answer, and of a package, received or unpacked, unless ``--largest`` sets another."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -80,6 +80,10 @@ class UploadRound:
         users: Number of packages of the round.
         largest: Largest size of a package in bytes, both as received and unpacked.
         seconds: Time limit for all packages to arrive, and then the same again for all answers to be fetched.
+        _packages, _answers: Packages and answers as bytes, by the client's random name.
+        _fetched: The names of the clients that have fetched their answers.
+        _ended: Set when no further package is accepted, whether or not there are answers.
+        _changed: The lock. It is notified when a package arrives or an answer is fetched.
     """
 
     records: int
@@ -108,6 +112,7 @@ class UploadRound:
             package = from_bytes(Package, raw, largest=self.largest)
         except (InputError, ValueError, MemoryError) as error:
             return HTTPStatus.BAD_REQUEST, f"package must be one, got other bytes: {error}".encode()
+        # A package has rows for some of the map's records, and columns for all of its outputs.
         rows, outputs = package.reach.shape
         if not 0 < rows <= self.records or outputs != self.outputs:
             return HTTPStatus.BAD_REQUEST, b"package must be of the public map, got another size"
@@ -124,10 +129,14 @@ class UploadRound:
         return HTTPStatus.ACCEPTED, b""
 
     def get(self, name: str) -> tuple[HTTPStatus, bytes]:
-        """Return the answer to a client, or a status: the round is waiting or has ended, or the client is unknown.
+        """Return the answer to a client, or why there is none.
 
         Args:
             name: The client's random name.
+
+        Returns:
+            The status and body of the response. The status is OK with an answer, ACCEPTED if the client has to wait,
+            GONE if the round has ended without an answer, and NOT_FOUND if the client has sent no package.
         """
         with self._changed:
             if name in self._answers:
@@ -203,9 +212,9 @@ class ServerLimits:
     """Limits on the server resources that all clients together may use.
 
     Attributes:
-        connections: Number of connections that are served at a time.
-        request_seconds: Seconds for a whole request and its answer.
-        body_bytes: Total bytes of the packages that are being received at a time.
+        connections: Largest number of connections that are served at a time.
+        request_seconds: Seconds after which a request is cut off, together with its answer.
+        body_bytes: Largest total size in bytes of the packages that are being received at a time.
     """
 
     connections: int = MAX_CONNECTIONS
@@ -214,7 +223,13 @@ class ServerLimits:
 
 
 class _Server(ThreadingHTTPServer):
-    """An HTTP server with a thread for each connection. It limits the connections and the bytes being received."""
+    """An HTTP server with a thread for each connection. It limits the connections and the bytes being received.
+
+    Attributes:
+        limits: Limits on all clients together.
+        _connections: A semaphore with a place for each connection that may be served at a time.
+        _reserved_bytes: Total stated size of the packages that are being received, guarded by ``_lock``.
+    """
 
     def __init__(self, address: tuple[str, int], running: UploadRound, limits: ServerLimits) -> None:
         """Bind to an address and set up the limits. Requests are served once `serve_forever` runs.
@@ -247,7 +262,10 @@ class _Server(ThreadingHTTPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve a connection within the time limit of one request."""
+        """Serve a connection within the time limit of one request, and then free its place for another connection.
+
+        The arguments are those of :meth:`process_request`, which starts the thread that runs this method.
+        """
         try:
             with _cut_after(self.limits.request_seconds, request):
                 super().process_request_thread(request, client_address)
@@ -266,7 +284,7 @@ class _Server(ThreadingHTTPServer):
 
     @contextmanager
     def reserve(self, size: int) -> Iterator[bool]:
-        """Reserve bytes for a body while it is received. Yield whether all bodies together stay within the limit."""
+        """Reserve ``size`` bytes for a package while it is received, and yield whether the limit on all allows it."""
         with self._lock:
             is_granted = self._reserved_bytes + size <= self.limits.body_bytes
             self._reserved_bytes += size if is_granted else 0
@@ -299,7 +317,7 @@ def _make_handler(running: UploadRound, http: _Server) -> type[BaseHTTPRequestHa
             name = self._client_name("/packages/")
             if not (length.isascii() and length.isdigit()):
                 self._respond(HTTPStatus.LENGTH_REQUIRED)
-            # More digits than any size; converting a very long number would itself take time.
+            # No size that is allowed has more than 12 digits, and converting a very long number would take time.
             elif len(length) > 12 or int(length) > running.largest:
                 self._respond(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
             elif name is None:  # nothing of a body is read before its name is known
@@ -365,7 +383,7 @@ def serve(
         try:
             return running.run(problem, context)
         finally:
-            time.sleep(2 * POLL_SECONDS)  # those who ask learn that it ended
+            time.sleep(2 * POLL_SECONDS)  # so that clients that still poll learn that the round has ended
             http.shutdown()
 
 
@@ -384,7 +402,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
         StoppedError: No answer came in time, the round ended without one, or the server refused the package.
         CertificationError: No repair of the answer satisfies the guarantee.
     """
-    _open_connection(url).close()  # a URL that will not do ends here, before anything is written
+    _open_connection(url).close()  # raises UsageError for a wrong URL before anything is written
     private_folder(folder)
     seed = stored_seed(folder, None, resume=True)
     (client,) = _find_client(problem, seed)
@@ -392,7 +410,7 @@ def ask(problem: LRGeoInstance, url: str, folder: Path, seconds: float = 600.0) 
     answer = from_bytes(Answer, _fetch_answer(url, name, raw, seconds))
     try:
         repaired = client.accept(answer, problem.data.epsilon)
-    except CertificationError:  # which names records around the user
+    except CertificationError:  # its own text names records around the user
         raise CertificationError(f"{url}: the answer could not be made to keep the promise") from None
     release = client.around.matrix(repaired.weights, problem.data)
     release.write(folder)
@@ -427,7 +445,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
     with limit(seconds):
         while True:
             check()
-            # Asked before uploading: a client that was killed after its upload need not send it again.
+            # Ask before uploading, because a client that was killed after its upload need not send it again.
             status, body = _send_request(url, "GET", f"/answers/{name}")
             if status == HTTPStatus.NOT_FOUND:
                 status, body = _send_request(url, "PUT", f"/packages/{name}", raw)
@@ -435,7 +453,8 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
                 return body
             if status in (HTTPStatus.GONE, HTTPStatus.FORBIDDEN):
                 raise StoppedError(f"{url}: {_describe_end(body)}")
-            # Accepted: the round goes on. A server that cannot be reached or is busy now is asked again.
+            # ACCEPTED means that the answer is still to come. None means that the server could not be reached, and it
+            # is asked again, as is a busy one.
             if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
                 raise StoppedError(f"{url}: the package was refused ({status})")
             time.sleep(POLL_SECONDS)
@@ -493,7 +512,7 @@ def _send_request(
             answer = connection.getresponse()
             # One byte more than allowed shows that a body is too long, without reading the rest.
             status, content = HTTPStatus(answer.status), answer.read(largest + 1)
-            # `length` counts the bytes that are still to come: the connection ended before the body did.
+            # `length` counts the bytes still to come. If there are any, the connection ended before the body did.
             if was_cut.is_set() or (answer.length and len(content) <= largest):
                 return None, b""
     except (OSError, HTTPException, ValueError):  # ValueError: a status that HTTP does not have

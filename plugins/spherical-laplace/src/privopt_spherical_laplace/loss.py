@@ -100,9 +100,9 @@ def _prior(problem: SphereInstance, count: int) -> Floats:
 def best_remap(problem: SphereInstance) -> tuple[Ints, Floats]:
     """Return the point to report for each nearest point, shape (N,), and the probabilities of these, shape (N, N).
 
-    Reporting the best guess under the prior costs no privacy, because it depends only on the nearest point. Entry (i, k)
-    of the probabilities says how often point k is the nearest to a position drawn around point i. They are approximate,
-    which suffices because the loss is bounded separately (:func:`loss_over_points`).
+    Reporting the best guess under the prior costs no privacy, because it depends only on the nearest point. Entry (i,
+    k) of the probabilities says how often point k is the nearest to a position drawn around point i. They are
+    approximate, which suffices because the loss is bounded separately (:func:`loss_over_points`).
     """
     points, probabilities = unit_vectors(problem), nearest_probabilities(problem)
     count = len(points)

@@ -52,7 +52,7 @@ class SphericalLaplace(Mechanism[SphereInstance, SphereRelease]):
         return SphereDP(epsilon=problem.epsilon)
 
     def utility(self, problem: SphereInstance, method: str) -> ExpectedDistance:
-        """Return the loss: the expected distance from a position, uniform on Earth or one of the points, to its report."""
+        """Return the loss: the expected distance from a position, uniform or one of the points, to its report."""
         return ExpectedDistance(problem=problem)
 
     def solve(self, problem: SphereInstance, context: SolveContext) -> Outcome[SphereRelease]:

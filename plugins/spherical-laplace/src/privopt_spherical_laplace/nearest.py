@@ -1,9 +1,9 @@
 """The probabilities that points are the nearest to a position drawn around a point, by integration along rays.
 
-A ray is a great circle that starts at the point in one direction. The distance along a ray has the distribution function
-G of the noise (:mod:`.sampler.exact`). The nearest point changes where the ray is equally far from two points, which has
-a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn. The error is about the
-square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
+A ray is a great circle that starts at the point in one direction. The distance along a ray has the distribution
+function G of the noise (:mod:`.sampler.exact`). The nearest point changes where the ray is equally far from two points,
+which has a closed form. So only the bearing is integrated numerically, as a sum over equal parts of a turn. The error
+is about the square of such a part. This is enough for remaps and estimates, and no guarantee depends on it.
 """
 
 from __future__ import annotations

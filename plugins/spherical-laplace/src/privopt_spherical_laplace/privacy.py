@@ -28,7 +28,7 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
 
     Attributes:
         kind: The name of the privacy notion.
-        odds: Whether the statement may be explained by odds between positions.
+        odds: Whether the notion bounds the odds of every output between two positions.
         epsilon: The claimed epsilon, exact, per km.
     """
 
@@ -53,9 +53,9 @@ class SphereDP(PrivacyConstraint[SphereRelease]):
     def measure(self, release: SphereRelease) -> Certificate:
         """Compare the rate of the law and the radius of its sphere with the claim, as rationals.
 
-        The density exp(-rate d(x, y)) / Z of a report y has the same Z around every position x, so between two positions
-        x and x' its logarithm changes by at most rate d(x, x') (docs/reference/proof.md, "The sphere"). The radius must
-        agree, because the claim is about distances on a sphere of this radius.
+        The density exp(-rate d(x, y)) / Z of a report y has the same Z around every position x, so between two
+        positions x and x' its logarithm changes by at most rate d(x, x') (docs/reference/proof.md, "The sphere"). The
+        radius must agree, because the claim is about distances on a sphere of this radius.
         """
         failures = []
         if release.epsilon > self.epsilon:

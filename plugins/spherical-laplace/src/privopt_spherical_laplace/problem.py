@@ -159,8 +159,8 @@ class SphereInstance:
         names, faults = [name for name, value in choices.items() if value is not None], Faults()
         if len(names) != 1:
             faults.add(file, "outputs", " and ".join(names) or "nothing", "one of digits, grid, points; or [records]")
-        # Each of these keys needs points in the table beside it. outputs.columns belongs to outputs.points only, because
-        # [records] has its own key for columns.
+        # Each of these keys needs points in the table beside it. outputs.columns belongs to outputs.points only,
+        # because [records] has its own key for columns.
         source_by_key = {
             "utility.prior": (utility.prior, source),
             "utility.remap": (utility.remap or None, source),

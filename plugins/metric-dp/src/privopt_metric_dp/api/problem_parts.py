@@ -48,7 +48,7 @@ _QUANTITY: Final = re.compile(r"\s*((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(/|p
 _KM: Final[Mapping[str, Fraction]] = {"km": Fraction(1), "m": Fraction(1, 1000), "mi": Fraction("1.609344")}
 # Names that the column of weights of a prior may have.
 _WEIGHTS: Final = ("p", "weight", "count")
-# Keys of places whose distances have no named unit.
+# Keys of the table of records that declare places whose distances have no named unit.
 _UNNAMED: Final = frozenset({"vectors", "count"})
 
 
@@ -69,7 +69,7 @@ def records(
         id: Column of ids, or several columns whose values are joined with "/".
         lat, lon: Columns of latitudes and longitudes in degrees.
         x, y: Columns of coordinates in km.
-        geometry: Column of points, of a GeoDataFrame or in well-known binary.
+        geometry: Column of points: the geometry of a GeoDataFrame, or bytes in the format WKB (well-known binary).
 
     Raises:
         InputError: The table lacks a column.
@@ -82,7 +82,8 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
-        # Values that are no points stay NaN, become empty cells and are reported by row when the table is read.
+        # Values that are no points have NaN as coordinates. These become empty cells, which are reported by row when the
+        # table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         sides = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
@@ -147,7 +148,7 @@ def vectors(array: object, ids: object = None) -> Part:
     files = {"vectors.npy": npy_bytes(array)}
     values: dict[str, object] = {"vectors": "vectors.npy"}
     if ids is not None:
-        # The file has one id per line, so a line break inside an id would shift all that follow.
+        # The file has one id per line, so a line break inside an id would assign all later ids to wrong vectors.
         named = _to_texts(np.asarray(ids).ravel().tolist())
         faults = [
             Fault("ids", f"id {name!r}", "the end of a line inside it", "ids of one line each")
@@ -162,14 +163,14 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to texts as tables do: a double with an integer value gets no decimal point."""
+    """Convert ids to the texts that they have in CSV files, where a double with an integer value has no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
 
 
 def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km") -> Part:
-    """Return a distance: the shortest path along undirected edges.
+    """Return a kind of distance: the length of the shortest path along undirected edges.
 
     Args:
         table: A table with one row per edge.
@@ -181,7 +182,7 @@ def roads(table: object, *, start: str = "from", end: str = "to", km: str = "km"
 
 
 def distances(array: object, to_outputs: object = None) -> Part:
-    """Return a distance that is given by a table.
+    """Return a kind of distance that is given by a table.
 
     Args:
         array: (N, N) symmetric distances between records.
@@ -198,11 +199,11 @@ def distances(array: object, to_outputs: object = None) -> Part:
 def travel_cost(
     targets: object = None, *, id: str = "id", weight: str = "weight", edges: object = None, directed: bool = False
 ) -> Part:
-    """Return a loss: the expected error of the travel distance to a random target.
+    """Return a kind of loss: the expected error of the travel distance to a random target.
 
     Args:
         targets: Table of targets and their weights. By default all records are targets with equal weights.
-        id, weight: Columns of the table of targets.
+        id, weight: Columns of the ids of targets, which are records, and of their weights.
         edges: Table of roads with columns from, to and km. By default the roads of the distance are used.
         directed: Whether the roads in ``edges`` are one-way.
     """
@@ -220,7 +221,7 @@ def travel_cost(
 
 
 def cost(array: object) -> Part:
-    """Return a loss that is given by an (N, K) array: entry (i, k) is the loss of releasing output k for record i."""
+    """Return a kind of loss given by an (N, K) array: entry (i, k) is the loss of releasing output k for record i."""
     return Part(values={"kind": "matrix", "cost": "cost.npy"}, files={"cost.npy": npy_bytes(array)})
 
 
@@ -230,7 +231,7 @@ def _rename_columns(table: object, subject: str, columns: Mapping[str, str]) -> 
     Args:
         table: A data frame, or a dict of columns.
         subject: Name of the argument, for messages.
-        columns: The table's column for each column of the file.
+        columns: For each column of the file, the name of the table's column.
 
     Raises:
         InputError: A column is missing.
@@ -310,6 +311,7 @@ def metric_problem(
     has_unit = not (_UNNAMED & places.values.keys()) and not (
         isinstance(distance, Part) and distance.values.get("kind") == "matrix"
     )
+    # The keys of the table [privacy] of the problem file.
     privacy: dict[str, object] = {"epsilon": _parse_amount(epsilon, "epsilon", rate=True, has_unit=has_unit)}
     if neighbours_within is not None:
         privacy["neighbours_within"] = _parse_amount(
@@ -400,12 +402,13 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
-    # A smaller epsilon and a larger distance within which people hide are the more private ones.
+    # A conversion that rounds must not weaken privacy: epsilon is rounded down, and distances within which people hide are
+    # rounded up.
     return _decimal_below(exact) if rate else float_up(exact)
 
 
 def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> object:
-    """Convert a NumPy number to a Python number; ``rate`` says whether it is an epsilon instead of a distance.
+    """Convert a NumPy number to a Python number. ``rate`` says whether it is an epsilon instead of a distance.
 
     A number in single precision may mean its exact value or its shortest text. The more private one is returned. For
     example, ``np.float32(0.2)`` is 0.200000003: as an epsilon it becomes 0.2, and as a distance within which people are
@@ -415,7 +418,7 @@ def _from_numpy(value: np.integer[Any] | np.floating[Any], *, rate: bool) -> obj
         return int(value)
     if isinstance(value, np.float64) or not np.isfinite(value):
         return float(value)
-    # A user who wrote 0.2 in single precision meant either number; the more private one is right in both cases.
+    # The exact value, and the shortest text that stands for it.
     return (min if rate else max)(Decimal(float(value)), Decimal(str(value)))
 
 
@@ -435,7 +438,7 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         InputError: A weight is invalid, the sum is not positive and finite, or the number of weights is wrong.
     """
     prior = values_of(prior)
-    # A mapping of ids to weights; one whose values are columns is a table.
+    # A mapping has weights by id, unless its values are columns: then it is a table.
     if isinstance(prior, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in prior.values()):
         ids, weights = _to_texts(prior), _to_weights(list(prior.values()))
     elif isinstance(prior, (list, tuple, np.ndarray)):
@@ -443,11 +446,11 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
-        # If no column of weights or several are there, the name below is one that no table has, so that the error lists
-        # all.
+        # If there is no column of weights, or more than one, "p or weight or count" is asked for. No table has this column,
+        # so the error names all three.
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
-        of = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
-        frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": of}), infer_schema=False)
+        weight_column = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
+        frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": weight_column}), infer_schema=False)
         ids, weights = frame["id"].to_list(), frame["p"].cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     invalid_rows = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0))).tolist()
     expectation = "a finite weight of at least 0"
@@ -472,6 +475,6 @@ def _to_weights(values: object) -> Floats:
 def _ids_of(places: Part) -> list[str]:
     """Return the ids of records in the order in which mechanisms read the records."""
     contents = to_toml(dict(places.values)).encode()
-    # Read as a mechanism would read it, so that the order of the ids is the same.
+    # The places are read as a mechanism would read them, so that the order of the ids is the same.
     declared = load_problem(Places, File(name=NAME, path=None, kept=contents, in_memory=places.files))
     return list(space_of(declared, "records", NAME, ids_alone=True).ids)

@@ -1,7 +1,8 @@
 """A maximum-likelihood attack on many reports of one place.
 
-It attacks fresh reports, a single report that is repeated (sticky), and, if the release draws them, reports along a
-trace. The reports are simulated from public data with a fixed seed, so a release always gets the same figures.
+It attacks fresh reports (each drawn anew), a single report that is repeated (sticky), and, if the release draws them,
+reports along a trace, where a random test decides whether the last report is repeated. The reports are simulated from
+public data with a fixed seed, so a release always gets the same figures.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ MAX_REPORTS: Final = 1000
 """Default number of reports of one place."""
 
 ATTACKED_PLACES: Final = 2_000
-"""Number of places that are attacked, drawn from the prior. Of 200, a 95th percentile was off by up to a tenth."""
+"""Number of places that are attacked, drawn from the prior. With 200, 95th percentiles were wrong by up to a tenth."""
 
 ATTACKED_TRACES: Final = 500
-"""The same for a release that draws reports along traces, whose attack takes four times as long."""
+"""Number of places for a release that draws reports along traces, for which the attack takes four times as long."""
 
 MAX_SCORES: Final = 1 << 22
 """Number of scores (rows of counts times records) that are in memory at a time."""
@@ -38,7 +39,7 @@ NOISE_VALUES: Final = 24
 
 _RANDOM_SEED: Final = 17
 """Seed of all simulations, so that a release always gets the same figures."""
-# Stands for the logarithm of 0: minus infinity times a count of 0 would be NaN.
+# The logarithm of 0 in sums of count times logarithm. Minus infinity times a count of 0 would be NaN.
 _IMPOSSIBLE: Final = -1e9
 
 
@@ -76,14 +77,15 @@ def simulate_reports(release: MatrixRelease, places: Ints, count: int, seed: int
 
 def _simulate_fresh(release: MatrixRelease, places: Ints, count: int, seed: int) -> ObservedReports:
     """Draw ``count`` independent reports of each place."""
-    # The first reports of all places come first in the stream, so that more reports do not change the earlier ones:
-    # audit, the page and the papers ask for other numbers of reports, and must have equal figures for equal numbers.
+    # The first report of every place is drawn first, then every second report, and so on. So a larger number of reports
+    # leaves the earlier ones as they are: audit, the report page and the papers ask for different numbers, and must get
+    # the same figures for the same number.
     outputs = release.sampler.draw_each(np.tile(places, count), source=make_source(seed)).reshape(count, -1).T
     return ObservedReports(outputs=outputs, kept=np.zeros(outputs.shape, dtype=np.bool_))
 
 
 def _repeat_first_report(fresh: ObservedReports) -> ObservedReports:
-    """Return each place's first fresh report again and again: after one report the two kinds are the same."""
+    """Return sticky reports: the first fresh report of each place, repeated at all later times."""
     outputs = np.broadcast_to(fresh.outputs[:, :1], fresh.outputs.shape)
     is_repeated = np.broadcast_to(np.arange(outputs.shape[1]) > 0, outputs.shape)
     return ObservedReports(outputs=outputs, kept=is_repeated)
@@ -93,7 +95,7 @@ def _simulate_predicted(release: MatrixRelease, places: Ints, count: int, seed: 
     """Draw ``count`` reports of each place (M,) along a trace that stays there, as the release draws them."""
     walker = release.walker
     assert walker is not None  # checked by the caller
-    # At least the default number is simulated, for the same reason as above.
+    # At least the default number is simulated, so that smaller numbers get the same first reports.
     length = max(count, MAX_REPORTS)
     walks, subjects = np.repeat(places, length), np.repeat(np.arange(len(places)), length)
     trace = walker.walk(walks, subjects, State(), charge=Limit(walker.terms.total), source=make_source(seed))
@@ -142,7 +144,7 @@ def _summarize_errors(errors: Iterable[Floats]) -> dict[str, list[float]]:
 
 
 def _log_probabilities(release: MatrixRelease) -> Floats:
-    """Return the logarithms (N, K) of the probabilities of a release, `_IMPOSSIBLE` for 0."""
+    """Return the logarithms (N, K) of the probabilities of a release, with `_IMPOSSIBLE` as that of 0."""
     z = release.probabilities
     return np.where(z > 0, np.log(np.where(z > 0, z, 1.0)), _IMPOSSIBLE)
 
@@ -157,7 +159,8 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
         count: Number of reports that the attacker uses.
     """
     outputs, kept = observed.outputs[:, :count], observed.kept[:, :count]
-    # A repeated report says nothing that its first copy did not say. Which reports are repeated may still, below.
+    # A repeated report says nothing that its first copy did not say. When reports are repeated may say something
+    # (below).
     is_fresh = ~kept & (outputs >= 0)
     # A place and an output as one number, so that bincount counts the reports of each place by output.
     shape = len(outputs), logs.shape[1]
@@ -178,23 +181,28 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 
 
 def _log_probability_of_tests(walker: Walker, outputs: Ints, kept_steps: Bools) -> Floats:
-    """Return (N,), for each record, the log probability of the outcomes of all tests at one place.
+    """Return for each record the log probability (N,) of the outcomes of all tests at one place.
 
-    The noise of a segment's threshold is unknown, so probabilities are averaged over it before the logarithm is taken.
+    A test decides whether the last report is repeated. A segment is a fresh report with its repetitions, whose tests
+    share the noise of one threshold. The attacker does not know this noise, so probabilities are averaged over it
+    before the logarithm is taken.
 
     Args:
         walker: The parameters with which the release draws traces.
         outputs: (T,) reports of the place, -1 for none.
         kept_steps: (T,) whether a report repeats the last one.
     """
+    # Values of the noise and their quadrature weights.
     weights, noise = walker.nodes(NOISE_VALUES)
     total = np.zeros(len(walker.weights))
     starts = np.flatnonzero(~kept_steps & (outputs >= 0))
     segment_ends = np.append(starts[1:], len(outputs))
     for start, end in zip(starts.tolist(), segment_ends.tolist(), strict=True):
-        # The tests that accepted the report in this segment, and whether a test ended it (not the end of the data).
+        # The number of tests that accepted the report in this segment, and whether a test ended the segment instead of
+        # the end of the data.
         kept_count, has_ended = int(kept_steps[start:end].sum()), end < len(outputs) and outputs[end] >= 0
         if kept_count or has_ended:
+            # The probability that a test refuses the report, by record and value of the noise.
             renewal_rates = walker.renewals(int(outputs[start]), noise)
             with np.errstate(divide="ignore"):
                 # Given the noise, the tests are independent: all accepted the report, and then one may have refused it.
@@ -225,7 +233,7 @@ def describe_attack(attack: Mapping[str, Any]) -> str:
     half, last = f"{counts[median_step]:,}", f"{counts[max(median_step, p95_step)]:,}"
 
     def describe_miss(error: float) -> str:
-        """Return how far off a guess is at most."""
+        """Return a phrase for a guess that is wrong by at most ``error``, in the unit of distance."""
         if error == 0:
             return "exactly right"
         return f"at most {amount_text(f'{error:.3g}', attack['unit'])} off"

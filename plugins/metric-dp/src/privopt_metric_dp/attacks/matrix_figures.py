@@ -39,7 +39,7 @@ _CELLS = 1 << 22
 """Largest number of entries in a block of pairs and outputs."""
 
 EQUAL: Final = 2.0**-49
-"""Largest log-ratio of rows that count as equal. The rounding of probabilities to doubles can cause it."""
+"""Largest log-ratio of rows that count as equal, because the rounding of probabilities to doubles can cause it."""
 
 RECORD_DRAWS: Final = 100_000
 """Number of samples for each of the two records that the statistical attack compares."""
@@ -48,12 +48,12 @@ _SEEDS: Final = (101, 102)
 """Seeds of these draws, one for each record."""
 
 MAX_CHOSEN_PAIRS: Final = 20_000
-"""Largest number of required pairs among which the attack chooses, approximately."""
+"""Approximate largest number of required pairs among which the attack chooses the two records."""
 
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations as the LR-Geo paper counts them (Equations (34) and (35)).
+    """Geo-Ind violations (entries above what metric DP allows) as the LR-Geo paper counts them, Equations (34) and (35).
 
     Attributes:
         ratio: Share of violated inequalities. Each pair and output has two, one for each direction.
@@ -83,7 +83,7 @@ def pair_blocks(
     start = 0
     while start < records - 1:
         stop, count = start, 0
-        # Whole records are added: record `stop` begins records - 1 - stop pairs.
+        # A block has all pairs (i, j) of some records i. The record `stop` has records - 1 - stop of these pairs.
         while stop < records - 1 and (count == 0 or count + records - 1 - stop <= block):
             count += records - 1 - stop
             stop += 1
@@ -135,7 +135,7 @@ def count_violations(
             # Each pair has an inequality in either direction.
             for a, b in ((left_rows, right_rows), (right_rows, left_rows)):
                 with np.errstate(invalid="ignore"):
-                    # An infinite factor times 0 would be NaN, while the bound is 0.
+                    # If b is 0, so is the bound. The product would be NaN for an infinite factor.
                     excess = a - np.where(b > 0, growth * b, 0.0)
                 violating = excess[excess > tolerance * a]
                 checked += excess.size
@@ -154,15 +154,17 @@ def count_violations(
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
     """Return figures of an attacker's gain from a matrix, and its expected loss.
 
-    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. GV ratio and error, which
-    measure the violations of Geo-Ind as the LR-Geo paper counts them (Equations (34) and (35)), are over the required
-    pairs. With a region, ``epsilon.achieved`` is over any two of its points, each of which is replaced by a random
-    vertex before a report, and GV ratio and error are over the edges between its vertices.
+    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. ``gv`` (Geo-Ind violations,
+    :class:`Violations`) is over the required pairs. With a region, ``epsilon.achieved`` is over any two of its points,
+    each of which is replaced by a random vertex before a report, and ``gv`` is over the edges between its vertices.
 
     Args:
         release: The release, with a row for every record.
         data: The problem's data.
-        loss: The loss that is evaluated.
+        loss: The loss to evaluate on the release.
+
+    Returns:
+        The figures, by name. Probabilities are between 0 and 1, and entropy is in bits.
     """
     z, prior = release.probabilities, data.prior
     if data.region is not None:
@@ -171,7 +173,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        # Log-ratios add up along a path as its lengths do, so pairs that imply all others reach the same maximum.
+        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric knows such
+        # pairs, have the same maximum as all pairs.
         implying_pairs = data.metric.implying()
         blocks = pair_blocks(len(release.records), data.metric.between) if implying_pairs is None else [implying_pairs]
         achieved = achieved_epsilon(z, blocks)
@@ -199,10 +202,11 @@ def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     candidates = separate_pairs[:: max(1, separate_pairs.size // MAX_CHOSEN_PAIRS)]
     i, j = release.pairs[candidates].T
     differences = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[candidates]
-    # The pair is chosen by the weights, not by the samples, so the confidence of its bound needs no correction.
+    # The pair is chosen by the weights and not by the samples, so the confidence of the bound needs no correction for the
+    # choice.
     worst_pair = candidates[int(differences.argmax())]
     i, j = release.pairs[worst_pair].tolist()
-    # Seeded, so that audit, the page and the papers state the same bound.
+    # With fixed seeds, audit, the report page and the papers state the same bound.
     ends = zip((i, j), _SEEDS, strict=True)
     samples = [draw(release.weights[end], RECORD_DRAWS, source=make_source(seed)) for end, seed in ends]
     return attack_two(samples, [str(release.records[end]) for end in (i, j)], float(release.distances[worst_pair]))

@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 NEARLY_CERTAIN: Final = 0.9
-"""If a best guess is right more often than this, the attacker nearly knows the record."""
+"""If the best guess after one report is right more often than this, a warning is given."""
 
 MORE_OFTEN_RIGHT_THAN_WRONG: Final = 0.5
 """If a best guess after one report is right at least this often, and at least twice as often as without a report, a
@@ -54,8 +54,8 @@ class Interpretation:
     """The meaning of a guarantee for people, in sentences.
 
     Attributes:
-        sentences: The figures of the guarantee.
-        warnings: Reasons why the guarantee is useless in practice; empty if there are none.
+        sentences: What the guarantee means in figures.
+        warnings: Reasons why the guarantee protects little in practice; empty if there are none.
     """
 
     sentences: tuple[str, ...]
@@ -70,9 +70,9 @@ def interpret_guarantee(
     Args:
         release: Rows of all records, or of those in ``rows_of``.
         data: The problem's data.
-        by_distance: Whether the notion bounds odds by exp(epsilon d); if not, no distance is stated.
-        rows_of: (M,) record of each row; each row is one of M equally likely senders. None if there is a row for each
-            record, under the prior.
+        by_distance: Whether the notion bounds odds by exp(epsilon d). If not, no distance is stated.
+        rows_of: (M,) record of each row, if each row is that of one of M equally likely senders. None if there is a row
+            for each record, whose probability is its prior.
 
     Notes:
         Takes one pass over the required pairs and one over the matrix.
@@ -86,12 +86,12 @@ def interpret_guarantee(
         # The rows satisfy stricter inequalities than those of the real distances, at which people read the promise.
         distances = data.distance.between(pairs[:, 0], pairs[:, 1])
     sentences, warnings = [], list(_warn_of_isolated_records(data, pairs))
-    # Infinite for records at one place, so that they are nobody's nearest neighbour here.
+    # Records at one place are no neighbours here, so their separation is infinite.
     separations = np.where((distances > 0) & by_distance, distances, np.inf)
     nearest = np.full(len(data.records), np.inf)
     for ends in pairs.T:
         np.minimum.at(nearest, ends, separations)
-    # Records that share their place with another: no distance, and equal rows.
+    # The records that share their place with another one.
     coincident = np.unique(pairs[distances == 0]) if by_distance else np.zeros(0, dtype=np.int64)
     finite_distances, epsilon = nearest[np.isfinite(nearest)], float(data.epsilon)
     if finite_distances.size:
@@ -119,8 +119,8 @@ def interpret_guarantee(
     guess_rate, prior_rate = guess_rates(release, data, rows_of)
     guess_sentence = f"the best guess at the {noun} from one report is right in {_format_percent(guess_rate)} of cases"
     sentences.append(describe_guess(guess_rate, prior_rate, noun))
-    # If the prior alone is nearly certain, a good guess is no fault of the release: reports must at least halve the
-    # error.
+    # If the prior alone makes a guess nearly certain, that is no fault of the release. So the warning also requires
+    # that a report at least halves how often the guess is wrong.
     if guess_rate > NEARLY_CERTAIN and 1.0 - guess_rate < (1.0 - prior_rate) / 2:
         warnings.append(
             f"{guess_sentence} (in {_format_percent(prior_rate)} without one): this release hides next to "
@@ -147,7 +147,7 @@ def guess_rates(release: MatrixRelease, data: MetricData, rows_of: Ints | None =
 
 
 def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
-    """Say how far off a report is on average, or what it costs if the loss is no distance.
+    """Return a sentence on how far off a report is on average or, if the loss is no distance, on what it costs.
 
     Args:
         data: The problem's data.
@@ -169,8 +169,13 @@ def describe_error(data: MetricData, objective: Objective, kind: str) -> str:
 
 
 def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
-    """Say how often an attacker names the right record after one report, and how often without."""
-    # Both rates are rounded alike: a report that reveals nothing must not seem to reveal a little.
+    """Return a sentence on how often an attacker names the right record after one report, and how often without.
+
+    Args:
+        guess_rate, prior_rate: The two probabilities of a right guess.
+        noun: What a record is for readers, such as "place".
+    """
+    # Both rates are rounded in the same way, so that a report that reveals nothing does not seem to reveal a little.
     after, without = _times_in_100(guess_rate), _times_in_100(prior_rate)
     return (
         f"After one report an attacker names the right {noun} {after} times in 100; without a report, {without} times."
@@ -178,7 +183,7 @@ def describe_guess(guess_rate: float, prior_rate: float, noun: str) -> str:
 
 
 def noun_of(space: Space) -> str:
-    """Return the reader's word for a record."""
+    """Return what readers call a record of a space: "word", "place", "value" or "record"."""
     return {"vector": "word", "plain": "record"}.get(space.kind, "place" if space.unit == "km" else "value")
 
 
@@ -208,7 +213,7 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
     Args:
         release: The rows.
         data: The problem's data.
-        rows_of: Record of each row; None if there is one row for each record and the prior is the share.
+        rows_of: Record of each row. None if there is one row for each record, whose share is its prior.
     """
     if rows_of is None:
         return release.probabilities, data.prior
@@ -220,13 +225,13 @@ def _average_by_record(release: MatrixRelease, data: MetricData, rows_of: Ints |
 
 
 def costs_in_words(data: MetricData, objective: Objective) -> tuple[str, ...]:
-    """Return a sentence on the loss in the unit that the problem names for its readers; empty if it names none."""
+    """Return a sentence on the loss in the unit that the problem names for its readers, or nothing if it names none."""
     cost = in_readers_unit(data, objective, objective.value)
     return (f"It costs {objective.value:.4g} km on average: {cost}.",) if cost else ()
 
 
 def in_readers_unit(data: MetricData, objective: Objective, value: float) -> str:
-    """Return a value or bound of an objective in the unit for readers; empty if the problem names none."""
+    """Return a loss or bound in km as a text in the unit for readers, or "" if the problem names no such unit."""
     return "" if data.per_km is None or objective.unit != "km" else data.per_km.of(value)
 
 
@@ -260,7 +265,8 @@ def _times_in_100(rate: float) -> str:
 
 
 def _format_percent(share: float) -> str:
-    """Return a share as per cent. A share above 0 is never shown as 0, and one below 1 never as 100 %."""
+    """Return a share as a percentage. A share above 0 is never shown as 0, and one below 1 never as 100 %."""
+    # Small shares get two significant digits. Others get as many decimals as keep a share below 1 from becoming 100 %.
     if 0.0 < share < 0.01:
         return f"{100 * share:.2g} %"
     for digits in range(1, 7):

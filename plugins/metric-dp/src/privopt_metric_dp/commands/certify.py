@@ -56,8 +56,8 @@ def certify(
     force: bool,
 ) -> int:
     """Measure the least epsilon that any probability matrix satisfies, exactly."""
-    # The docstring is the text of --help; the options above describe the parameters. Heavy modules are imported here,
-    # so that --help and other commands start quickly.
+    # The docstring is the text of --help, and the options above describe the parameters. Modules that take long to
+    # import are imported here, so that --help and other commands start quickly.
     from privopt.command.terminal import summary
     from privopt.declare.schema import File
     from privopt.execution.resources import limited_to
@@ -65,7 +65,7 @@ def certify(
     from privopt.run.task import Options
     from privopt_metric_dp.mechanisms.certify_matrix import measure, repair
 
-    # Exactly one of the two options was given.
+    # --repair and --out are given both or not at all.
     if repaired is (out is None):
         raise UsageError("certify: --repair and --out DIR must be given together or not at all, got one of them")
     if out is not None:

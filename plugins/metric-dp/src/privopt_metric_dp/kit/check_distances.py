@@ -35,20 +35,21 @@ def distances(trial: Trial) -> None:
     data = getattr(run.problem, "data", None)
     if not isinstance(data, MetricData):
         trial.pass_over(Elsewhere("its data are not those of a metric problem, whose distances are compared"))
-    # A region's rows are constrained by other lengths on purpose, and one user's matrix has only some of the records.
+    # The rows of a region are constrained by other distances on purpose, and a single user's matrix has only some of
+    # the records.
     if data.region is not None or run.stated.guarantee.scope == "own-matrix":
         trial.be_idle(Elsewhere("a region's or a single user's rows are constrained by other distances on purpose"))
         return
     distance_by_pair = {frozenset(pair): d for *pair, d in _name_pairs(data)}
     index_by_id = {name: number for number, name in enumerate(data.records.ids)}
-    # Smaller distances are stricter, so only larger ones are faults.
+    # Smaller distances in the mechanism's data are stricter, so only larger ones are faults.
     for first, second, expected in _independent_distances(trial.subject, run):
         if first not in index_by_id or second not in index_by_id:
             trial.fail(
                 f"the pair {first}, {second} must be alike, and the mechanism's data does not know both", problem
             )
         i, j = index_by_id[first], index_by_id[second]
-        # A pair that the data does not require may still be measured by their metric.
+        # The distance of a pair that the mechanism's data does not require comes from the metric of that data.
         actual = distance_by_pair.get(frozenset((first, second)), float(data.metric.between([i], [j])[0]))
         if actual > expected * (1 + RELATIVE_TOLERANCE):
             trial.fail(

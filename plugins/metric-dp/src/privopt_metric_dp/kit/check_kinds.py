@@ -1,4 +1,4 @@
-"""Checks of registered kinds of distance, loss and notion for metric problems."""
+"""Checks of registered kinds of distance, of loss and of privacy notion for metric problems."""
 
 from __future__ import annotations
 
@@ -48,14 +48,15 @@ LOSS_TOLERANCE: Final = 0.02
 
 
 ALLOWED: Final = f"they may differ by {LOSS_TOLERANCE:.0%}"
+"""End of a message on two losses that differ."""
 
 
 NOTES: Final = {"planted-violation": f"a difference in loss of up to {LOSS_TOLERANCE:.0%} is not seen"}
-"""Tolerance of each check that has one, for the note of a passed check."""
+"""For each check with a tolerance, the note that the result of a passed check gets."""
 
 
 MAX_STEPS: Final = 40
-"""Number of attempted moves, each shorter than the previous one."""
+"""Number of attempts to move a release towards the truth, each by less than the previous one."""
 
 
 FINE: Final = 1 << 16
@@ -90,8 +91,8 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))
     if role == "notion":
         return [named]
-    # Generated problems that name the kind by themselves suit it; the others may have places that it refuses, or lack
-    # its keys.
+    # Generated problems that already name the kind suit it. Others, which are changed to name it, may have places that
+    # it refuses, or lack its keys.
     return [metric_problems().filter(lambda problem: problem.get(KEYS[role]) == name), named]
 
 
@@ -121,12 +122,12 @@ def _check_distance(instance: MetricInstance[Any], problem: GeneratedProblem) ->
         crossed = metric.to_outputs()
         if crossed.shape != data.shape or np.isnan(crossed).any() or (crossed < 0).any():
             return f"to_outputs() gives {crossed.tolist()}; expected distances of shape {data.shape}"
-        # In reversed order, so that a method which ignores its argument is found.
+        # Records in reversed order show whether the method ignores its argument.
         if not np.array_equal(metric.to_outputs(np.arange(n)[::-1]), crossed[::-1]):
             return "to_outputs(i) gives other rows than to_outputs()"
         if metric.own_outputs and np.abs(crossed - forward).max() > RELATIVE_TOLERANCE * max(1.0, float(forward.max())):
             return f"the outputs are the records, and to_outputs() gives {crossed.tolist()}, not {forward.tolist()}"
-    # Limits that equal a distance show whether neighbours() includes it, as `<=` on doubles demands.
+    # Limits that equal a distance show whether neighbours() includes the limit, as it must.
     for within in np.unique(forward[np.isfinite(forward) & (forward > 0)]).tolist():
         pairs, distances = metric.neighbours(within)
         expected_pairs = np.argwhere(np.triu(forward <= within, 1))
@@ -172,10 +173,10 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
     n, outputs = data.shape
     keys = instance.declared.privacy
     constraint: MatrixConstraint = registry().kind("notion", keys.kind).load().from_keys(keys, data)
-    # Below, record i reports output i mod K with certainty: `cheapest` holds these outputs for each pair.
-    cheapest, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
-    # Without two records that are apart and report different outputs below, telling the truth would be private.
-    hypothesis.assume(bool((is_apart & (cheapest[:, 0] != cheapest[:, 1])).any()))
+    # In the release `truth` below, record i reports output i mod K with certainty. These are the outputs of each pair.
+    pair_outputs, is_apart = data.pairs % outputs, (data.distances > 0) & np.isfinite(data.distances)
+    # If all pairs at a positive, finite distance reported equal outputs, `truth` might be private. Skip such problems.
+    hypothesis.assume(bool((is_apart & (pair_outputs[:, 0] != pair_outputs[:, 1])).any()))
     # The constant release: all records report the output that is cheapest on average.
     weights = np.zeros((n, outputs), dtype=np.uint64)
     weights[:, int(data.weighted.sum(axis=0).argmin())] = TOTAL
@@ -197,7 +198,7 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
     solution = optimal_model(data, constraint, loss).solve("highs", gap=RELATIVE_TOLERANCE)
     assert solution.objective is not None  # the constant release is feasible
     constant_loss = loss.evaluate(constant)
-    # A constant release holds, so rows of the model that are stricter than the notion show as a worse optimum.
+    # The constant release satisfies the notion, so an optimum that is worse shows that the model's rows are too strict.
     if solution.objective > constant_loss + LOSS_TOLERANCE * (1 + abs(constant_loss)):
         return (
             f"the model's optimum is {solution.objective!r}; a release that holds by measure() costs "
@@ -209,7 +210,8 @@ def _check_notion(instance: MetricInstance[Any], problem: GeneratedProblem) -> s
         return f"the model's optimum cannot be repaired: {error_text(error)}"
     if constraint.measure(release).holds is not True:
         return "what repair() made of the model's optimum does not hold by measure()"
-    # The other direction: a measure that is weaker than the rows accepts releases that cost less than the optimum.
+    # The other direction: if measure() is weaker than the model's rows, it accepts a release with less loss than the
+    # optimum. Such a release is looked for between the repaired optimum and the truth.
     moved_loss = _loss_towards_truth(constraint, constant, release, data, loss)
     if moved_loss < solution.objective - LOSS_TOLERANCE * abs(solution.objective) - RELATIVE_TOLERANCE * (
         1 + abs(constant_loss)
@@ -243,8 +245,8 @@ def _loss_towards_truth(
     """
     places, best = np.arange(len(release.weights)), data.weighted.argmin(axis=1)
     for step in range(MAX_STEPS):
-        # Each row keeps the share (1 - part / FINE) of its weights. The moves shrink by 15 % at each step, from 99 %
-        # on.
+        # Each row keeps the share 1 - part / FINE of its weights. The first move takes 99 % of them, and each further
+        # one 15 % less than the one before.
         part = int(FINE * 0.99 * 0.85**step)
         weights = release.weights // np.uint64(FINE) * np.uint64(FINE - part)
         # The rest of 2**63 goes to the cheapest output, so that rows still sum to it exactly.
@@ -256,13 +258,14 @@ def _loss_towards_truth(
 
 
 def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> str | None:
-    """Return a sentence on a fault that solve or verify finds with a notion, or None if there is none.
+    """Return a sentence on what fails if a problem with the notion is solved and verified, or None if nothing fails.
 
     Args:
         instance: Unused; all checks of kinds have the same parameters.
         problem: A problem with the notion under test.
     """
-    tried = subject("optimal-lp", "full")  # this method solves for any notion, through its rows
+    # The method "full" solves for any notion, by the rows of the notion's linear model.
+    tried = subject("optimal-lp", "full")
     try:
         for candidate in (problem, _move_to_line(problem)):
             run = tried.run(candidate, solver="highs")
@@ -282,9 +285,10 @@ def _check_release(instance: MetricInstance[Any], problem: GeneratedProblem) -> 
 
 
 def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return a problem with the same notion over four places on a line, where paths would imply most pairs.
+    """Return a problem with the same notion over four places on a line.
 
-    It tests that a notion for which paths imply nothing is certified over all pairs.
+    For metric DP, neighbouring places on the line imply the other pairs. The problem tests that a notion for which this
+    is not so is certified over all pairs.
     """
     line = problem.without_key("outputs").without_key("privacy.neighbours_within")
     line = line.with_key("records", {"grid": {"rows": 1, "cols": 4, "cell_km": 1}})
@@ -292,7 +296,7 @@ def _move_to_line(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def _describe_line(tried: GeneratedProblem, original: GeneratedProblem) -> str:
-    """Return the text of the problem on a line, for a message, if that problem failed; otherwise ""."""
+    """Return the text of the problem on a line for a message if it is the one that failed, and otherwise ""."""
     return "" if tried is original else f"\nfour places on a line instead:\n{tried.toml}"
 
 

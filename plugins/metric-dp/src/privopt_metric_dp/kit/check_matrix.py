@@ -46,7 +46,8 @@ def input_order(trial: Trial) -> None:
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
-    # The pipeline refuses another order too, so the mechanism's own release is looked at before the pipeline's.
+    # The pipeline (checks around the mechanism) also refuses a wrong order. So the release is looked at as the
+    # mechanism made it, and the pipeline's is used only if there is none.
     run = attempt if attempt.release is not None else trial.run(problem)
     data: Any = getattr(run.problem, "data", None)
     if data is None:

@@ -60,7 +60,11 @@ class Disc:
 
 
 class Rounding(ABC):
-    """A rule that maps positions to outputs. An output is a tuple of ``size`` integers."""
+    """A rule that maps positions to outputs.
+
+    Attributes:
+        size: Number of integers of an output, which is a tuple.
+    """
 
     size: ClassVar[int] = 2
 
@@ -121,17 +125,18 @@ class Digits(Rounding):
         """Return the rounded latitude and longitude of all positions in the disc, or None if they may differ."""
         w, scale = disc.bits, 10**self.digits
         lower, upper, cosine = _bounds_of_latitude(disc)
-        # floor(bound * scale + 1/2), for a bound in fixed point. Rounding never falls, so if both bounds have one
-        # result, everything between them has it.
+        # floor(bound * scale + 1/2), for a bound in fixed point. Rounding preserves order, so if both bounds round to
+        # the same number, all numbers between them do.
         row = (lower * scale * 2 + (1 << w)) >> (w + 1)
         if row != (upper * scale * 2 + (1 << w)) >> (w + 1):
             return None
-        if abs(row) == 90 * scale:
+        if abs(row) == 90 * scale:  # a pole
             return row, 0
         bounds = _bounds_of_longitude(disc, cosine)
         if bounds is None:
             return None
         column, last_column = ((bound * scale * 2 + (1 << w)) >> (w + 1) for bound in bounds)
+        # Longitudes of a disc may lie outside [-180, 180); they are reduced to it.
         return (row, (column + 180 * scale) % (360 * scale) - 180 * scale) if column == last_column else None
 
 
@@ -157,14 +162,16 @@ class GridCells(Rounding):
         if bounds is None:
             return None
         column, last_column = (((bound + (180 << w)) * d // n) >> w for bound in bounds)
-        return (row, column % (2 * rows)) if column == last_column else None
+        return (row, column % (2 * rows)) if column == last_column else None  # a turn has twice as many columns
 
 
 @frozen
 class NearestPoint(Rounding):
     """The rule that maps positions to the number of the nearest point.
 
-    ``points`` are distinct pairs (latitude, longitude) in degrees.
+    Attributes:
+        points: Distinct pairs of latitude and longitude in degrees.
+        _vectors: The points as unit vectors in fixed point, by the number of fractional bits; a cache.
     """
 
     size: ClassVar[int] = 1
@@ -175,7 +182,7 @@ class NearestPoint(Rounding):
     def decide(self, disc: Disc) -> tuple[int, ...] | None:
         """Return the number of the point that is the nearest to all positions in the disc, or None if it may differ."""
         w = disc.bits
-        # The centre is turned by the longitude of x into the axes of `_unit_vector`.
+        # The disc's axes turn with the longitude of x. Its centre is turned into the fixed axes of `_unit_vector`.
         sine, cosine = _sine_cosine_of_degrees(disc.longitude, w)
         x = (disc.north * cosine - disc.east * sine) >> w
         y = (disc.north * sine + disc.east * cosine) >> w
@@ -183,8 +190,8 @@ class NearestPoint(Rounding):
             self._vectors[w] = [_unit_vector(*point, w) for point in self.points]
         chords = [math.isqrt((a - x) ** 2 + (b - y) ** 2 + (c - disc.up) ** 2) for a, b, c in self._vectors[w]]
         nearest = min(range(len(chords)), key=chords.__getitem__)
-        # A chord changes by no more than the position does, and two chords are compared. 512 w ulps cover the errors of
-        # the vectors.
+        # Within the disc a chord (a straight-line distance) changes by at most the radius, and two chords are compared.
+        # 512 w ulps cover the errors of the vectors.
         limit = chords[nearest] + 2 * disc.radius + 512 * w
         return (nearest,) if sum(chord <= limit for chord in chords) == 1 else None
 
@@ -198,7 +205,7 @@ def _sine_cosine_of_degrees(degrees: Fraction, bits: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1 << 12)
 def _cached_sine_cosine(degrees: Fraction, bits: int) -> tuple[int, int]:
-    """Return the sine and cosine of a latitude, from a cache because many reports may be drawn for one position."""
+    """Return the sine and cosine of a latitude from a cache, because many reports may be drawn for one position."""
     return _sine_cosine_of_degrees(degrees, bits)
 
 
@@ -219,7 +226,7 @@ def _total(rate: Fraction, bits: int) -> int:
 
 
 def _evaluate(angle: int, rate: Fraction, bits: int) -> tuple[int, int]:
-    """Return 1 - S(t), and sin(t) exp(-lambda t), which times 1 + lambda^2 is the derivative of 1 - S.
+    """Return 1 - S(t), and sin(t) exp(-lambda t). The latter times 1 + lambda^2 is the derivative of 1 - S.
 
     The error of 1 - S is at most 2^38 w ulps for lambda < 2^33.
 
@@ -247,11 +254,11 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
         bits: Number of fractional bits of t and of the width, which are in radians.
     """
     total, half_turn = _total(rate, bits), pi(bits)
-    # The equation G(t) = U is solved as 1 - S(t) = U total, for U in the middle of its interval.
+    # The equation G(t) = U is solved as 1 - S(t) = U total, for the middle of the interval in which U lies.
     target = (2 * u + 1) * total >> (n + 1)
     numerator, denominator = rate.numerator, rate.denominator
     slope_numerator, slope_denominator = numerator**2 + denominator**2, denominator**2  # 1 + lambda^2 as a fraction
-    accuracy = 1 << (bits - n - 2)  # a quarter of the interval of U
+    accuracy = 1 << (bits - n - 2)  # a quarter of the interval of U, whose length is 2^-n
     lower, upper = 0, half_turn
     angle = min((denominator << bits) // numerator, half_turn >> 1)  # near the mode of the density
     slope = 0
@@ -263,9 +270,10 @@ def _invert(u: int, n: int, rate: Fraction, bits: int) -> tuple[int, int]:
             break
         lower, upper = (lower, angle) if excess > 0 else (angle, upper)
         # A step out of the bracket [lower, upper] is replaced by a bisection.
-        next_angle = angle - (excess << bits) // slope if slope > 0 else -1
+        next_angle = angle - (excess << bits) // slope if slope > 0 else -1  # -1 is outside the bracket
         angle = next_angle if lower < next_angle < upper else (lower + upper) >> 1
-    # Twice the change of t over the whole interval of U, by the slope at t. `error` is four times that of `_evaluate`.
+    # Twice the change of t over the whole interval of U, by the slope at t. `error` is four times the bound on the
+    # error of `_evaluate`, 2^38 w ulps.
     width = (2 << (2 * bits - n)) // slope + 1 if slope > 0 else half_turn
     error = bits << 40
     first_target, last_target = u * total >> n, (u + 1) * total >> n

@@ -35,7 +35,7 @@ __all__ = ["draw_positions", "propose_scaled_distance"]
 N = TypeVar("N", Floats, float)
 
 CHUNK: Final = 1 << 14
-"""Number of rows whose first random words are read together. Another number would change seeded draws."""
+"""Number of rows whose first random words are read together. A different number would change seeded draws."""
 _TAIL: Final = 2.0**-20
 """Only values of U from this to 1 minus this are decided in doubles."""
 _QUANTILE_MARGIN: Final = 2.0**-46
@@ -43,9 +43,11 @@ _QUANTILE_MARGIN: Final = 2.0**-46
 _POSITION_MARGIN: Final = 2.0**-46
 """Margin of positions on the unit sphere. The error of the computed positions is less than 2^-48."""
 _NEWTON_STEPS: Final = 40
+"""Largest number of steps of Newton's method."""
 
 # The parts of _QUARTER sum to pi / 2 up to 2^-122, and those of _LOG_TWO to ln 2 up to 2^-86. The first part has 33
-# bits at most, so that its products with small integers are exact.
+# bits at most, so that its products with small integers are exact. Polynomials have their coefficients of the highest
+# power first: of exp(x), and of sin(x) / x and cos(x) in powers of x^2.
 _QUARTER: Final = (1.57079632673412561417e00, 6.07710050630396597660e-11, 2.02226624879595063154e-21)
 _LOG_TWO: Final = (6.93147180369123816490e-01, 1.90821492927058770002e-10)
 _EXP_TERMS: Final = tuple(1.0 / math.factorial(k) for k in range(15, -1, -1))
@@ -63,7 +65,9 @@ def _polynomial(coefficients: tuple[float, ...], x: Floats) -> Floats:
 
 
 def _exp_minus(x: Floats) -> Floats:
-    """Return exp(-x) for 0 <= x <= 64 with a relative error below 2^-50, by Taylor's series for |rest| < 0.35."""
+    """Return exp(-x) for 0 <= x <= 64 with a relative error below 2^-50."""
+    # exp(-x) = 2^-halvings exp(rest), by Taylor's series because |rest| < 0.35. ln 2 is subtracted in two parts, so
+    # that no digits are lost.
     halvings = np.rint(x / _LOG_TWO[0])
     rest = (halvings * _LOG_TWO[0] - x) + halvings * _LOG_TWO[1]
     return np.ldexp(_polynomial(_EXP_TERMS, rest), -halvings.astype(np.int64))
@@ -83,13 +87,16 @@ def _sine_cosine(angle: Floats) -> tuple[Floats, Floats]:
 
 
 def propose_scaled_distance(u: Floats, rate: float) -> Floats:
-    """Return approximate values of lambda G^-1(u) by Newton's method within a bracket; no proof relies on them.
+    """Return approximate values of lambda G^-1(u), by Newton's method within a bracket. No proof relies on them.
+
+    G is the distribution function of the angle between a position and its draw, so these are distances times epsilon.
 
     Args:
         u: (n,) numbers from 0 to 1.
         rate: lambda = epsilon R.
     """
-    # Solves 1 - S = u total for s = lambda t, up to 64: exp(-64) is nothing beside 1 in doubles.
+    # Solves 1 - S = u total for s = lambda t (G and S are defined in exact.py). s is at most 64, because exp(-64) is
+    # nothing beside 1 in doubles.
     total = 1.0 + math.exp(-math.pi * rate)
     lower, upper = np.zeros_like(u), np.full_like(u, min(math.pi * rate, 64.0))
     s = np.full_like(u, min(1.0, math.pi * rate / 2))
@@ -100,7 +107,8 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
             lower, upper = np.where(excess > 0, lower, s), np.where(excess > 0, s, upper)
             next_s = s - excess / (decay * sine * (rate + 1.0 / rate))
             next_s = np.where((next_s > lower) & (next_s < upper), next_s, (lower + upper) / 2)
-            # At the root a step is rounding alone, and a halved bracket would lead away from it.
+            # A root that was found is kept: a further step would consist of rounding errors, and might be replaced by
+            # the middle of the bracket, which lies away from the root.
             is_found = np.abs(excess) <= 2.0**-50
             s = np.where(is_found, s, next_s)
             if is_found.all():
@@ -111,20 +119,25 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
     """Return angles t near G^-1(u) in radians, widths, and whether G^-1(u) is proved to lie in [t - width, t + width].
 
-    The proof has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20.
+    G is the distribution function of the angle. The proof has a margin of 2^-46 in u, and is possible only for u from
+    2^-20 to 1 - 2^-20. Each of the three results has the shape (n,).
 
     Args:
         u: (n,) numbers from 0 to 1.
         rate: lambda = epsilon R.
     """
+    # The scaled distance s = lambda t.
     s = propose_scaled_distance(u, rate)
     # The derivative of 1 - S by s, bounded below so that the width is finite.
     density = np.maximum(np.exp(-s) * np.sin(s / rate) * (rate + 1.0 / rate), 2.0**-60)
+    # The width is chosen such that 1 - S changes by about 4 margins over it.
     width = 4.0 * _QUANTILE_MARGIN / density
+    # G = (1 - S) / (1 + exp(-pi lambda)), so G = u where 1 - S is this target.
     target = u * (1.0 + float(_exp_minus(np.array([min(math.pi * rate, 64.0)]))[0]))
+    # The interval must lie within (0, pi), and s within the range of _exp_minus.
     is_proved = (u >= _TAIL) & (u <= 1.0 - _TAIL) & (s > width) & (s + width < min(math.pi * rate, 48.0))
     s = np.where(is_proved, s, 0.0)
-    # By the slope, 1 - S should differ from the target by 4 margins at both ends; 2 margins are enough as a proof.
+    # At both ends, 1 - S should differ from the target by about 4 margins. If it differs by 2, the interval is proved.
     for sign in (-1.0, 1.0):
         end = np.where(is_proved, s + sign * width, 0.0)
         sine, cosine = _sine_cosine(end / rate)
@@ -135,11 +148,13 @@ def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
 
 @frozen
 class _Discs:
-    """Discs around n computed positions, in doubles, with the axes of :class:`Disc`.
+    """Discs around n computed positions on the unit sphere, in doubles, with the axes of :class:`Disc`.
 
     Attributes:
-        east, north, up: (n,) centres of the discs.
-        margin: (n,) distance that a centre must have from every border between outputs, on the unit sphere.
+        east, north, up: (n,) centres of the discs, as unit vectors.
+        margin: (n,) distance that a centre must have from every border between outputs, so that the exact sampler's
+            disc, which contains the position, has a single output. It is over twice the distance from the centre to any
+            point of that disc.
         longitude: (n,) longitudes in degrees of the places around which positions are drawn.
         is_proved: (n,) whether a position is proved to lie in its disc.
     """
@@ -170,7 +185,8 @@ def _make_discs(u: Floats, v: Floats, latitudes: Floats, longitudes: Floats, rat
         east=sine * bearing_sine,
         north=cosine * latitude_cosine - outward * latitude_sine,
         up=cosine * latitude_sine + outward * latitude_cosine,
-        # The exact sampler's disc lies within 5 widths of this centre, and it doubles the radius for longitudes.
+        # The exact sampler's disc lies within 5 widths of this centre. To bound longitudes it doubles the radius, hence
+        # more than 10 widths.
         margin=12.0 * width + _POSITION_MARGIN,
         longitude=longitudes,
         is_proved=is_proved,
@@ -190,13 +206,15 @@ def _decide_cells(discs: _Discs, side: float, offset: float, poles: int | None) 
     axis_distance = np.sqrt(discs.east * discs.east + discs.north * discs.north)
     latitude = np.degrees(np.arctan2(discs.up, axis_distance))
     turn = np.degrees(np.arctan2(discs.east, discs.north))
-    # Proposed cells, of which the comparisons below prove that they contain the whole disc.
+    # Proposed cells. The comparisons below prove that a cell contains the whole disc, so no proof relies on arctan2.
     rows = np.floor(latitude / side - offset)
     columns = np.floor((discs.longitude + turn) / side - offset)
     is_south, is_north = (np.zeros(len(rows), dtype=np.bool_) if poles is None else rows == k * poles for k in (-1, 1))
-    in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin  # near a pole, no column is certain
+    # Near a pole no column is certain: the exact sampler also demands 4 radii of distance from the axis.
+    in_row, in_column = discs.is_proved, axis_distance > 4.0 * discs.margin
+    # The lower borders of row and column (step 0), and then the upper ones (step 1). A cap has only one border.
     for step, sign, is_cap in ((0.0, 1.0, is_south), (1.0, -1.0, is_north)):
-        # Each difference is the distance from the border's great circle, as a part of the radius: positive inside.
+        # Each difference is the sine of the angle between the centre and the border, positive on the side of the cell.
         sine, cosine = _sine_cosine((rows + (offset + step)) * side * (math.pi / 180))
         in_row = in_row & (is_cap | (sign * (discs.up * cosine - axis_distance * sine) > discs.margin))
         sine, cosine = _sine_cosine(((columns + (offset + step)) * side - discs.longitude) * (math.pi / 180))
@@ -224,9 +242,13 @@ def _decide_points(discs: _Discs, rounding: NearestPoint) -> tuple[Ints, Bools]:
     )
     if len(points) == 1:
         return np.zeros(len(centres), dtype=np.int64), discs.is_proved
-    # The tree sums the squares of the same differences as any other program would, in IEEE operations.
+    # Chords are straight-line distances. The tree computes them by differences, squares, sums and square roots alone,
+    # so their errors have the same bounds on every machine. It refuses NaN, which centres without a proof may contain.
     finite_centres = np.where(discs.is_proved[:, None], centres, 0.0)
     chords, nearest = cKDTree(points).query(finite_centres, k=2)
+    # From the centre to a point of the exact sampler's disc, a chord changes by less than half a margin, and two chords
+    # are compared. That sampler also demands twice its radius, less than a margin. Together this is less than 2
+    # margins.
     is_apart = chords[:, 1] - chords[:, 0] > 4.0 * discs.margin
     return nearest[:, 0].astype(np.int64), discs.is_proved & is_apart
 
@@ -240,12 +262,15 @@ def _decide(discs: _Discs, rounding: Rounding) -> tuple[Ints, Bools]:
     """
     match rounding:
         case Digits(digits):
-            # Outputs are the centres of their cells, which therefore begin half a cell before; the last rows are caps.
+            # Outputs are the centres of cells, which therefore begin half a cell before them. The first and the last
+            # row are caps around the poles. Columns are reduced to longitudes in [-180, 180).
             scale = 10**digits
             rows, columns, is_proved = _decide_cells(discs, 1.0 / scale, -0.5, 90 * scale)
             return np.column_stack([rows, (columns + 180 * scale) % (360 * scale) - 180 * scale]), is_proved
         case GridCells(side):
-            half = int(90 / side)  # rows from the equator to a pole; rows are counted from the south in outputs
+            # Rows from the equator to a pole. In outputs, rows are counted from the south and columns from -180
+            # degrees.
+            half = int(90 / side)
             rows, columns, is_proved = _decide_cells(discs, float(side), 0.0, None)
             return np.column_stack([rows + half, (columns + 2 * half) % (4 * half)]), is_proved
         case NearestPoint():
@@ -281,7 +306,14 @@ def draw_positions(
 def _draw_chunk(latitudes: Floats, longitudes: Floats, epsilon: Fraction, rounding: Rounding, entropy: Source) -> Ints:
     """Draw one chunk of positions: in doubles if they decide a row, and otherwise by the exact sampler.
 
-    The arguments and the result are those of :func:`draw_positions`, for at most ``CHUNK`` rows.
+    Args:
+        latitudes, longitudes: (n,) coordinates of the places in degrees, for at most ``CHUNK`` places.
+        epsilon: Rate of the noise per km.
+        rounding: The rule that maps positions to outputs.
+        entropy: Function that returns random bytes.
+
+    Returns:
+        The outputs of ``rounding``, shape (n, ``rounding.size``).
     """
     # One word of 8 bytes for U and one for V, row by row.
     words = np.frombuffer(entropy(16 * len(latitudes)), dtype="<u8").reshape(-1, 2)

@@ -12,6 +12,7 @@ from functools import lru_cache
 
 __all__ = ["arctangent", "exp_minus", "log_two", "pi", "sine_cosine"]
 
+# Additional bits of a computation, so that its error of a few units is far below an ulp of the result.
 _GUARD_BITS = 16
 
 
@@ -47,7 +48,10 @@ def log_two(bits: int) -> int:
 
 
 def exp_minus(exponent: int, bits: int) -> int:
-    """Return exp(-x) for x >= 0, with an error of at most 4 w ulps. ``exponent`` is x in fixed point."""
+    """Return exp(-x) for x >= 0, with an error of at most 4 w ulps. ``exponent`` is x in fixed point.
+
+    If the result is below an ulp, it is 0.
+    """
     # exp(-x) = 2^-halvings exp(-rest), where the Taylor series of exp(-rest) has a short sum because rest < ln 2.
     ln2 = log_two(bits)
     halvings, rest = divmod(exponent, ln2)
