@@ -26,6 +26,7 @@ __all__ = ["MAX_PAIRS", "assign_within_bounds"]
 MAX_PAIRS: Final = 20_000
 """Largest number of pairs of a facility and a location in the integer program."""
 LATE: Final = "capacity bounds: no plan that keeps them was found in time; nothing written"
+"""Error message for a program that has no usable solution when the time limit expires."""
 
 
 def assign_within_bounds(
@@ -49,7 +50,10 @@ def assign_within_bounds(
             unbounded.
         relaxed: The solution without capacities. Its lower bound holds with capacities as well.
         max_facilities: Maximum number of open facilities. None for any number.
-        context: Solver, gap and limits.
+        context: The solver, the relative gap at which it may stop, and the time limit.
+
+    Returns:
+        The solution. Facilities and locations are numbered by the rows and columns of ``costs``.
 
     Raises:
         InfeasibleError: No such assignment exists. If simple sums show why, the message says so.
@@ -85,9 +89,9 @@ def assign_within_bounds(
         raise StoppedError(LATE)
     opened = np.unique(facility)
     value = math.fsum([*opening[opened], *table[facility, np.arange(locations)]])
-    # The program's bound is one for the problem only if no pair was omitted. The relaxation's always is.
+    # The program's bound is valid for the problem only if no pair was omitted. The relaxation's bound always is.
     bound = min(value, max(relaxed.bound, bound if has_all_pairs and bound is not None else -math.inf))
-    # A gap below 1e-9 is within the solver's tolerances, so it is not asked for.
+    # The solver's tolerances do not allow a gap below 1e-9, so the solution is optimal at that gap.
     status = "optimal" if bound >= value - max(context.gap, 1e-9) * abs(value) else "feasible"
     return evolve(
         relaxed, facility=facility, opened=opened, objective=value, bound=bound, status=status, pairs=int(pairs.sum())
@@ -95,9 +99,10 @@ def assign_within_bounds(
 
 
 def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
-    """Return whether every facility stays within its capacity.
+    """Return whether the clients of every used facility fit into its capacity.
 
-    ``facility`` (C,) is the facility of each location, ``weight`` (C,) its clients, ``capacity`` (F,) in clients.
+    ``facility`` (C,) is the facility that serves each location, ``weight`` (C,) are the clients of each location, and
+    ``capacity`` (F,) is the capacity of each facility in clients, negative if it cannot be opened.
     """
     opened = np.unique(facility)
     return all(math.fsum(weight[facility == i]) <= capacity[i] for i in opened.tolist())
@@ -106,8 +111,8 @@ def _keeps_bounds(facility: Ints, weight: Floats, capacity: Floats) -> bool:
 def _describe_shortage(weight: Floats, capacity: Floats, max_facilities: int) -> str | None:
     """Return the reason why no assignment can exist, if simple sums show one, and None otherwise.
 
-    The total of ``weight`` (C,) is compared with the sum of the ``max_facilities`` largest entries of ``capacity``
-    (F,), and the heaviest location with the largest facility.
+    The total of ``weight`` (C,), the clients of each location, is compared with the sum of the ``max_facilities``
+    largest entries of ``capacity`` (F,). The largest location is compared with the largest facility.
     """
     # A capacity below 0 says that the facility cannot be opened; it must not reduce the total.
     needed, available = math.fsum(weight), math.fsum(np.sort(np.maximum(capacity, 0.0))[::-1][:max_facilities])
@@ -136,16 +141,17 @@ def _solve_program(
     Variables: x_p = 1 if pair p of a facility and a location is used, y_u = 1 if facility u is open.
 
     Args:
-        cost: (F, C) cost of serving a location from a facility.
+        cost: (F, C) cost of serving a location from a facility. Only entries in ``pairs`` are used.
         pairs: (F, C) mask of the pairs that get a variable.
         opening: (F,) cost of opening a facility.
-        weight: (C,) capacity that a location takes.
-        capacity: (F,) capacity of a facility; at most 0 if it cannot be opened.
+        weight: (C,) capacity that a location takes, in clients.
+        capacity: (F,) capacity of a facility, in clients. At most 0 if it cannot be opened, infinite if unbounded.
         max_facilities: Maximum number of open facilities.
-        context: Solver, gap and time limit.
+        context: The solver, the relative gap at which it may stop, and the time limit.
 
     Returns:
-        (C,) the facility of each location, and the proved lower bound, if there is one.
+        (C,) the facility of each location, and the proved lower bound on the cost. The bound is None if the solver has
+        none.
 
     Raises:
         StoppedError: The time limit expired before the solver found a solution.
@@ -177,7 +183,7 @@ def _solve_program(
     # A capacity above the sum of all weights never binds. Cutting it there keeps infinite capacities out of the
     # coefficients.
     size = np.minimum(np.maximum(capacity, 0.0), math.fsum(weight))
-    # For each facility the weights of its locations, less its size if it is open, are at most 0.
+    # For each facility: the weights of its locations, minus its capacity if it is open, sum to at most 0.
     capacity_rows = hstack([make_rows(i, weight[v], facilities), coo_array((-size, (np.arange(facilities),) * 2))])
     model.add_block("capacity", capacity_rows, columns=[serves, opens], upper=0.0)
     if max_facilities < facilities:
@@ -186,7 +192,7 @@ def _solve_program(
         solution = model.solve(context.solver, gap=max(context.gap, 1e-9))
     if scope.expired:
         raise StoppedError(LATE)
-    # Solvers return binary variables up to a tolerance: the largest one names the facility.
+    # Solvers return binary variables up to a tolerance, so a location's largest variable gives its facility.
     shares = np.zeros((facilities, locations))
     shares[i, v] = solution.value("x")
     return np.asarray(np.argmax(shares, axis=0), dtype=np.int64), solution.bound

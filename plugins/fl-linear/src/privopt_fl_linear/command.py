@@ -23,9 +23,9 @@ epsilon = {epsilon}
 [fl-linear]
 noise = "{noise}"
 """
-"""The problem file that ``collect`` writes."""
+"""Template of the problem file that the command ``collect`` writes."""
 MODULE = "privopt-fl-linear.mjs"
-"""Name of the JavaScript module that ``client`` writes."""
+"""File name of the JavaScript module that the command ``client`` writes."""
 
 cli = program("privopt-fl-linear", "Facility location from counts under local differential privacy: both sides.")
 
@@ -57,7 +57,7 @@ def _read_count(text: str) -> int:
         # Read from standard input, a secret count is neither in the list of processes nor in a shell's history.
         clients = int(sys.stdin.readline() if text == "-" else text)
     except ValueError:
-        clients = -1
+        clients = -1  # outside the range, so that it is refused below
     if not 0 <= clients <= MOST_CLIENTS:
         raise UsageError("--clients must be a whole number from 0 to 1e12")  # the text is secret, so it is not quoted
     return clients
@@ -120,7 +120,7 @@ def collect(messages: tuple[Path, ...], sites: Path, out: Path, leave_out: bool)
     from privopt_fl_linear.messages import collect_reports, format_epsilon, read_messages
 
     problem = out / "problem.toml"
-    # Before anything is read: neither an existing problem nor one of the inputs may be overwritten.
+    # Checked before anything is read: an existing problem or an input must not be overwritten.
     check_files({"--out": problem}, force=False, read=[sites, *messages])
     received = read_messages(messages)
     if not received:

@@ -39,7 +39,7 @@ def problems(draw: st.DrawFn) -> GeneratedProblem:
     # Coordinates with three decimals, so that their texts are short and exact.
     xy = [(x / 1000, y / 1000) for x, y in spots]
     locations: dict[str, Any] = {"points": POINTS}
-    files = {POINTS: b""}  # filled below; an entry now puts the secret table first
+    files = {POINTS: b""}  # filled below; added now so that the secret table is the first file
     header, places = ["id"], [[] for _ in xy]  # type: list[str], list[list[float]]
     if kind == "matrix":
         locations["matrix"] = MATRIX
@@ -85,11 +85,11 @@ def neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _has_ties(problem: GeneratedProblem) -> bool:
-    """Return whether two facilities cost the same for some location. Renaming ids may then change the plan.
+    """Return whether some location has two facilities of equal cost. Renaming ids may then change the plan.
 
-    Ties go to the first id, so the kit skips its check with other ids for such problems. The columns of a row are id,
-    coordinates, capacity, facility cost and clients.
+    Ties go to the first id, so the kit skips its check with other ids for such problems.
     """
+    # The columns are id, coordinates (none with a matrix), capacity, facility cost and clients.
     rows = problem.rows(POINTS)[1:]
     cost = np.array([float(r[-2]) for r in rows])
     if len(set(cost.tolist())) < len(cost):
@@ -107,7 +107,8 @@ def _has_ties(problem: GeneratedProblem) -> bool:
 def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return the problem with lengths and costs four times as large, for the kit's check that units do not matter.
 
-    A power of two as factor is exact in doubles. Returns None for the sphere, whose unit is fixed.
+    Multiplication by a power of two is exact in doubles. Returns None for the sphere, whose unit is fixed (km).
+    ``chance``, the kit's random generator, is not used.
     """
     if problem.facts["kind"] == "sphere":
         return None
@@ -126,7 +127,8 @@ def _change_units(problem: GeneratedProblem, chance: random.Random) -> Variant |
 def _draw_reports(problem: Any, method: str, count: int) -> Any:
     """Draw ``count`` reports for each location, as the location would send them, shape (count, n).
 
-    The kit attacks these draws, because the release depends on the secret counts only through them.
+    The kit attacks these draws, because the release depends on the secret counts only through them. ``method`` is not
+    used: the reports are the same for every private method.
     """
     clients = np.tile(problem.data.clients, (count, 1))
     return noisy_counts(clients, problem.declared.privacy.epsilon, noise=problem.noise)[0]
@@ -137,9 +139,10 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 
     The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
     """
-    # Beyond 40 / epsilon one draw has a probability of e**-40.
-    reach = math.ceil(40.0 / epsilon)
-    single_draw = np.exp(-epsilon * np.abs(np.arange(-reach, reach + 1))) * math.tanh(epsilon / 2.0)
+    # One draw exceeds 40 / epsilon with a probability of only e**-40. The factor tanh(epsilon / 2) makes the
+    # probabilities of all integers sum to 1.
+    max_value = math.ceil(40.0 / epsilon)
+    single_draw = np.exp(-epsilon * np.abs(np.arange(-max_value, max_value + 1))) * math.tanh(epsilon / 2.0)
     total = single_draw
     for _ in range(k - 1):
         total = np.convolve(total, single_draw)
@@ -149,8 +152,8 @@ def _sum_distribution(epsilon: float, k: int) -> Any:
 def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     """Check a release without using the plugin's algorithms, and yield a message for each fault.
 
-    Margins are compared with quantiles computed by convolution, or with the paper's formula. Connections are compared
-    with the balls of the reconnection radius.
+    Exact margins for discrete noise are compared with tails computed by convolution, and the paper's margins with its
+    formula. With reconnection, every location within the radius of an open facility must be served by it.
 
     Args:
         problem: The problem, with its public data and the server's choices.
@@ -160,6 +163,7 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
     if result.method == "optimal":
         return
     facility, opened = release.assignment.facility, release.assignment.opened
+    # `alpha` is the total failure probability for which the margins were made.
     rule, alpha = problem.make_server(result.method).rule, result.details.facts["failure_probability"]["level"]
     n = len(facility)
     for position, s in enumerate(opened.tolist()):
@@ -173,8 +177,8 @@ def _check_release(problem: Any, release: Any, result: Result) -> Iterator[str]:
             probabilities = _sum_distribution(
                 float(compute_noise_budget(problem.declared.privacy.epsilon)), len(members)
             )
-            # The probability that the noise exceeds the margin, which may be |L| alpha / n (Theorem 3). The middle
-            # entry belongs to the sum 0.
+            # The probability that the noise exceeds the margin, which may be at most |L| alpha / n for a facility that
+            # serves |L| of n locations (Theorem 3). The middle entry belongs to the sum 0.
             tail = float(probabilities[len(probabilities) // 2 + round(margin) + 1 :].sum())
             if tail > len(members) * alpha / n * (1 + 1e-9):
                 yield f"facility {s}: the noise of {len(members)} reports exceeds {margin} with probability {tail}"

@@ -14,6 +14,7 @@ from privopt_fl_linear.quantiles import Noise
 __all__ = ["MOST_CLIENTS", "MOST_NOISY", "compute_noise_budget", "noisy_counts"]
 
 LARGEST_TERM = 1 << 40
+"""Largest numerator and denominator of a budget that the compiled sampler accepts."""
 MOST_CLIENTS: Final = 10**12
 """The largest count that a location may have."""
 MOST_NOISY: Final = 2 * MOST_CLIENTS
@@ -21,15 +22,16 @@ MOST_NOISY: Final = 2 * MOST_CLIENTS
 
 
 def compute_noise_budget(epsilon: Fraction) -> Fraction:
-    """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with shorter terms.
+    """Return the budget for which noise is drawn: epsilon, or a slightly smaller fraction with smaller terms.
 
-    The budget depends on epsilon alone, which is public. So both sides know the scale of the noise, its reciprocal.
+    The budget depends on epsilon alone, which is public. So both sides know the scale of the noise, which is the
+    reciprocal of the budget.
 
     >>> compute_noise_budget(Fraction(1, 10))
     Fraction(1, 10)
     """
-    # The compiled sampler takes terms up to this. Any other budget is rounded down, so that its
-    # noise is not too narrow.
+    # A fraction with larger terms is rounded down to one with a denominator of at most 2**36, so that the noise does
+    # not become too narrow. "Splitting" it into one share does that.
     if max(epsilon.numerator, epsilon.denominator) <= LARGEST_TERM:
         return epsilon
     return split_budget(epsilon, [1], denominator=1 << 36)[0]
@@ -44,7 +46,8 @@ def noisy_counts(
         counts: (n,) whole numbers of clients.
         epsilon: Exact budget of one client at one location.
         noise: ``"discrete"`` for integers with discrete Laplace noise, ``"continuous"`` for doubles with Laplace noise.
-        seed: For experiments only. Seeded noise is not private.
+        seed: Seed of the noise, for experiments only: seeded noise is not private. None draws from the operating
+            system.
 
     Returns:
         (n,) noisy counts, int64 or float64, and the record of how the noise was drawn and the budget it spent.

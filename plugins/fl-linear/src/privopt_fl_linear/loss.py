@@ -16,7 +16,8 @@ class CostAtCounts(UtilityLoss[FLRelease]):
     """The cost of a plan at the counts in its release: capacity, connection and opening costs.
 
     Attributes:
-        site: The public data.
+        site: The locations with their distances and costs, which are public.
+        unit: The unit of the loss in texts: the unit of the costs.
     """
 
     site: Site

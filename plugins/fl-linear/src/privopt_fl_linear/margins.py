@@ -20,7 +20,8 @@ __all__ = ["AnySet", "Kind", "MarginRule", "paper_margin"]
 
 Kind = Literal["exact", "paper"]
 MAX_BEYOND = 2000
-"""Slopes of a margin for any set are not tried if more locations than this are expected to exceed them."""
+"""A margin per location (the slope of `AnySet`) is tried only if the noise of about this many locations at most is
+expected to exceed it."""
 
 
 def paper_margin(sizes: Ints, locations: int, epsilon: float, alpha: float) -> Floats:
@@ -44,9 +45,9 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
 
     Args:
         n: Number of draws of Laplace(1/epsilon) noise, one for each location.
-        slope: The margin per location, in clients.
-        level: Probability that the total excess is above w.
-        epsilon, noise: Rate and kind of the noise of one draw.
+        slope: The margin per location, in clients: only the part of a draw above it counts.
+        level: The largest allowed probability that the total excess is above w.
+        epsilon, noise: Rate (the reciprocal of the scale) and kind of the noise of one draw.
 
     Raises:
         ArithmeticError: A probability came out as NaN.
@@ -92,6 +93,7 @@ def _excess_quantile(n: int, slope: float, level: float, epsilon: float, noise: 
     while upper - lower > 1:
         middle = (lower + upper) // 2
         lower, upper = (lower, middle) if tail_probability(middle * unit) <= level else (middle, upper)
+    # The factor makes up for the rounding of epsilon * w, so that the result is never too small.
     return upper * unit * (1.0 if noise == "discrete" else 1.0 + 1e-12)
 
 
@@ -106,9 +108,9 @@ class MarginRule:
 
     Attributes:
         n: Number of locations.
-        epsilon: Privacy budget of one location's report.
-        kind: ``"exact"`` or ``"paper"``.
-        noise: ``"discrete"`` or ``"continuous"``.
+        epsilon: Privacy budget of one location's report; the noise has the scale 1 / epsilon.
+        kind: ``"exact"`` for quantiles of the noise, ``"paper"`` for the paper's formula (`paper_margin`).
+        noise: Kind of Laplace noise, ``"discrete"`` or ``"continuous"``.
     """
 
     n: int
@@ -127,22 +129,24 @@ class MarginRule:
         return upper_quantiles(sizes, sizes / self.n * alpha, self.epsilon, self.noise)
 
     def any_set(self, facilities: int, alpha: float) -> AnySet:
-        """Return margins that hold for all sets of locations at once, with the cheapest slope.
+        """Return margins that hold for all sets of locations at once, with the cheapest slope (margin per location).
 
         Every slope gives valid margins, so the cheapest one may be chosen.
 
         Args:
-            facilities: Number of facilities for which the margins are made cheapest. It must be public, because the
-                slope depends on it.
-            alpha: Probability that the margin of some set is too small.
+            facilities: Number of facilities for which the sum of the margins is made smallest. It must be public,
+                because the slope depends on it.
+            alpha: Largest allowed probability that the margin of some set is too small.
         """
-        # Beyond ln(n / alpha) / epsilon hardly any location passes the slope, so larger ones only cost more.
+        # Beyond ln(n / alpha) / epsilon hardly any location exceeds the slope, so larger slopes only cost more. The
+        # candidates below that are a quarter of the noise's scale apart, and whole numbers for integer noise.
         slopes = np.arange(0.0, math.log(self.n / alpha) + 1.0, 0.25) / self.epsilon
         slopes = slopes if self.noise == "continuous" else np.unique(np.ceil(slopes))
-        # Many locations exceed a smaller slope, and then the quantile takes long to compute.
+        # Many locations exceed a small slope, and then the quantile takes long to compute.
         is_rare = self.n * np.exp(-self.epsilon * slopes) <= MAX_BEYOND
         lines = [(_excess_quantile(self.n, slope, alpha, self.epsilon, self.noise), slope) for slope in slopes[is_rare]]
-        # The sum of the margins of `facilities` sets that together have all n locations.
+        # Each line is (start, slope). The cheapest one has the least sum of margins for `facilities` sets that together
+        # contain all n locations. Ties go to the smaller slope.
         start, slope = min(lines, key=lambda line: (facilities * line[0] + self.n * line[1], line[1]))
         return AnySet(start=start, slope=float(slope))
 

@@ -33,6 +33,7 @@ DROPPED = (
     "; the noise drawn is dropped, a second draw spends epsilon again, and failure_probability again: drawn until a "
     "plan fits, plans fail more often than that"
 )
+"""Added to the message of an error that comes after noise was drawn."""
 
 BYTES_PER_LOCATION, BYTES_PER_DISTANCE = 2_000.0, 100.0
 """Peak memory for each location and for each entry of a matrix of distances, with the plan, its files and their proof.
@@ -261,7 +262,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
             from privopt.numbers.binomial import epsilon_lower
 
             epsilon = problem.declared.privacy.epsilon
-            # Cut to whole numbers, which is post-processing: the attack looks at events of values that occur often.
+            # Rounded down to whole numbers (post-processing), because the attack compares how often values occur.
             reports_at_0, reports_at_1 = (
                 np.floor(noisy_counts(np.full(AUDIT_DRAWS, b), epsilon, noise=problem.noise)[0]) for b in (0, 1)
             )
@@ -273,7 +274,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         """Return a warning if the problem states no public mean count, which might allow smaller margins."""
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
-        # `told` has what solve recorded of the choice of facilities.
+        # `told` has what `solve` recorded on the choice of facilities by the reports.
         mean = (result.details.told.get("reports") or {}).get("mean_reported")
         estimate = f" ({mean:,.3g} a location by the reports)" if isinstance(mean, float) else ""
         return [
@@ -296,7 +297,7 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
     # If the noisy counts chose the plan, its margins hold for every assignment. So the published assignment is taken
-    # as it is, and only the capacities are compared.
+    # as it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
     if facts.get("chosen_by_noise"):
         plan = plan_again(server, noisy, {**recorded, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:
@@ -312,7 +313,8 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
 def _verify_openly(problem: FLInstance, release: FLRelease) -> list[str]:
     """Check the connections in a release of method ``optimal``, if public data alone determine them.
 
-    Capacities are not checked: they follow from the true counts, which are not published.
+    They do if every location is served by its cheapest facility. Capacities are not checked, because they follow from
+    the true counts, which are not published.
 
     Returns:
         The difference, as one sentence. Empty if there is none.
@@ -357,7 +359,8 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
         details["chosen_by_noise"] = plan.any_set is not None
     if plan.any_set is not None:
         details["margin"] |= {"kind": "any set", "start": plan.any_set.start, "each": plan.any_set.slope}
-    # A location pays at most 2 delta more for each client than without reconnection, see `reconnect`.
+    # A location pays at most 2 delta more for each client than without reconnection, which `reconnect` proves for the
+    # paper's problem. delta is None if the noisy counts chose the facilities.
     if problem.is_paper_problem and plan.delta is not None:
         details["reconnection_per_client"] = 2.0 * plan.delta
     return details
@@ -366,12 +369,21 @@ def _describe_plan(problem: FLInstance, method: str, plan: Plan, noisy: Any) -> 
 def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, Any]:
     """Evaluate a plan at the true counts: its cost, the overflowing facilities and the optimum without privacy.
 
-    The result depends on the secret counts ``clients`` (n,), so it is for the owner only. The optimum is left out
-    unless connecting each location to its cheapest facility is optimal (`FLInstance.is_paper_problem`).
+    The optimum is given only if connecting each location to its cheapest facility is optimal for any counts.
+
+    Args:
+        problem: The problem, with the locations and their costs.
+        plan: The plan, with a capacity for each facility.
+        clients: (n,) true counts of clients. They are secret, so the result is for the owner only.
+
+    Returns:
+        The entries of truth.json: the number of ``clients``, the parts of the ``cost``, the facilities in ``overflow``
+        and, where it is known, the cost of the ``optimum`` and ``normalised_cost``, which is cost / optimum.
     """
     site, ids, opened = problem.data.site, problem.data.ids, plan.assignment.opened
     counts, costs = sum_counts(plan.assignment, clients), plan.costs(site, clients)
-    # With probability 1 - alpha no facility overflows.
+    # A facility overflows if it serves more true clients than its capacity. With a probability of at least 1 - alpha
+    # (privacy.failure_probability) none does.
     overflowing = np.flatnonzero(counts > plan.capacities)
     truth: dict[str, Any] = {
         "clients": int(clients.sum()),
@@ -381,6 +393,8 @@ def _compare_truth(problem: FLInstance, plan: Plan, clients: Any) -> dict[str, A
             for s in overflowing.tolist()
         ],
     }
+    # Algorithm 1 finds the optimum only if a facility may be opened anywhere, at no fixed cost and without a bound. A
+    # plan without a reconnection radius was chosen by the noisy counts, which is done for other problems only.
     if not problem.is_paper_problem or plan.delta is None:
         return truth
     best = site.connect()
@@ -415,6 +429,7 @@ def _plan_openly(problem: FLInstance, server: Server, context: SolveContext) -> 
     else:
         phase = "facilities by the true counts"
         facilities = choose_facilities(server, data.clients, NO_MARGIN, context, phase=phase)
+        # With capacity bounds a location need not be at its cheapest open facility, so the solution is used as it is.
         bounded, recorded = site.capacity is not None, {"lower_bound": facilities.bound, "nodes": facilities.nodes}
         assignment = Assignment.from_facilities(facilities.facility) if bounded else site.connect(facilities.opened)
         stopped = facilities.status != "optimal" and context.remaining == 0.0

@@ -46,10 +46,11 @@ __all__ = [
 
 FORMAT: Final = "privopt-fl-linear/1"
 APPLICATION_ID: Final = 0x666C6D31
-"""SQLite's application id of a file of sent messages: "flm1"."""
+"""SQLite's application id (the bytes "flm1"), which marks a database as a file of sent messages."""
 
 
 def _strip_blanks(text: str) -> str:
+    """Return the text without blanks at both ends."""
     return text.strip()
 
 
@@ -197,7 +198,8 @@ def repeat_or_draw(
             raise InputError([Fault(sent_file.name, "", actual, f"epsilon {epsilon} and {noise} noise")])
         if message is not None:
             return message, False
-        # Charged first: a run that is killed before its message is stored has spent more than it revealed, never less.
+        # Charged before the draw: if a run is killed before its message is stored, the ledger records more than was
+        # revealed, never less.
         if ledger is not None:
             from privopt import Cost, Ledger
 
@@ -206,19 +208,19 @@ def repeat_or_draw(
             with Ledger(ledger) as book:
                 book.charge(location, cost)
         message = draw_report(location, clients, epsilon, round_, noise)
-        # In the file before anybody sees it: otherwise a lost message would be drawn again, with other noise.
+        # Stored before anybody sees it: otherwise a lost message would be drawn again, with other noise.
         log.add(message.to_line())
     return message, True
 
 
 def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
-    """Yield the messages in a file, and add the errors of the file to ``faults``.
+    """Yield the messages in a file, and add a fault for each line that is not a message to ``faults``.
 
-    A fault gives the number of a line but not its text, because the text may be a true count.
+    A fault gives the number of a line but not its text, because a mistaken file may contain true counts.
     """
     try:
         file = File.read(path)
-        # The file of sent messages (option --kept) is easily taken for the printed messages.
+        # A user may pass the file of sent messages (option --kept), an SQLite database, instead of the printed lines.
         if file.contents.startswith(b"SQLite format 3"):
             expectation = "the lines that report printed, in a text file"
             faults.add(path.name, "", "a file of messages sent (--kept)", expectation)
@@ -231,6 +233,7 @@ def _parse_file(path: Path, faults: Faults) -> Iterator[Message]:
         try:
             if line.strip():
                 yield Message.from_line(line)
+        # Deeply nested JSON raises RecursionError.
         except (ValueError, ZeroDivisionError, RecursionError) as error:
             faults.add(path.name, f"line {number}", f"no message ({reason_of(error)})", "a message of a location")
 
@@ -281,7 +284,7 @@ def collect_reports(
     import polars as pl
 
     file, faults = File.read(sites), Faults()
-    table = table_of(file)  # every column as text: numbers stay as they are written
+    table = table_of(file)  # all columns as text, so that numbers stay as they were written
     if is_parquet(file):
         raise InputError([Fault(sites.name, "", "a Parquet file", "a CSV table")])
     table = table.with_columns(pl.all().str.strip_chars())

@@ -22,9 +22,9 @@ from privopt.numbers.distances import EARTH_RADIUS_KM, directions
 __all__ = ["Matrix", "Metric", "Plane", "Sphere"]
 
 BLOCK_ENTRIES: Final = 4_000_000
-"""Distances that are computed at once, which bounds the memory."""
+"""Maximum number of distances that are computed at once, which limits the memory."""
 FIRST_NEIGHBOURS: Final = 8
-"""Facilities that the tree returns for each location at first. The number doubles for those that need more."""
+"""Number of facilities that the tree returns for each location at first. It doubles for locations that need more."""
 
 
 class Metric(ABC):
@@ -38,7 +38,7 @@ class Metric(ABC):
     @property
     @abstractmethod
     def extent(self) -> float:
-        """Half the diameter of the locations, or slightly more."""
+        """Half the largest distance between two locations, or an upper bound on it."""
 
     @abstractmethod
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
@@ -49,17 +49,17 @@ class Metric(ABC):
 
     @abstractmethod
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function from a location to the positions in ``among`` of the locations within the radius."""
+        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius."""
 
     @abstractmethod
     def distances_between(self, a: Ints, b: Ints) -> Floats:
         """Return the distances between the locations of each pair (a[i], b[i])."""
 
     def select_independent(self, candidates: Ints, reach: float) -> Ints:
-        """Return the candidates that a greedy selection takes in order, skipping those near an already selected one.
+        """Go through the candidates in order, and select each one that is not near an already selected one.
 
-        Two candidates are near each other if their distance is at most ``reach``. So the selected candidates are a
-        maximal independent set of the graph whose edges join near candidates.
+        Two candidates are near each other if their distance is at most ``reach``, in the metric's unit. So the selected
+        candidates are a maximal independent set of the graph whose edges join near candidates.
         """
         find_neighbours, is_blocked, selected = (
             self.neighbours_within(candidates, reach),
@@ -85,8 +85,8 @@ class Metric(ABC):
     def nearest(self, places: Ints, facilities: Ints, cost: Floats, scale: Floats, count: int) -> tuple[Ints, Floats]:
         """Return the ``count`` facilities u with the least scale_v cost_u + d(u, v) for each place v, and the sums.
 
-        Takes O(M F) time for M places and F facilities, in blocks of places. ``places`` (M,) and ``facilities`` (F,)
-        are location numbers. ``cost`` (n,) is over all locations, and ``scale`` (M,) over the places.
+        This takes O(M F) time for M places and F facilities. ``places`` (M,) and ``facilities`` (F,) are location
+        numbers. ``cost`` (n,) has an entry for each location, and ``scale`` (M,) one for each place.
 
         Returns:
             (M, count) positions in ``facilities``, and (M, count) sums in ascending order. Ties go to the first
@@ -114,6 +114,7 @@ class Metric(ABC):
                 which[start:stop] = np.take_along_axis(candidates, order, axis=1)
                 value[start:stop] = np.take_along_axis(sums, order, axis=1)
 
+        # Divides the rows among threads, each of which computes its rows in blocks.
         in_threads(fill_rows, len(places))
         return which, value
 
@@ -126,26 +127,26 @@ class _PointSet(Metric):
     affect results.
 
     Attributes:
-        _boxed: Coordinates of the tree: (n, 2) x, y in the plane, (n, 3) unit vectors on the sphere.
-        _exact: Coordinates from which the distance of a pair is computed: (n, 2) x, y, or (n, 3) latitude and longitude
-            in radians and the cosine of the latitude.
-        _sphere: Whether the points are on the sphere.
+        _tree_points: Coordinates of the points in the tree: (n, 2) x, y in the plane, (n, 3) unit vectors on the
+            sphere.
+        _exact_points: Coordinates from which the distance of a pair is computed: (n, 2) x, y, or (n, 3) latitude and
+            longitude in radians and the cosine of the latitude.
+        _sphere: Whether the points are on the sphere, with distances in km, rather than in the plane.
     """
 
-    _boxed: Floats
-    _exact: Floats
+    _tree_points: Floats
+    _exact_points: Floats
     _sphere: bool
-    _trees: dict[str, Any] = field(factory=dict, repr=False)
 
     @property
     def size(self) -> int:
         """Number of locations."""
-        return len(self._exact)
+        return len(self._exact_points)
 
     @property
     def extent(self) -> float:
-        """Half the diagonal of the bounding box; on the sphere, half the arc whose chord is that diagonal."""
-        diagonal = float(np.sqrt(np.sum(np.ptp(self._boxed, axis=0) ** 2)))
+        """Half the diagonal of the bounding box or, on the sphere, half the arc whose chord is that diagonal."""
+        diagonal = float(np.sqrt(np.sum(np.ptp(self._tree_points, axis=0) ** 2)))
         if not self._sphere:
             return diagonal / 2.0
         return EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / 2.0))
@@ -154,14 +155,15 @@ class _PointSet(Metric):
         """Build a SciPy KD-tree of the given locations."""
         from scipy.spatial import cKDTree
 
-        return cKDTree(self._boxed[points])
+        return cKDTree(self._tree_points[points])
 
     def _straight_radius(self, radius: float) -> float:
         """Convert ``radius`` from the metric's unit to a distance in tree coordinates, rounded up."""
         straight = radius
         if self._sphere:
-            # The chord of the arc. Searches go a little too far, and exact distances decide.
+            # The chord of the arc between unit vectors.
             straight = 2.0 * math.sin(min(math.pi / 2.0, radius / (2.0 * EARTH_RADIUS_KM)))
+        # Slightly larger, so that rounding loses no point. Exact distances decide afterwards.
         return straight * (1.0 + 1e-9) + 1e-9 * self._sphere
 
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
@@ -175,18 +177,21 @@ class _PointSet(Metric):
         """
         from scipy.spatial import cKDTree
 
-        # On the sphere, unit vectors times the radius: chords in km, which are at most the distances. Costs are lowered
-        # by the least one, which changes no comparison and makes the bound below tighter.
+        # On the sphere the tree has unit vectors times the earth's radius, so its distances are chords in km, which are
+        # at most the true distances. The least cost is subtracted from all costs, which changes no comparison and makes
+        # the bound below tighter.
         unit, min_cost = EARTH_RADIUS_KM if self._sphere else 1.0, cost[facilities].min()
-        raised = np.column_stack([unit * self._boxed[facilities], cost[facilities] - min_cost])
-        unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])  # of equal rows only the first is kept
+        raised = np.column_stack([unit * self._tree_points[facilities], cost[facilities] - min_cost])
+        # Of facilities with the same position and cost, only the first is kept.
+        unique_rows = np.sort(np.unique(raised, axis=0, return_index=True)[1])
         facilities, tree = facilities[unique_rows], cKDTree(raised[unique_rows])
         remaining, count, answer = np.arange(self.size), FIRST_NEIGHBOURS, np.empty(self.size, dtype=np.int64)
-        # Ask the tree for the `count` nearest facilities of each location that is not decided yet, and double `count`.
+        # Ask the tree for the `count` nearest facilities of each undecided location, then double `count`. The locations
+        # are split into parts of at most about BLOCK_ENTRIES distances; -(-a // b) is a / b rounded up.
         while len(remaining):
             count, undecided = min(count, len(facilities)), []
             for part in np.array_split(remaining, -(-len(remaining) * count // BLOCK_ENTRIES)):
-                level = np.column_stack([unit * self._boxed[part], np.zeros(len(part))])
+                level = np.column_stack([unit * self._tree_points[part], np.zeros(len(part))])
                 distances, neighbours = tree.query(level, k=np.arange(1, count + 1), workers=-1)
                 candidates = facilities[neighbours]
                 sums = cost[candidates] + self.distances_between(np.repeat(part, count), candidates.ravel()).reshape(
@@ -195,23 +200,24 @@ class _PointSet(Metric):
                 best = sums.min(axis=1)
                 # Ties go to the lowest number; self.size exceeds every number.
                 answer[part] = np.where(sums == best[:, None], candidates, self.size).min(axis=1)
-                # A facility that the tree did not return is at least as far as the last one, and its sum, less the
-                # least cost, is at least that distance. A location is decided if this exceeds its best sum.
+                # A facility that the tree did not return is at least as far away as the last one, and its sum minus the
+                # least cost is at least that distance. A location is decided if this exceeds its best sum. The factor
+                # 1 - 1e-9, and 1e-9 km on the sphere, cover the rounding of the tree's distances.
                 min_other_sums = distances[:, -1] * (1.0 - 1e-9) - 1e-9 * self._sphere
                 undecided.append(part[(min_other_sums <= best - min_cost) & (count < len(facilities))])
             remaining, count = np.concatenate(undecided), 2 * count
         return answer
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function from a location to the positions in ``among`` of the locations within the radius.
+        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius.
 
-        Each call of that function searches a tree of the points.
+        Each call of that function searches a tree of the locations ``among``.
         """
         tree, straight = self._make_tree(among), self._straight_radius(radius)
 
         def find_neighbours(point: int) -> Ints:
             """Return the positions of the points near a location, from the tree and then from exact distances."""
-            candidates = np.asarray(tree.query_ball_point(self._boxed[point], straight), dtype=np.int64)
+            candidates = np.asarray(tree.query_ball_point(self._tree_points[point], straight), dtype=np.int64)
             return candidates[self.distances_between(np.full(len(candidates), point), among[candidates]) <= radius]
 
         return find_neighbours
@@ -222,7 +228,7 @@ class _PointSet(Metric):
         The nearest centre is the only candidate, because balls do not overlap (`Metric.assign_balls`).
         """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
-        nearest_centres = self._make_tree(centres).query(self._boxed, distance_upper_bound=straight)[1]
+        nearest_centres = self._make_tree(centres).query(self._tree_points, distance_upper_bound=straight)[1]
         # The tree returns len(centres) for a location that has no centre within the bound.
         inside = np.flatnonzero(nearest_centres < len(centres))
         inside = inside[self.distances_between(inside, centres[nearest_centres[inside]]) <= radius]
@@ -232,7 +238,7 @@ class _PointSet(Metric):
 
     def distances_between(self, a: Ints, b: Ints) -> Floats:
         """Return the distances of the pairs (a[i], b[i]): Euclidean, or haversine in km on the sphere."""
-        first, second = self._exact[a].T, self._exact[b].T
+        first, second = self._exact_points[a].T, self._exact_points[b].T
         if not self._sphere:
             return np.asarray(np.sqrt((first[0] - second[0]) ** 2 + (first[1] - second[1]) ** 2))
         # The haversine formula: sin^2 of half the angle between the points. Coordinates are latitude, longitude and
@@ -291,6 +297,10 @@ class Matrix(Metric):
 
     >>> Matrix([[0.0, 2.0], [2.0, 0.0]]).size
     2
+
+    Attributes:
+        distances: (n, n) distances, in any unit.
+        source: Name of the file of the matrix, for error messages.
     """
 
     distances: Floats = field(converter=doubles)
@@ -307,12 +317,12 @@ class Matrix(Metric):
         if d.ndim != 2 or d.shape[0] != d.shape[1] or not np.isfinite(d).all() or (d < 0).any():
             raise InputError([Fault(self.source, "", f"shape {d.shape}", expectation)])
         scale = float(d.max(initial=0.0))
-        # Rounding may differ between the two halves of a matrix; beyond that it would not be a metric.
+        # The two halves of a matrix may differ by rounding errors, but not by more.
         if np.diagonal(d).any() or (np.abs(d - d.T) > 1e-12 * scale).any():
             raise InputError([Fault(self.source, "", "an unsymmetric matrix or a non-zero diagonal", expectation)])
         n = len(d)
         if n <= 400:
-            # The largest violation: d(i, j) less the length of the path through some k.
+            # The largest violation: d(i, j) minus the length of a path through some location k.
             excess = max((float((d - (d[:, [k]] + d[[k], :])).max()) for k in range(n)), default=0.0)
         else:
             # A fixed seed: whether a file is accepted must not depend on chance.
@@ -332,7 +342,7 @@ class Matrix(Metric):
         return float(self.distances.max(initial=0.0)) / 2.0
 
     def neighbours_within(self, among: Ints, radius: float) -> Callable[[int], Ints]:
-        """Return a function from a location to the positions in ``among`` of the locations within the radius."""
+        """Return a function that maps a location to the positions, in ``among``, of all locations within the radius."""
         return lambda point: np.flatnonzero(self.distances[point, among] <= radius)
 
     def assign_balls(self, centres: Ints, radius: float) -> Ints:

@@ -1,12 +1,12 @@
 """Choose facilities to open: uncapacitated facility location by branch and bound, with a proved bound.
 
-The objective is the sum of the opening costs, and of the cost of serving each client from its cheapest open facility.
+The objective is the sum of the opening costs and of the costs of serving each client from its cheapest open facility.
 The number of open facilities may be limited. Relaxing the clients' constraints with Lagrange multipliers ("prices")
 leaves a sum over facilities. Its maximum over the prices is the bound of the strong linear program. The prices come
-from subgradient ascent. Feasible sets come from the facilities that the relaxation opens, improved by interchange. A
-facility is closed for good if its reduced cost exceeds the gap between the incumbent and the bound, and opened for good
-if minus its reduced cost does. Only the cheapest pairs of each client are listed (`service_costs`), and they prove a
-bound over all pairs.
+from subgradient ascent. Feasible sets come from the facilities that the relaxation opens, improved by interchange
+(adding, dropping or swapping one facility). A facility is closed for good if its reduced cost exceeds the gap between
+the incumbent (the best set so far) and the bound. It is opened for good if minus its reduced cost exceeds that gap.
+Only the cheapest pairs of each client are listed (`service_costs`), and they prove a bound over all pairs.
 
 Sources: Erlenkotter 1978; Beasley 1993 (Lagrangean heuristics for location problems, EJOR 65); Whitaker 1983.
 """
@@ -37,22 +37,23 @@ BYTES_PER_PAIR: Final = 120.0
 ALL_PAIRS: Final = 1_000_000
 """Up to this number all pairs are listed at once. Otherwise only the FIRST_PAIRS cheapest of each client are."""
 FIRST_PAIRS: Final = 24
+"""Pairs that are listed of each client at first, if not all pairs are."""
 ROOT_ROUNDS, NODE_ROUNDS, BATCH_ROUNDS = 1500, 150, 100
 """Maximum numbers of subgradient steps: at the root, at any other node, and between two checks of the clock."""
 PAIRS_PER_BATCH: Final = 200_000_000
 """Pairs that are processed between two checks of the clock."""
 IMPROVED_WITHIN: Final = 0.01
-"""Sets of the relaxation are improved if they cost at most this share more than the best set."""
+"""A set that the relaxation opens is improved by interchange if it costs at most this share more than the best set."""
 BINDING_SHARE: Final = 1.0 - 1e-9
-"""A price at this share of the least omitted cost is taken to be limited by it."""
+"""A price of at least this share of the least cost of its client's omitted pairs counts as limited by that cost."""
 
 Report = Callable[[int, float, float], None]
-"""Called with nodes of the tree bounded, the lower bound and the cost of the best set."""
+"""Called with the number of bounded nodes of the search tree, the lower bound and the cost of the best set."""
 
 
 @frozen(kw_only=True, eq=False)
 class Facilities:
-    """The open facilities, their cost and its proved bound.
+    """The facilities to open, the assignment of clients to them, its cost, and a proved lower bound on the cost.
 
     Attributes:
         facility: (C,) the cheapest open facility of each client. Ties go to the lowest number.
@@ -61,7 +62,7 @@ class Facilities:
         bound: Proved lower bound on the cost of any set.
         nodes: Number of nodes of the search tree that were bounded.
         status: ``"optimal"`` if the requested gap is met, otherwise ``"feasible"``.
-        pairs: Number of listed pairs.
+        pairs: Number of (facility, client) pairs that were listed.
     """
 
     facility: Ints
@@ -74,7 +75,7 @@ class Facilities:
 
 
 def min_pairs(facilities: int, clients: int) -> int:
-    """Return the initial number of listed pairs: all pairs if they are few, otherwise the cheapest of each client."""
+    """Return the initial number of listed pairs: all pairs if they are few, otherwise the cheapest per client."""
     return facilities * clients if facilities * clients <= ALL_PAIRS else min(facilities, FIRST_PAIRS) * clients
 
 
@@ -91,7 +92,8 @@ def proved_bound(pairs: Pairs, opening: Floats, state: Ints, max_facilities: int
         max_facilities: Maximum number of open facilities.
         price: (C,) Lagrange multipliers of the clients. They are capped at ``pairs.omitted_cost``.
     """
-    # A pair counts only if its client's price exceeds its cost. So omitted pairs count for nothing after the cut.
+    # A pair contributes only if its client's price exceeds its cost. No capped price exceeds the cost of an omitted
+    # pair, so omitted pairs contribute nothing.
     price = np.minimum(price, pairs.omitted_cost)
     rho, is_open = np.zeros(len(opening)), np.zeros(len(opening), np.bool_)
     subgradient.compute_reduced_costs(*pairs.arrays, opening, state, price, rho)
@@ -109,7 +111,10 @@ class _Search:
     A node of the search tree is a ``state`` (F,): 0 for a free facility, 1 for an open one, -1 for a closed one.
 
     Attributes:
-        costs, opening, gap, report: See `open_facilities`.
+        costs: Costs of serving C clients from F facilities.
+        opening: (F,) cost of opening a facility.
+        gap: Relative gap between incumbent and bound at which the search stops.
+        report: Called with the number of bounded nodes, the lower bound and the cost of the best set.
         facility_limit: Maximum number of open facilities.
         pair_list: The listed pairs. More are added if the bound needs them.
         value: Cost of the best set so far. Infinite before the first set is found.
@@ -139,14 +144,16 @@ class _Search:
         return self.value * (1.0 - self.gap) if math.isfinite(self.value) else math.inf
 
     def rounds_at_once(self, max_rounds: int) -> int:
-        """Return the number of rounds, at most ``max_rounds``, to run between two checks of the clock."""
+        """Return the number of rounds to run between two checks of the clock: at least 5, if ``max_rounds`` allows it.
+
+        A round processes every listed pair, so longer lists allow fewer rounds.
+        """
         return int(min(max_rounds, max(5, PAIRS_PER_BATCH // max(1, len(self.pairs.cost)))))
 
     def evaluate_set(self, is_open: Bools) -> tuple[float, Ints, Ints]:
         """Return the correctly rounded cost of a set, the facility of each client, and the facilities in use.
 
-        The cost takes all pairs into account, whether or not they are listed, and leaves out facilities that serve
-        nobody.
+        Pairs that are not listed are considered too. Facilities that serve no client are not counted.
         """
         facility, cost = self.costs.cheapest(np.flatnonzero(is_open))
         used_facilities = np.unique(facility)
@@ -154,7 +161,7 @@ class _Search:
 
     def offer_set(self, is_open: Bools) -> None:
         """Improve a set of facilities by interchange, and store it as the incumbent if it is the best so far."""
-        improved = is_open.copy()
+        improved = is_open.copy()  # changed in place by at most about 1000 moves
         pairs = self.pairs
         subgradient.interchange(
             *pairs.arrays, pairs.fallback_cost, self.opening, improved, self.facility_limit, self.rounds_at_once(1000)
@@ -166,17 +173,17 @@ class _Search:
             value, _, used_facilities = self.evaluate_set(candidate)
             if value < self.value:
                 self.value, self.is_open = value, np.isin(np.arange(len(is_open)), used_facilities)
-            # With all pairs listed, interchange computed true costs: the set itself cannot be
-            # better than the improved one.
+            # If all pairs are listed, interchange computed true costs, so the given set cannot be better.
             if math.isfinite(value) and np.isinf(pairs.omitted_cost).all():
                 return
 
     def choose_target(self, lower: float) -> float:
         """Return the target of Polyak's step: the bound that would end the search, but at most about twice ``lower``.
 
-        The cap keeps the steps short while the incumbent is far too expensive.
+        ``lower`` is the best bound so far. The cap keeps the steps short while the incumbent is far too expensive.
         """
-        # The factor 1 + 1e-9 lets the ascent pass the goal in spite of rounding.
+        # The largest opening cost keeps the target above a bound of 0. The factor 1 + 1e-9 lets the ascent pass the
+        # goal in spite of rounding.
         guess = 2.0 * max(lower, 0.0) + float(self.opening.max())
         return min(self.bound_goal * (1 + 1e-9), guess if guess > 0.0 else 1.0)
 
@@ -186,11 +193,12 @@ class _Search:
         Args:
             state: (F,) the node.
             price: (C,) the initial prices, such as those of the parent node.
-            rounds: Maximum number of subgradient steps; more follow if pairs are added.
-            scale: Initial factor of the step length.
+            rounds: Maximum number of subgradient steps, unless pairs are added. Then another batch follows.
+            scale: Initial factor of Polyak's step length. It shrinks as long as the bound rises.
 
         Returns:
-            The proved bound, (C,) its prices, and (F,) how often each facility was opened in the last batch.
+            The proved bound, (C,) the prices that prove it, and (F,) how often the relaxation opened each facility in
+            the last batch of steps.
 
         Raises:
             OutOfTime: The enclosing time limit expired.
@@ -214,14 +222,14 @@ class _Search:
             gain = new_bound - best_bound
             if gain > 0.0:
                 best_bound, price = new_bound, new_price
-            # At the root a bound of the node bounds the whole problem, which is then reported as it rises.
+            # At the root (no node is counted yet) the node's bound holds for the whole problem, so progress shows it.
             self.lower = max(self.lower, best_bound) if self.nodes == 0 else self.lower
             self.report(self.nodes, self.lower, self.value)
             if best_bound >= self.bound_goal:
                 break
             check()
-            # The ascent has stalled. If the costs of omitted pairs limit some prices, more pairs are listed; otherwise
-            # it is finished.
+            # A batch that closes less than 1e-5 of the distance to the target has stalled. If the costs of omitted
+            # pairs limit some prices, more pairs are listed for these clients. Otherwise the ascent is finished.
             if gain <= 1e-5 * (target - best_bound):
                 if not self.pair_list.extend_pairs(price >= BINDING_SHARE * pairs.omitted_cost):
                     break
@@ -247,7 +255,7 @@ class _Search:
         if int((state == 1).sum() + (is_free & (rho < 0.0)).sum()) > self.facility_limit:
             return state
         slack = self.bound_goal - proved_bound(self.pairs, self.opening, state, self.facility_limit, price)
-        slack += 1e-9 * abs(self.value)  # reduced costs are sums in doubles
+        slack += 1e-9 * abs(self.value)  # covers the rounding of reduced costs, which are sums of doubles
         new_state = state.copy()
         new_state[is_free & (rho > slack)] = -1
         new_state[is_free & (rho < -slack)] = 1
@@ -288,9 +296,11 @@ def open_facilities(
     # -(-a // b) is a / b rounded up.
     pairs_per_client = -(-min_pairs(facilities, clients) // clients) if pairs_per_client is None else pairs_per_client
     search = _Search(costs, opening, facility_limit, gap, PairList(costs, opening, pairs_per_client, max_pairs), report)
-    # A first set, so that there is an incumbent when the time limit begins.
+    # A first set, grown from the facility that is cheapest to open, so that there is an incumbent when the time limit
+    # begins.
     search.offer_set(np.arange(facilities) == int(np.argmin(opening)))
-    # At the least cost of each client no pair is worth its price, so this is a first bound without any ascent.
+    # If each client's price is its least cost, no pair has a cost below the price. This gives a first bound without any
+    # ascent.
     min_costs = np.full(clients, np.inf)
     np.minimum.at(min_costs, search.pairs.client, search.pairs.cost)
     if np.isinf(min_costs).any():
@@ -320,12 +330,13 @@ def open_facilities(
 
 
 def _search_tree(search: _Search, first_prices: Floats) -> None:
-    """Run branch and bound in best-bound order until the gap is met, and set ``search.is_done`` then.
+    """Run branch and bound in best-bound order, store the results in ``search``, and set ``search.is_done`` at the end.
 
-    The results are stored in ``search``. The root node begins with the prices ``first_prices`` (C,).
+    The search ends when the gap is met. If the time limit expires before that, ``search.is_done`` remains False. The
+    root node begins with the prices ``first_prices`` (C,).
     """
     state = np.zeros(len(search.opening), dtype=np.int64)
-    bound, price, open_counts = search.bound_node(state, first_prices, ROOT_ROUNDS, 1.5)
+    bound, price, open_counts = search.bound_node(state, first_prices, rounds=ROOT_ROUNDS, scale=1.5)
     # Running numbers break ties of equal bounds, because the arrays of two nodes cannot be compared.
     numbers = count()
     heap = [(bound, next(numbers), state, price, open_counts)]
@@ -339,8 +350,8 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
             search.offer_set(state == 1)  # the one set of this node
         else:
             open_shares = open_counts[free] / max(float(open_counts.max()), 1.0)
-            # Branch on the facility that the relaxation is least sure of; in case of a tie, on the one that
-            # costs most to open.
+            # Branch on the facility that the relaxation opened about half as often as the most frequent one. In case of
+            # a tie, take the one that costs most to open.
             facility = free[int(np.lexsort((-search.opening[free], np.abs(open_shares - 0.5)))[0])]
             for choice in (1, -1):
                 child = state.copy()
@@ -348,11 +359,11 @@ def _search_tree(search: _Search, first_prices: Floats) -> None:
                 # A child with too many open facilities, or with all of them closed, has no solution.
                 if (child == 1).sum() > search.facility_limit or not (child >= 0).any():
                     continue
-                child_bound, child_price, child_counts = search.bound_node(child, price, NODE_ROUNDS, 0.4)
-                # A child is bounded by its parent too, if its own ascent ended early.
+                child_bound, child_price, child_counts = search.bound_node(child, price, rounds=NODE_ROUNDS, scale=0.4)
+                # The parent's bound holds for the child too, and may be better if the child's ascent ended early.
                 child_bound, search.nodes = max(child_bound, bound), search.nodes + 1
                 if child_bound < search.bound_goal:
                     heapq.heappush(heap, (child_bound, next(numbers), child, child_price, child_counts))
-        # Nodes that were dropped have bounds of at least the goal.
+        # The least bound of the nodes that remain. Dropped nodes have bounds of at least the goal.
         search.lower = min(search.bound_goal, heap[0][0] if heap else math.inf)
     search.is_done = True

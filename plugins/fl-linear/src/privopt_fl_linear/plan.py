@@ -28,10 +28,11 @@ class Plan:
         assignment: The facility that serves each location.
         margins: (m,) margin of each facility, which is added to its noisy count.
         capacities: (m,) capacity of each facility, max(0, noisy count + margin).
-        level: Failure probability of the margins.
+        level: Failure probability for which the margins were made.
         delta: The reconnection radius, 0 for ``laplace``. None if the noisy counts chose the facilities.
-        any_set: The margins for all sets at once. None unless the noisy counts chose the connections.
-        recorded: How the plan was chosen, for ``details.told``: ``opening``, ``auto``, ``reports``, ``plans``.
+        any_set: The margins for all sets of locations at once. None unless the noisy counts chose the connections.
+        recorded: How the plan was chosen. The entries ``opening``, ``auto``, ``reports`` and ``plans`` are written to
+            ``details.told`` of result.json.
         stopped: Whether a time or memory limit cut a choice short.
     """
 
@@ -55,7 +56,7 @@ def add_margins(counts: Floats, margins: Floats) -> Floats:
     If a sum was rounded down, the next larger double is taken, so that rounding shrinks no margin.
     """
     total = counts + margins
-    # The sum less the counts is below the margin exactly if the sum was rounded down.
+    # The sum minus the counts is below the margin exactly if the sum was rounded down.
     rounded = (total - counts) < margins
     return np.asarray(np.maximum(0.0, np.where(rounded, np.nextafter(total, np.inf), total)), dtype=np.float64)
 
@@ -106,12 +107,12 @@ class Server:
 
     @property
     def prior_level(self) -> float:
-        """The failure probability of the prior's plan."""
+        """The share of alpha that the prior's plan gets: all of it, half if there is a reports' plan too, or 0."""
         return 0.0 if not self.has_prior else self.alpha / 2.0 if self.has_reports else self.alpha
 
     @property
     def reports_level(self) -> float:
-        """The failure probability of the reports' plan."""
+        """The share of alpha that the reports' plan gets, which is the rest."""
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:

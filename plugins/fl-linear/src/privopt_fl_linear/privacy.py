@@ -24,6 +24,7 @@ DECLARED = (
     "that noise was drawn, freshly and at that scale; where the problem gave noisy_clients, that locations drew it for "
     "this epsilon"
 )
+"""What the guarantee rests on although the release cannot show it."""
 
 TOLD_SITES = (
     "; for the failure probability, that details.told.opening.sites were chosen by public data, before counts were seen"
@@ -36,9 +37,10 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
 
     Attributes:
         epsilon: The exact budget.
-        locations: Number of reports that are checked.
-        noise: ``"discrete"`` or ``"continuous"``.
-        opening: Whether the open facilities were chosen. ``verify`` accepts the recorded choice without checking it.
+        locations: Number of locations, each of which sends one report.
+        noise: Kind of the Laplace noise, ``"discrete"`` or ``"continuous"``.
+        opening: Whether public data chose which facilities to open. ``verify`` cannot check that this choice was made
+            before the counts were seen, so the certificate says that it rests on it.
     """
 
     epsilon: Fraction
@@ -61,11 +63,11 @@ class LocalLaplace(PrivacyConstraint[FLRelease]):
         """Certify that the noise of each location's report suffices: sensitivity / scale <= epsilon, in rationals.
 
         The release depends on the counts only through the reports. The certified scale is the one that epsilon
-        prescribes. Noise that was drawn in this run must have at least that scale. A single release cannot show the
-        scale of noise that locations drew themselves.
+        prescribes, or that of the noise drawn in this run if it is smaller. A release cannot show the scale of noise
+        that locations drew themselves.
         """
         scale = 1 / compute_noise_budget(self.epsilon)
-        # The narrower of the two spends more, so it is the one that is certified.
+        # The smaller scale spends more budget, so it is the one that is certified.
         scale = scale if release.scale is None else min(scale, release.scale)
         call = NoiseCall(scale=scale, sensitivity=1)  # one client more or less changes one count by one
         certificate = certify_noise(

@@ -24,7 +24,7 @@ from privopt_fl_linear.site import Site
 __all__ = ["FLInstance", "FLProblem", "Locations", "read_locations"]
 
 MIN_EPSILON = Fraction(1, 10**10)
-"""Noise for this budget exceeds 1e12 once in e**100 draws."""
+"""Least epsilon that a problem may ask for. Noise for this budget exceeds 1e12 only once in e**100 draws."""
 MIN_PROBABILITY = 1e-100
 """Least failure probability that a problem may ask for."""
 MAX_SIZE = 1e100
@@ -32,6 +32,7 @@ MAX_SIZE = 1e100
 
 
 def _check_probability(value: Any) -> str | None:
+    """Return what is expected of a failure probability, or None if the value is valid."""
     return None if MIN_PROBABILITY <= value < 1 else f"a number of at least {MIN_PROBABILITY:g} and below 1"
 
 
@@ -65,6 +66,7 @@ class Privacy:
 
 
 def _check_radius(value: Any) -> str | None:
+    """Return what is expected of a reconnection radius, or None if the value is valid."""
     return None if value == "auto" else non_negative(value)
 
 
@@ -104,9 +106,9 @@ class Locations:
         ids: (n,) text, ascending.
         coordinates: The names of the two columns (x, y or lat, lon in degrees), and their (n, 2) values. None if
             distances are given as a matrix.
-        site: The public data.
+        site: The distances, costs and capacities, which are public.
         clients: (n,) int64, the secret counts. None if the file has no such column.
-        noisy: (n,) float64, the reports of the locations. None if the file has no such column.
+        noisy: (n,) float64, the noisy counts that the locations reported. None if the file has no such column.
     """
 
     ids: Any
@@ -161,7 +163,7 @@ class FLInstance:
     Attributes:
         declared: The contents of the problem file.
         data: The locations that the file names.
-        file: Name of the problem file, for faults.
+        file: Name of the problem file, for error messages.
     """
 
     declared: FLProblem
@@ -179,11 +181,16 @@ class FLInstance:
     @property
     def is_nearest_best(self) -> bool:
         """Whether connecting every location to its cheapest facility is optimal for any counts."""
+        # `chooses_sites` is the same for every method, so any method will do.
         return not self.make_server("laplace").chooses_sites and self.data.site.capacity is None
 
     @property
     def is_paper_problem(self) -> bool:
-        """Whether this is the paper's problem, with a possible facility at every location, and its bounds hold."""
+        """Whether this is the paper's problem, to which its cost bounds apply.
+
+        In the paper's problem, a facility may be at every location, without fixed costs, limits on the number of
+        facilities, or capacity bounds.
+        """
         return self.is_nearest_best and self.data.site.candidates is None
 
     def make_server(self, method: str) -> Server:
@@ -234,7 +241,7 @@ def read_locations(table: LocationTable, *, must_be_whole: bool) -> Locations:
     # The table must have the columns of one of the pairs.
     columns_by_name = read_table(table.points, columns, any_of=choices)
     _check_rows(table.points.name, columns_by_name, must_be_whole=must_be_whole)
-    # Sorted before anything is published: the order of rows in the file may say something about the counts.
+    # Sorted before anything is published, because the order of rows in the file may reveal something about the counts.
     order = np.argsort(columns_by_name["id"], kind="stable")
     metric, coordinates = _read_metric(table, columns_by_name, order)
     columns_by_name = {name: _remove_negative_zeros(values[order]) for name, values in columns_by_name.items()}
@@ -264,7 +271,7 @@ def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
     """Check that ids are unique, that some location may hold a facility, and that noisy counts are whole if required.
 
     Args:
-        name: Name of the table of locations, for faults.
+        name: Name of the locations file, for error messages.
         columns: The columns of the table, by name.
         must_be_whole: Whether noisy counts must be whole numbers.
 
@@ -286,11 +293,17 @@ def _check_rows(name: str, columns: Table, *, must_be_whole: bool) -> None:
 def _read_metric(
     table: LocationTable, columns: Table, order: NDArray[np.int64]
 ) -> tuple[Metric, tuple[tuple[str, str], Any] | None]:
-    """Return the metric of the file of distances, or else of the columns x, y (plane) or lat, lon (sphere).
+    """Return the metric of the file of distances or, if there is none, of the columns x, y or lat, lon.
 
-    The names and values of the coordinates come with it; None with a file of distances. Coordinates and distances are
-    published, and equal numbers must have equal bytes, so -0.0 becomes 0.0. ``order`` (n,) are the row numbers of the
-    file, sorted by id. The metric and the coordinates are in that order.
+    Args:
+        table: The files of the locations.
+        columns: The columns of the locations file by name.
+        order: (n,) row numbers of the file, sorted by id. The results are in this order.
+
+    Returns:
+        The metric (for x, y that of the plane, for lat, lon that of the sphere), and the names of the two coordinates
+        with their (n, 2) values. Instead of names and values, there is
+        None if a file gives the distances. -0.0 becomes 0.0, so that equal numbers have equal bytes when published.
     """
     if table.matrix is not None:
         distances = _remove_negative_zeros(

@@ -1,9 +1,9 @@
 """Upper quantiles of a sum of k independent Laplace draws, continuous or discrete, rounded up.
 
-``upper_quantile(k, beta, epsilon, noise)`` is a t with P(S > t) <= beta. The distribution is symmetric, so t bounds
-what the noise removes as well as what it adds. In the discrete Laplace distribution P(X = x) is proportional to
-exp(-epsilon |x|) on the integers, and t is an integer. One draw has a closed form. Tails of more draws are evaluated in
-two ways:
+``upper_quantile(k, beta, epsilon, noise)`` is a t with P(S > t) <= beta for the sum S. The distribution is symmetric,
+so t bounds what the noise removes as well as what it adds. In the discrete Laplace distribution P(X = x) is
+proportional to exp(-epsilon |x|) on the integers, and t is an integer. One draw has a closed form. Tails of more draws
+are evaluated in two ways:
 
 * S is wrapped around a circle of odd length N. N is so large that by Chernoff's bound P(S > N / 2) is at most a quarter
   of the allowed error. Wrapping only adds to the tail, which is then a Fourier sum over theta_j = 2 pi j / N.
@@ -36,6 +36,7 @@ __all__ = ["Noise", "chernoff_quantile", "tails", "upper_quantile", "upper_quant
 
 Noise = Literal["discrete", "continuous"]
 MIN_FOURIER_BETA: Final = 1e-9
+"""Least beta for which the tail of several draws is computed as a Fourier sum."""
 FOURIER_ERROR, RELATIVE_ERROR = 1e-11, 1e-5
 """Errors of a tail that the search for a quantile allows for, absolute and as a share of beta. The weights of the sum
 add up to less than the logarithm of their number, and phases are off by 1e-16 of a turn a term: below 1e-11 at 20,000
@@ -43,7 +44,8 @@ terms."""
 MAX_SINES: Final = 1 << 16
 """Number of terms of a Fourier sum that are computed at once: half a megabyte, which fits into a cache."""
 LARGE_EPSILON: Final = 100.0
-"""Above it a discrete draw differs from 0 once in e**100. A smaller epsilon only widens the noise, so it is cut."""
+"""Largest epsilon of discrete noise, at which a draw differs from 0 only once in e**100. A larger epsilon is replaced
+by this one, which only widens the noise."""
 
 
 def _log_mgf(discrete: bool, epsilon: float, s: float) -> float:
@@ -60,10 +62,11 @@ def _chernoff_bound(discrete: bool, epsilon: float, k: int, beta: float) -> floa
 
     Args:
         discrete: Whether the noise is discrete Laplace.
-        epsilon: Rate of one draw.
+        epsilon: Rate of one draw, the reciprocal of its scale.
         k: Number of draws.
-        beta: Probability that the bound allows, in (0, 1).
+        beta: Probability that S may exceed the bound, in (0, 1).
     """
+    # Golden-section search for the best s in (0, epsilon). 80 steps shrink the interval by a factor of 1e-17.
     golden = 0.6180339887498949
     lower, upper = 0.0, epsilon
     log_beta = -math.log(beta)
@@ -92,7 +95,7 @@ class _WrappedTail:
     Attributes:
         discrete: Whether the noise is discrete Laplace.
         period: Length N of the circle.
-        weight: (j,) weights of the sines.
+        weight: (J,) weights of the sines, for j = 1 to J.
     """
 
     discrete: bool
@@ -109,7 +112,7 @@ class _WrappedTail:
         phi(theta_j)^draws ln(J / j) / 2 (discrete noise), or phi(theta_j)^draws / (2 draws pi) (continuous noise).
         """
         if discrete:
-            # math.sinh(epsilon / 2) overflows from 1421 on. At 600 a draw differs from 0 once in e**600.
+            # math.sinh(epsilon / 2) overflows for an epsilon of 1421 or more. At 600 a draw is not 0 once in e**600.
             epsilon = min(epsilon, 600.0)
         # Half the circle: the sum is beyond it with at most a quarter of the error.
         half = _chernoff_bound(discrete, epsilon, draws, error * 0.25)
@@ -160,7 +163,7 @@ def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error:
     upper = float(math.ceil(upper)) if discrete else upper
     while upper - lower > (1.0 if discrete else 1e-10 * upper):
         t = math.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
-        # The tail is known up to `error`, so a quantile is accepted only if it holds with that added.
+        # The tail is known up to `error`, so t is accepted only if the tail plus `error` is at most beta.
         if wrapped.tails(np.array([t]))[0] <= beta - error:
             upper = t
         else:
@@ -200,7 +203,7 @@ def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
     """
     if noise == "continuous":
         return math.nextafter(-math.log(2.0 * beta) / epsilon * (1.0 + 1e-12), math.inf)
-    # P(X > t) <= beta if t + 1 >= exact. The factor lets rounding errors raise the result only.
+    # P(X > t) <= beta if t + 1 >= exact. The factor 1 + 1e-12 makes rounding errors only raise the result.
     exact = (-math.log(beta) - math.log1p(math.exp(-epsilon))) / epsilon
     return float(max(0, math.ceil(exact * (1.0 + 1e-12)) - 1))
 
@@ -213,7 +216,7 @@ def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discr
     if noise == "discrete":
         epsilon = min(epsilon, LARGE_EPSILON)
     bound = _chernoff_bound(noise == "discrete", epsilon, k, beta)
-    # P(S >= bound) <= beta too. For an integer S that is P(S > ceil(bound) - 1).
+    # Chernoff's bound holds for P(S >= bound) too. For an integer S that is P(S > ceil(bound) - 1).
     return float(max(0, math.ceil(bound) - 1)) if noise == "discrete" else float(bound)
 
 
@@ -243,10 +246,15 @@ def upper_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete
         return chernoff_quantile(k, beta, epsilon, noise)
     discrete, error = noise == "discrete", max(FOURIER_ERROR, RELATIVE_ERROR * beta)
     quantile = _search_quantile(discrete, min(epsilon, LARGE_EPSILON) if discrete else epsilon, k, beta, error)
+    # The next larger double makes up for the rounding of the last steps.
     return max(0.0, quantile) if discrete else math.nextafter(quantile * (1.0 + 1e-15), math.inf)
 
 
 def upper_quantiles(sizes: ArrayLike, betas: ArrayLike, epsilon: float, noise: Noise = "discrete") -> Floats:
-    """Return `upper_quantile` for each pair (size, beta). Its cache computes equal pairs only once."""
+    """Return the upper quantile of the noise for each pair (size, beta), an array of doubles in clients.
+
+    ``sizes`` (m,) are numbers of draws, and ``betas`` (m,) the probabilities that their sums may exceed the quantiles.
+    The cache of `upper_quantile` makes sure that equal pairs are computed only once.
+    """
     pairs = zip(np.asarray(sizes).tolist(), np.asarray(betas, dtype=float).tolist(), strict=True)
     return np.array([upper_quantile(k, beta, epsilon, noise) for k, beta in pairs], dtype=np.float64)

@@ -8,10 +8,10 @@ choice depends on a single number, the total B' of the noisy counts: radius i is
 
 where S_v is the amount by which the noise lowers the count of facility v under radius i, t_v is the margin of v, Z_v is
 the amount by which the noise lowers all other counts, independent of S_v, and B is the true total. The right side is a
-function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides S_v into layers
-and B into cells, and rounds both to the safe side. `choose_policy` lowers the level of the margins until that maximum
-is at most alpha. Far from every threshold the sum is that of Theorem 3. Near a threshold two radii are possible, but
-each is chosen only part of the time, so hardly anything is lost.
+function of B and public data, and `failure_bound` bounds its maximum over all B from above. It divides the values of
+S_v into intervals (layers) and those of B into intervals (cells), and rounds both to the safe side. `choose_policy`
+lowers the level of the margins until that maximum is at most alpha. Far from every threshold the sum is that of Theorem
+3. Near a threshold two radii are possible, but each is chosen only part of the time, so hardly anything is lost.
 
 The thresholds are public. They come from the lower envelope of the lines cost_i(B) = margins_i + B / n * (cost of one
 client at every location under radius i), which assume that B is evenly spread over the locations.
@@ -108,7 +108,8 @@ class Candidate:
     Attributes:
         delta: The radius. 0 is Algorithm 2.
         assignment: The facility that serves each location.
-        slope: Cost of one client at every location, sum over v of f_h(v) + d(v, h(v)).
+        slope: Cost of one client at every location: the sum over locations v, served by facility h(v), of its facility
+            cost f_h(v) plus the distance d(v, h(v)).
         offset: Cost of the margins at the promised failure probability.
     """
 
@@ -133,13 +134,13 @@ def list_radii(site: Site, base: Assignment, rule: MarginRule, alpha: float) -> 
     everyone = np.arange(site.size)
     candidates: list[Candidate] = []
     for delta in grid(site.metric.extent):
-        check("all radii were tried")
+        check("all radii were tried")  # raises OutOfTime with the message that time ended before this
         assignment = reconnect(site, base, delta)
         # Adjacent radii often give the same connection: one of them is enough.
         if candidates and np.array_equal(candidates[-1].assignment.facility, assignment.facility):
             continue
         facility = assignment.facility
-        # A client at v costs the capacity of its facility and the way there.
+        # A client at v costs capacity at its facility and the distance to it.
         slope = math.fsum(site.cost[facility] + site.metric.distances_between(everyone, facility))
         offset = math.fsum(rule.margins(assignment.sizes, alpha) * site.cost[assignment.opened])
         candidates.append(Candidate(delta, assignment, slope, offset))
@@ -209,7 +210,8 @@ def _thin_envelope(choices: Sequence[Candidate], n: int, min_width: float) -> tu
         widths = np.diff([0.0, *thresholds])
         if len(widths) == 0 or widths.min() >= min_width:
             return selected, thresholds
-        # The radius with the narrowest range is dropped, and the envelope of the others is computed again.
+        # The radius with the narrowest range is dropped, and the envelope of the others is computed again. The last
+        # radius has a range without an end, so it is never dropped.
         choices = [c for c in selected if c is not selected[int(np.argmin(widths))]]
 
 
@@ -223,14 +225,15 @@ def _layer_masses(k: int, t: float, h: float, epsilon: float, noise: Noise) -> F
         t, h: The margin and the height of a layer, in clients.
         epsilon, noise: Rate and kind of the noise of one draw.
     """
-    # The chance that S exceeds this is below 1e-9, so no more layers are needed.
+    # S exceeds this with a probability of at most 1e-9, so no layers are needed above it.
     max_excess = chernoff_quantile(k, 1e-9, epsilon, noise)
     upper_tails = np.maximum(
         tails(k, t + h * np.arange(max(1, math.ceil((max_excess - t) / h))), epsilon, noise, 1e-11), 0.0
     )
-    # Tails are known up to 1e-11. Raised by that and made non-increasing, no layer has a negative mass.
+    # Tails are known up to 1e-11. They are raised by that and made non-increasing, so that no layer has a negative
+    # mass.
     upper_tails = np.minimum.accumulate(upper_tails + 1e-11)
-    # Layers from a ten-thousandth of the first tail on are joined into one open layer.
+    # Layers above the point where the tail falls to 1e-4 of the first one are joined into the open layer.
     layer_count = max(1, int(np.searchsorted(-upper_tails, -1e-4 * upper_tails[0])))
     return np.append(-np.diff(upper_tails[:layer_count]), upper_tails[layer_count - 1])
 
@@ -241,12 +244,12 @@ def _bound_profile(
     """Bound P(S > t and S + Z <= x) from above and below, at x = g h for g = -reach .. reach.
 
     S is the noise of one facility (a sum of k draws), which fails if S > t. Z is the noise of all other locations
-    (n - k draws). S is rounded to the ends of its layers.
+    (n - k draws). S is rounded to the ends of the layers of height h into which its values above t are divided.
 
     Args:
         k, n: Number of locations that the facility serves, and of all locations.
         t, h: The facility's margin, and the step of x, in clients.
-        reach: Number of steps on either side of 0.
+        reach: Number of steps of x on either side of 0.
         epsilon, noise: Rate and kind of the noise of one draw.
 
     Returns:
@@ -254,14 +257,14 @@ def _bound_profile(
     """
     mass = _layer_masses(k, t, h, epsilon, noise)
     points = h * np.arange(-reach - len(mass), reach + 1) - t
-    lower_tails = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)  # P(Z <= point), up to TAIL_ERROR
+    cumulative = 1.0 - tails(n - k, points, epsilon, noise, TAIL_ERROR)  # P(Z <= point), up to TAIL_ERROR
     # With S at the lower end t + l h of its layer the event is most likely, which bounds it from above. The slices of
     # the convolutions pick the sums over l of mass[l] * P(Z <= g h - t - l h), and of l + 1 in place of l below.
     count = len(mass)
-    upper = np.convolve(np.minimum(lower_tails + TAIL_ERROR, 1.0), mass)[count : count + 2 * reach + 1]
+    upper = np.convolve(np.minimum(cumulative + TAIL_ERROR, 1.0), mass)[count : count + 2 * reach + 1]
     low_mass = mass.copy()
     low_mass[-1] = 0.0  # the last layer has no upper end, so from below it contributes nothing
-    lower = np.convolve(np.maximum(lower_tails - TAIL_ERROR, 0.0), low_mass)[count - 1 : count + 2 * reach]
+    lower = np.convolve(np.maximum(cumulative - TAIL_ERROR, 0.0), low_mass)[count - 1 : count + 2 * reach]
     return upper, lower
 
 
@@ -281,15 +284,17 @@ def failure_bound(
         choices: The candidates, in the order of the totals at which they are used.
         thresholds: Ascending totals of clients. ``choices[i]`` is used from ``thresholds[i - 1]`` on.
         added: The margins of the facilities of each choice, in clients.
-        rule: The number of locations, epsilon and the noise.
+        rule: The number of locations, epsilon and the kind of noise.
     """
     n, epsilon, noise = rule.n, rule.epsilon, rule.noise
     sigma = math.sqrt(2.0 * n) / epsilon
     h = sigma / CELLS_PER_DEVIATION
     max_margin = max(float(a.max(initial=0.0)) for a in added)
-    # Beyond this distance from a threshold the noise of the total changes the radius with a negligible probability.
+    # Beyond this many cells from a threshold, the noise moves the total across it with a probability of TAIL_ERROR at
+    # most. Two more cells cover the rounding to cells.
     reach = math.ceil((chernoff_quantile(n, TAIL_ERROR, epsilon, noise) + max_margin) / h) + 2
-    # Facilities of the same size and margin share a profile, which takes a millisecond to compute.
+    # A profile is the pair of bounds from `_bound_profile`. Facilities of the same size and margin share one, because
+    # it takes a millisecond to compute.
     profiles: dict[tuple[int, float], tuple[Floats, Floats]] = {}
     upper_sums, lower_sums = [], []
     for choice, margin in zip(choices, added, strict=True):
@@ -302,8 +307,8 @@ def failure_bound(
             lower += count * profiles[size, t][1]
         upper_sums.append(upper)
         lower_sums.append(lower)
-    # A cell c stands for the totals B from c h to (c + 1) h. Only cells near a threshold need a look: elsewhere no
-    # profile changes.
+    # A cell c stands for the totals B from c h to (c + 1) h. Only cells near a threshold are examined, because no
+    # profile changes elsewhere.
     steps = np.rint(np.asarray(thresholds) / h).astype(np.int64)
     cells = np.unique(np.concatenate([s + np.arange(-reach - 1, reach + 2) for s in steps])) if len(steps) else [0]
     cells = np.asarray(cells)
@@ -316,14 +321,15 @@ def failure_bound(
         if i < len(steps):
             cell_index = cells - steps[i] + reach
             total -= np.where(cell_index >= 0, lower[np.clip(cell_index, 0, 2 * reach)], 0.0)
+    # The last term covers the tails beyond `reach`, for every facility of the largest choice.
     return float(total.max()) + 2.0 * TAIL_ERROR * max(len(a) for a in added)
 
 
 def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) -> Policy:
     """Return the public rule that maps a noisy total to a radius and fails with probability at most alpha.
 
-    The level of the margins is lowered until `failure_bound` is at most alpha. This takes up to 12 levels, each with
-    about a millisecond for every distinct size of a facility.
+    The level of the margins is lowered until `failure_bound` is at most alpha. This takes up to 12 levels, each of
+    which takes about a millisecond for every distinct size of a facility.
 
     Args:
         choices: The candidates from `list_radii`.
@@ -343,10 +349,11 @@ def choose_policy(choices: Sequence[Candidate], rule: MarginRule, alpha: float) 
             bound = failure_bound(selected, thresholds, added, rule)
             if bound <= alpha:
                 break
-            # The bound is nearly proportional to the level. At the union bound's level the search has no use.
+            # The bound is nearly proportional to the level. Once the level is down to that of the union bound, the
+            # search is useless.
             level *= 0.999 * alpha / bound
             if level <= alpha / len(selected):
                 break
-        if bound > alpha:  # the plain union bound always holds, at a level that needs no search
+        if bound > alpha:  # the union bound over the radii always holds at this level
             level, bound = alpha / len(selected), alpha
     return Policy(tuple(selected), np.asarray(thresholds, dtype=np.float64), level, bound)

@@ -38,7 +38,7 @@ class FLRelease(Release):
             None if they are not published.
         noise_engine: Name of the generator that drew the noise. None if the noise was drawn elsewhere.
         plan: The server's plan. None for a release that was read from files.
-        epsilon: Budget of the noise of each count. None if the counts are true ones.
+        epsilon: Budget of the noise of each count, known after reading a release. None if the counts are true ones.
         scale: Exact scale of the noise. None if the noise was drawn elsewhere, or if the release was read from files.
     """
 

@@ -27,7 +27,7 @@ from privopt_fl_linear.site import cost_parts, sum_counts
 __all__ = ["FLReporting", "plan_map"]
 
 MAX_BARS: Final = 40
-"""Number of facilities, the largest ones, that the figure of capacities shows."""
+"""Maximum number of facilities in the figure of capacities, which shows the largest ones."""
 MAX_NAMED: Final = 12
 """Number of facilities up to which the map names them."""
 MAX_RECOMPUTED: Final = 10_000
@@ -48,18 +48,18 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     places = places[:, ::-1] if geographic else places  # (lat, lon) becomes (x, y) = (lon, lat)
     figure, axes = axes_of(7.6, 5.2)
     facility, opened = release.assignment.facility, release.assignment.opened
-    # From each location v to its facility, which stands at location h. More lines would cover one another.
+    # From each location v to its facility, which stands at location h.
     lines = [(places[v], places[h]) for v, h in enumerate(facility.tolist()) if h != v]
     unit = "degrees" if geographic else "as in the table"
     names = ("longitude", "latitude") if geographic else ("x", "y")
     set_up_map(
         axes,
         (f"{names[0]} ({unit})", f"{names[1]} ({unit})"),
-        lines if len(places) <= MAX_VECTOR_MARKS else (),
+        lines if len(places) <= MAX_VECTOR_MARKS else (),  # more lines would cover one another
         latitude=float(places[:, 1].mean()) if geographic else None,
     )
     x, y = places.T
-    # Dots at the edge are drawn whole.
+    # Dots at the edge are drawn whole, and very many dots as pixels.
     style: dict[str, Any] = {"rasterized": len(places) > MAX_VECTOR_MARKS, "clip_on": False}
     reported = np.zeros(len(places)) if release.counts is None else np.maximum(release.counts, 0)
     # Areas in square points grow with the counts. 1e-300 avoids a division by zero if all are 0.
@@ -152,7 +152,7 @@ def _list_baselines(problem: FLInstance, release: FLRelease, result: Result) -> 
 
 
 def _compare_costs(costs: Sequence[tuple[str, float]]) -> str:
-    """Explain the bars of the cost chart and, if another safe plan costs less than this release, why.
+    """Return a text that explains the bars of the cost chart and, if another safe plan costs less, why.
 
     Args:
         costs: The plans and their costs. This release comes first, and the plan without margins, which is not safe,
@@ -218,7 +218,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         return figures
 
     def headline(self, problem: FLInstance, release: FLRelease, result: Result) -> str:
-        """Return a sentence on what was planned, how likely it is to suffice, and how often an attacker is right."""
+        """Return sentences on what was planned, how likely it is to suffice, and how often an attacker is right."""
         site, opened, room = problem.data.site, len(release.assignment.opened), float(release.capacities.sum())
         plan = (
             f"{number_of(opened, 'facility')} with room for about {format_digits(room)} clients "
@@ -327,9 +327,9 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
         that file is missing.
 
         Args:
-            problem, result: Not used.
+            problem, result: The problem and the stated result, which are not used.
             release: The plan.
-            private: The folder that the owner keeps.
+            private: The folder of secret results, which the owner keeps.
         """
         file = private / "truth.json"
         if not file.is_file():

@@ -40,8 +40,8 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
     Args:
         server: The public choices.
         noisy: (n,) counts with independent Laplace(1/epsilon) noise. They may be negative.
-        context: Limits, solver, progress.
-        ids: (n,) ids of the locations, for the record of the open sites. By default their numbers.
+        context: The solver, its gap and limits, and the receiver of progress reports.
+        ids: (n,) ids of the locations, with which open sites are recorded. By default the location numbers.
 
     Raises:
         InfeasibleError: No plan respects the capacity bounds.
@@ -70,7 +70,7 @@ def serve(server: Server, noisy: Counts, context: SolveContext, ids: NDArray[np.
         plans["reports"] = reports
         recorded, stopped = {**recorded, **reports.recorded}, stopped or reports.stopped
     except (InfeasibleError, StoppedError) as error:
-        # The prior's plan is good enough if there is one.
+        # If there is a prior's plan, it is used alone.
         if not plans:
             raise
         recorded["reports"] = {"status": str(error)}
@@ -97,7 +97,7 @@ def plan_again(
     Args:
         server: The public choices.
         noisy: (n,) published noisy counts.
-        recorded: ``details.told`` of the result, see `Plan.recorded`.
+        recorded: ``details.told`` of the result, in which `solve` recorded how the plan was chosen.
         ids: (n,) ids of the locations, ascending.
         published: The published assignment.
 
@@ -143,9 +143,9 @@ def prior_base(
 
     Args:
         server: The public choices.
-        context: Limits, solver, progress.
-        recorded: ``details.told``. If given, its sites are used instead of solving again.
-        ids: (n,) ids of the locations, ascending.
+        context: The solver, its gap and limits, and the receiver of progress reports.
+        recorded: ``details.told`` of a result. If given, its sites are used instead of solving again.
+        ids: (n,) ids of the locations, ascending. Required with ``recorded``.
 
     Returns:
         The assignment, and the solution that chose its facilities, or None if nothing was solved.
@@ -157,8 +157,9 @@ def prior_base(
         return server.site.connect(), None
     sites = None if recorded is None else (recorded.get("opening") or {}).get("sites", [])
     if sites is not None:
-        assert ids is not None  # what is recorded names them
-        # The record comes from result.json, which somebody may have changed: every name must be a location.
+        assert ids is not None  # the record has the ids of the sites
+        # The record comes from result.json, which somebody may have changed, so every id must be a location. For an
+        # unknown id, searchsorted returns the position of another one (or n), which the comparison below reveals.
         among = np.unique(np.searchsorted(ids, np.asarray(sites, dtype=ids.dtype)))
         if not len(among) or ids[np.minimum(among, len(ids) - 1)].tolist() != sorted(sites):
             where = "details.told.opening.sites"
@@ -237,7 +238,7 @@ def _serve_reports(server: Server, noisy: Counts, context: SolveContext, any_set
 
 
 def _summarize_facilities(facilities: Facilities) -> dict[str, Any]:
-    """Return the figures of a solution for result.json: cost, bound, status and size of the search."""
+    """Return the entries of a solution for result.json: cost, bound, status and size of the search."""
     names = ("objective", "bound", "status", "nodes", "pairs")
     return {name: getattr(facilities, name) for name in names}
 
@@ -273,8 +274,8 @@ def choose_facilities(
     clients = np.maximum(true_or_noisy + any_set.slope, 0.0)
     # A noisy count may be 0 or less though the location has clients: with a margin it counts for one at least.
     weight = np.maximum(true_or_noisy, 1.0 if any_set.start + any_set.slope > 0.0 else 0.0)
-    # Costs are weight * (distance + scale * facility cost): so the facility cost counts for
-    # `clients`, not for `weight`.
+    # The cost of a pair is weight * (distance + scale * facility cost). So the facility cost is paid for `clients`, the
+    # capacity that the location takes up, and not for `weight`.
     scale = np.divide(clients, weight, out=np.ones(site.size), where=weight > 0.0)
     costs = SiteCosts(site=site, among=places, weight=weight, scale=scale)
     opening = site.opening_cost[places] + site.cost[places] * any_set.start
@@ -295,7 +296,8 @@ def choose_facilities(
         max_pairs=int(min(MAX_PAIRS, context.free_memory / BYTES_PER_PAIR)),
     )
     if has_bounds:
-        slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0  # sums of doubles, in whatever order
+        # Slightly smaller bounds for real counts, whose sums depend on the order by rounding. Sums of integers do not.
+        slack = 1.0 - 1e-9 if server.rule.noise == "continuous" else 1.0
         capacity = (site.capacity_bounds[places] - any_set.start) * slack
         context.report(f"{phase}, within bounds", 0, facilities.bound)
         facilities = assign_within_bounds(costs, opening, clients, capacity, facilities, server.max_facilities, context)

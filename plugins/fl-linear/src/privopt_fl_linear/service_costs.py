@@ -1,8 +1,8 @@
 """Costs of serving clients, as lists of each client's cheapest pairs, because a full table may be too large.
 
-A Lagrangian bound uses a pair only if the client's price exceeds the pair's cost. If no price exceeds the cost of any
-omitted pair, the listed pairs prove a bound over all pairs. More pairs are listed for a client whose price reaches the
-cost of an omitted pair.
+A Lagrangian bound uses a pair only if the client's price (Lagrange multiplier) exceeds the pair's cost. If no price
+exceeds the cost of any omitted pair, the listed pairs prove a bound over all pairs. More pairs are listed for a client
+whose price reaches the cost of an omitted pair.
 """
 
 from __future__ import annotations
@@ -111,7 +111,16 @@ class Pairs:
 
 
 class PairList:
-    """A growing list of the cheapest pairs of each client."""
+    """A growing list of the cheapest (facility, client) pairs of each client.
+
+    Attributes:
+        costs: Costs of all pairs, of C clients with F facilities.
+        opening: (F,) cost of opening a facility.
+        pair_limit: Maximum total number of listed pairs.
+        count: (C,) number of facilities that were listed for each client, including those that may not serve it.
+        omitted_cost: (C,) lower bound on the cost of a client's omitted pairs. Infinite if none is omitted.
+        pairs: The listed pairs, ordered by facility.
+    """
 
     def __init__(self, costs: Costs, opening: Floats, count: int, max_pairs: int) -> None:
         """List the ``count`` cheapest facilities of each client.
@@ -134,21 +143,22 @@ class PairList:
         facilities = self.costs.shape[0]
         facility, cost = self.costs.nearest(clients, count)
         is_other_client = ~np.isin(self._client, clients)
-        # An infinite cost is a pair that is not allowed, and needs no entry.
+        # A pair of infinite cost is not allowed, and needs no entry.
         is_finite = np.isfinite(cost.ravel())
         self._facility = np.concatenate([self._facility[is_other_client], facility.ravel()[is_finite]])
         self._client = np.concatenate([self._client[is_other_client], np.repeat(clients, count)[is_finite]])
         self._cost = np.concatenate([self._cost[is_other_client], cost.ravel()[is_finite]])
         self.count[clients] = count
-        # `nearest` gives ascending costs: what is omitted costs at least as much as the last one listed.
+        # `nearest` gives ascending costs, so omitted pairs cost at least as much as the last listed one.
         self.omitted_cost[clients] = np.inf if count == facilities else cost[:, -1]
         # By facility, then by client: the order that `Pairs` promises.
         order = np.lexsort((self._client, self._facility))
         start = np.concatenate([[0], np.cumsum(np.bincount(self._facility, minlength=facilities))])
         greatest = np.zeros(len(self.omitted_cost))
         np.maximum.at(greatest, self._client, self._cost)
-        # Deliberately high, so that heuristics prefer sets that serve each client from a listed pair: twice the least
-        # cost of an omitted pair; if none is omitted, twice the greatest listed cost plus the greatest opening cost.
+        # Twice the least cost of an omitted pair or, if none is omitted, twice the sum of the greatest listed cost and
+        # the greatest opening cost. This is deliberately high, so that heuristics prefer sets that serve each client by
+        # a listed pair.
         fallback_cost = 2.0 * np.where(np.isfinite(self.omitted_cost), self.omitted_cost, greatest + self.opening.max())
         self.pairs = Pairs(
             start=start,
@@ -172,7 +182,8 @@ class PairList:
             new_count = min(4 * count, facilities)
             if count < facilities and len(self._cost) + (new_count - count) * len(clients) <= self.pair_limit:
                 self._list_pairs(clients, new_count)
-                # Otherwise a client would be extended again when its new count comes up.
+                # Otherwise a client would be extended again when its new count comes up. The mask is copied, because it
+                # belongs to the caller.
                 needs_more = needs_more.copy()
                 needs_more[clients] = False
                 has_grown = True

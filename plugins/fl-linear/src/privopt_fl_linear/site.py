@@ -26,8 +26,8 @@ class Assignment:
 
     Attributes:
         facility: (n,) h(v), the location of the facility that serves location v.
-        opened: (m,) the image of h in ascending order: the paper's M (or I after reconnection). The paper's other
-            definition, ``{v : h(v) = v}``, is wrong if there are ties.
+        opened: (m,) the locations that have a facility, ascending. This is the image of h, the paper's M (or I after
+            reconnection). The paper's other definition, ``{v : h(v) = v}``, is wrong if there are ties.
         position: (n,) the position of ``facility`` in ``opened``.
         sizes: (m,) |L_v|, the number of locations that each opened facility serves.
     """
@@ -46,15 +46,17 @@ class Assignment:
 
 @frozen(kw_only=True, eq=False)
 class Site:
-    """The public data of a problem.
+    """The public data of a problem: n locations, numbered from 0, and what a facility at each of them would cost.
 
     Attributes:
-        metric: The n locations and their distances.
-        cost: (n,) facility cost of one client, >= 0.
-        opening: (n,) fixed cost of opening a facility. None if no facility has one.
-        candidates: Locations that may hold a facility, ascending. None for all.
-        capacity: (n,) maximum number of clients of a facility, infinite without a bound. None if no facility has one.
-        source: Name of the file of locations, for faults.
+        metric: The distances between the locations.
+        cost: (n,) cost of capacity for one client if the facility is at this location, >= 0. A client also costs the
+            distance to the facility, in the same unit.
+        opening: (n,) fixed cost of opening a facility at this location, >= 0. None if there are no fixed costs.
+        candidates: Numbers of the locations that may hold a facility, ascending. None if all of them may.
+        capacity: (n,) maximum number of clients of a facility at this location, infinite where there is no limit. None
+            if no location has a limit.
+        source: Name of the locations file, for error messages.
     """
 
     metric: Metric
@@ -87,10 +89,10 @@ class Site:
     def connect(self, facilities: Ints | None = None) -> Assignment:
         """Connect each location to its cheapest facility: h(v) = argmin_u cost_u + d(u, v) (Algorithm 1).
 
-        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the first facility.
+        Without opening costs and capacity bounds this is optimal for any counts. Ties go to the lowest location number.
 
         Args:
-            facilities: Locations with a facility. By default all allowed ones.
+            facilities: Numbers of the locations with a facility, ascending. By default all that may hold one.
         """
         places = self.allowed_sites if facilities is None else facilities
         return Assignment.from_facilities(self.metric.cheapest(places, self.cost))

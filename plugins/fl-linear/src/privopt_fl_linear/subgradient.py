@@ -1,4 +1,4 @@
-"""Compiled kernels of facility location: Lagrangian bound, subgradient ascent and interchange search.
+"""Compiled functions for facility location: Lagrangian bound, subgradient ascent and interchange search.
 
 All functions take F facilities, C clients, and a list of (facility, client) pairs with their costs, as these arrays:
 
@@ -113,18 +113,19 @@ def ascend(
         if stale > 20:
             scale, stale = scale * 0.6, 0
             price = best_price.copy()
-        # Early rounds say little about the optimum: only those of the second half are counted.
+        # Early rounds say little about the optimum, so only those of the second half are counted.
         if 2 * turn >= rounds:
             for i in range(F):
                 open_counts[i] += is_open[i]
-        # The cost of a set takes as long as a round, so not every one is evaluated.
+        # Computing the cost of a set takes as long as a round, so only every eighth set is evaluated.
         if turn % 8 == 0 and is_open.any():
             paid = compute_cost(start, client, cost, fallback_cost, opening, is_open)
             if paid < value:
                 value, incumbent[:] = paid, is_open
         if best >= target or scale < 1e-4:
             break
-        # The subgradient of a client's price is 1 - served: 1 less the number of open facilities that it would use.
+        # The subgradient of a client's price is 1 - served, where `served` counts the open facilities whose cost for
+        # the client is below its price.
         served[:] = 0.0
         for i in range(F):
             if is_open[i]:
@@ -133,7 +134,7 @@ def ascend(
                         served[client[e]] += 1.0
         norm = 0.0
         for v in range(C):
-            # Mixed with the previous direction, so that the prices zigzag less.
+            # 0.3 of the previous direction is mixed in, so that the prices zigzag less.
             step[v] = 0.7 * (1.0 - served[v]) + 0.3 * step[v]
             # A price at its limit cannot rise, so its direction must not lengthen the step's norm.
             if step[v] > 0.0 and price[v] >= omitted_cost[v]:
@@ -222,8 +223,9 @@ def interchange(
     F, C = len(start) - 1, len(fallback_cost)
     value = compute_cost(start, client, cost, fallback_cost, opening, is_open)
     nearest, first, second = np.zeros(C, np.int64), np.zeros(C), np.zeros(C)
-    # loss[j]: what clients pay more if open facility j is closed. spared[j]: the part of loss[j] that the facility
-    # i under trial would spare, since it serves some of these clients more cheaply than their second facility.
+    # loss[j]: the extra cost of serving clients if open facility j is closed. spared[j]: the part of loss[j] that the
+    # closed facility i under trial would save, because it serves some of these clients more cheaply than their second
+    # cheapest facility.
     loss, spared = np.zeros(F), np.zeros(F)
     touched = np.empty(F, np.int64)  # the facilities j with spared[j] > 0, so that only these are reset
     for _ in range(moves):
@@ -232,16 +234,16 @@ def interchange(
         loss[:] = 0.0
         for v in range(C):
             if nearest[v] >= 0:
-                # What the client would pay more if its facility left and the second cheapest took over.
+                # The extra cost if the client's facility were closed and the second cheapest served it.
                 loss[nearest[v]] += second[v] - first[v]
         open_list = np.flatnonzero(is_open)
-        # In the order of what closing them saves, the best first: the loop over `open_list` below relies on it.
+        # In descending order of what closing them saves. The loop over `open_list` below relies on it.
         open_list = open_list[np.argsort(loss[open_list] - opening[open_list], kind="mergesort")]
         # A move must save more than rounding errors, or moves could undo each other for ever.
         gain, enter, leave = 1e-9 * abs(value), -1, -1
         if len(open_list) > 1 and opening[open_list[0]] - loss[open_list[0]] > gain:
             gain, leave = opening[open_list[0]] - loss[open_list[0]], int(open_list[0])
-        # Try each closed facility i: `saved` is what opening it alone saves.
+        # Try each closed facility i. `saved` is what opening it alone saves, and `count` the length of `touched`.
         for i in range(F):
             if is_open[i]:
                 continue
@@ -260,13 +262,13 @@ def interchange(
                     spared[j] += spared_cost
             if len(open_list) < max_facilities and saved > gain:
                 gain, enter, leave = saved, i, -1
-            # Swaps of i for a facility j whose loss is smaller because of i.
+            # Swaps of a facility j for i, where i reduces the loss of closing j.
             for t in range(count):
                 j = touched[t]
                 if saved + opening[j] - loss[j] + spared[j] > gain:
                     gain, enter, leave = saved + opening[j] - loss[j] + spared[j], i, j
-            # Swaps of i for any other facility h: the list is in order of savings, so the first h whose
-            # loss i does not change is the best of them.
+            # Swaps of any other facility h for i: the list is in order of savings, so the first h whose loss i does not
+            # change is the best of them.
             for h in open_list:
                 if spared[h] == 0.0:
                     if saved + opening[h] - loss[h] > gain:
