@@ -296,8 +296,8 @@ def _verify_plan(problem: FLInstance, release: FLRelease, result: Result) -> lis
     """
     server, facts, noisy = problem.make_server(result.method), result.details.facts, problem.data.noisy
     recorded, ids = result.details.told, problem.data.ids
-    # If the noisy counts chose the plan, its margins hold for every assignment. So the published assignment is taken
-    # as it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
+    # If the noisy counts chose the plan, its margins hold for every assignment. So the published assignment is taken as
+    # it is, and only the capacities are compared. The entry `plans` makes `plan_again` do this.
     if facts.get("chosen_by_noise"):
         plan = plan_again(server, noisy, {**recorded, "plans": {"chosen": "reports"}}, ids, release.assignment)
     else:

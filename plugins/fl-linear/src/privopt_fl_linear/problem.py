@@ -302,8 +302,8 @@ def _read_metric(
 
     Returns:
         The metric (for x, y that of the plane, for lat, lon that of the sphere), and the names of the two coordinates
-        with their (n, 2) values. Instead of names and values, there is
-        None if a file gives the distances. -0.0 becomes 0.0, so that equal numbers have equal bytes when published.
+        with their (n, 2) values. Instead of names and values, there is None if a file gives the distances. -0.0 becomes
+        0.0, so that equal numbers have equal bytes when published.
     """
     if table.matrix is not None:
         distances = _remove_negative_zeros(

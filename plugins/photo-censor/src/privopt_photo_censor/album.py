@@ -50,13 +50,15 @@ class Task:
     budget: int | None = None
 
     def __attrs_post_init__(self) -> None:
-        """Check that exactly one of the two tasks is given."""
+        """Check that exactly one of the two tasks is given, and raise ValueError otherwise."""
         if (self.top_k is None) == (self.budget is None):
             raise ValueError("a task is either a top-k or a deletion budget")
 
 
 def describe_place(names: Sequence[str], column: int) -> str:
-    """Describe a place by its column and, if it has one, its name.
+    """Describe a place by the number of its column and, if it has one, its name.
+
+    ``names`` are the names by column. They may be empty or fewer than the columns.
 
     >>> describe_place(["Rome", ""], 0), describe_place(["Rome", ""], 1)
     ('Rome (place 0)', 'place 1')
@@ -104,7 +106,7 @@ class Album:
         return np.zeros(self.scores.shape[0], dtype=np.bool_)
 
     def __attrs_post_init__(self) -> None:
-        """Check that the shapes match and that every score is finite or -inf."""
+        """Check that the shapes match and that every score is finite or -inf, and raise ValueError otherwise."""
         photos, locations = self.scores.shape
         if not 0 <= self.true < locations or self.keep.shape != (photos,):
             raise ValueError(f"true location {self.true}, keep of shape {self.keep.shape} for {self.scores.shape}")
@@ -124,7 +126,7 @@ class Album:
 
     @property
     def required_count(self) -> int:
-        """Minimum number of photos that must remain."""
+        """Minimum number of photos that must remain: ``keep_at_least``, or more if ``keep`` names more photos."""
         return max(self.keep_at_least, int(self.keep.sum()))
 
     @cached_property
@@ -150,9 +152,10 @@ class Alternates:
         scores: (m, N) scores, with 0 in place of -inf.
         true: (N,) scores of the true location.
         margin: theta.
-        diff: (m, N) scores - true - theta in doubles, with 0 in place of -inf.
+        diff: (m, N) scores - true - theta in doubles, with 0 in place of -inf. It is positive if the photo favours the
+            alternate over the true location.
         kills: (m, N) True if the score is -inf: the photo then rules the location out if it is retained.
-        size: (m,) largest |score| + |true| + |theta| in the row, which is the scale of its rounding errors.
+        size: (m,) sum of the largest |score| and |true| of the row and |theta|, the scale of the rounding errors.
         keep: (N,) True for photos that are never deleted.
     """
 
@@ -191,8 +194,8 @@ class Alternates:
     def slack(self) -> Floats:
         """(m,) bound on the rounding error of a sum over ``diff`` in a row, for any set of retained photos."""
         n = self.diff.shape[1]
-        # Each difference takes two roundings, and a sum of n terms n - 1 more; partial sums are at most n * size. The
-        # factor 4 is a reserve.
+        # Each difference is rounded twice, and a sum of n terms n - 1 more times. Partial sums are at most n * size.
+        # The factor 4 is a safety margin.
         return np.asarray(4.0 * np.finfo(np.float64).eps * n * (n + 2) * self.size)
 
     def gain(self, row: int, photo: int) -> Fraction:

@@ -35,7 +35,7 @@ def problems(draw: st.DrawFn, tasks: bool = False) -> GeneratedProblem:
 
     Args:
         draw: Hypothesis's function to draw from a strategy.
-        tasks: Whether to draw any k, and also budgets. Otherwise top_k is 1, which every method can solve.
+        tasks: Whether to draw any top_k, and deletion budgets too. Otherwise top_k is 1, which every method can solve.
     """
     photos, locations = draw(st.integers(1, 5)), draw(st.integers(2, 4))
     # Quarters are exact in doubles and often tie; a margin of 0.1 is not exact.
@@ -155,7 +155,7 @@ def _check_release(problem: PhotoInstance, release: Deletions, result: Result) -
 def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
     """Return the problem with top_k increased by 1, whose optimum cannot be better, or None if this is impossible.
 
-    It is impossible for a budget, for the largest k, and for k = 1.
+    None is returned for a budget, for the largest k, and for k = 1.
     """
     k = problem.get("privacy.top_k")
     if k is None or k + 1 >= _read_scores(problem).shape[1] or k == 1:
@@ -189,7 +189,7 @@ def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Vari
 
 
 def _make_profile(tasks: bool) -> Profile:
-    """Return the conformance kit's profile of the mechanism. For ``tasks`` see :func:`problems`."""
+    """Return the conformance kit's profile of the mechanism: with any task or, without ``tasks``, with top_k = 1."""
     return Profile(
         problems=problems(tasks),
         stricter=_make_stricter if tasks else None,

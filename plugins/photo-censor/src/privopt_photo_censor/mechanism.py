@@ -35,7 +35,7 @@ __all__ = ["PhotoCensor"]
 
 NAME: Final = "privopt-photo-censor"
 POSITIONS: Final = "positions"
-"""The method of a folder without a classifier."""
+"""The method for a folder without a classifier, which deletes no photo."""
 UNSCORED: Final = NoGuarantee(
     reason="no photo was scored, so that what the pictures themselves show may reveal the place; clean copies "
     "(--copy-to) carry no position, time, serial number or thumbnail, and no name that reveals one"
@@ -127,7 +127,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         if declared.is_scored and method == POSITIONS:
             actual = "scores" if declared.photos.folder is None else "a classifier"
             raise InputError([Fault(file, "photos", actual, f"a folder alone with method {POSITIONS}")])
-        # The polynomial algorithm is for one location at a time.
+        # The polynomial algorithm considers one location at a time, so it can only protect one.
         if method == "top-1" and declared.task.top_k != 1:
             task = declared.task
             actual = f"top_k = {task.top_k}" if task.top_k else f"deletion_budget = {task.budget}"
@@ -152,8 +152,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     def solve(self, problem: PhotoInstance, context: SolveContext) -> Outcome[Deletions]:
         """Choose the photos to keep, and make clean copies of them if requested. Without scores all photos are kept.
 
-        A bound on the loss is also proved, by the search itself or, for a baseline, by a search that shows that no set
-        is better than the baseline's bound.
+        A bound on the loss is also proved. The search for the optimum proves it itself. For a baseline, another search
+        shows that no set is better than the baseline's bound.
 
         Raises:
             InputError: Clean copies are requested but the problem has no folder, or a photo has changed.
@@ -170,9 +170,9 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         album, task = problem.album, problem.declared.task
         if context.copies is not None and problem.declared.photos.folder is None:
             raise InputError([Fault(problem.file, "photos.folder", "nothing", "the folder that --copy-to copies from")])
-        # The copies are made and scored after the search, outside its time limit: without them nothing is released.
+        # Copies are made and scored after the search, outside its time limit, because nothing is released without them.
         with context.time_phase("solve"), limit(context.remaining):
-            # A plan of a baseline has no tree of cases, so its bound is proved by a search of its own.
+            # A baseline's plan has no proof of its bound (a tree of cases), so a separate search proves it.
             plan = self._make_plan(album, task, context)
             bound_and_proof = prove_bound(album, task, plan.bound) if plan.tree is None else (plan.bound, plan.tree)
         copies = copy_retained(problem, plan.retained, context)
@@ -203,7 +203,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
         def report(*value_and_cap: int) -> None:
             """Report the incumbent's value and the bound in the unit of the loss, the lower one first."""
-            # Numbers of deleted photos are in the reverse order of numbers of retained ones, so they are sorted.
+            # The search counts retained photos. Their conversion to deleted photos reverses the order, hence the sort.
             context.report("search", 0, *sorted(float(_convert_bound(album, task, count)) for count in value_and_cap))
 
         return solve(album, task, report=report)
@@ -216,7 +216,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         Ranks are None if there are no scores. ``recorded`` is not used, because all details follow from the problem and
         the release.
         """
-        # Without scores there are no ranks: null.
+        # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}
         details |= {"rank_before": None, "rank_after": None, "protected_k": None}
         if problem.declared.is_scored:
@@ -255,7 +255,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
                 return [f"scores.npz: copies: {reason}"]
         if result.method not in ("greedy", "top-1"):
             return []
-        # Baselines are deterministic, so anything else is a release of another method. Method optimal has its proof.
+        # Baselines are deterministic, so their deletions must be repeated exactly. Method optimal has a proof instead.
         recomputed_plan = self._make_plan(problem.album, problem.declared.task, SolveContext(method=result.method))
         is_equal = np.array_equal(recomputed_plan.retained, release.retained)
         return [] if is_equal else [f"deletions.csv: method {result.method} deletes other photos"]
@@ -265,7 +265,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
 
         Args:
             problem: The problem, with its scores.
-            release: Not used, because the bound does not depend on the release.
+            release: The release, which is not used, because the bound does not depend on it.
             result: The stated result, with the bound.
             folder: The folder of the release, with proof.npz.
 
@@ -283,7 +283,7 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         return bound
 
     def warnings(self, problem: PhotoInstance, release: Deletions, result: Result) -> Sequence[str]:
-        """Return warnings of a place that is still likely, invalid scores, unscored photos and files with positions."""
+        """Return warnings on a place that is still likely, invalid scores, unscored photos and files with positions."""
         return warnings_of(problem, release)
 
     def audit(self, problem: PhotoInstance, release: Deletions, result: Result) -> Mapping[str, Any]:
@@ -294,11 +294,11 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
         """
         if not problem.declared.is_scored or np.isneginf(problem.album.scores[release.retained].sum(axis=0)).all():
             return {}  # photos that rule out every place leave no posterior
-        # The margin is a safety for other classifiers. The attacker of the audit has this one.
+        # The margin protects against other classifiers. The attacker of the audit uses this one.
         posterior = belief(evolve(problem.album, margin=0.0), release.retained)
         return {"bayes_error": float(1.0 - posterior.max()), "entropy_bits": entropy_bits(posterior[None], np.ones(1))}
 
 
 def _convert_bound(album: Album, task: Task, bound: int) -> int:
-    """Convert a bound on retained photos to a bound on deleted photos, or back. Under a budget it is unchanged."""
+    """Convert a bound on retained photos to a bound on deleted photos, or back. A bound under a budget is unchanged."""
     return album.photos - bound if task.top_k is not None else bound

@@ -68,7 +68,7 @@ class TopK(PrivacyConstraint[Deletions]):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the formal guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
+        """The formal guarantee, of kind ``"top-k"``. For a folder it names the files that were not scored."""
         album, task, folder_contents = self.problem.album, self.problem.declared.task, self.problem.folder_contents
         theta = album.margin
         against = f"a classifier within {theta:g} of this one in every score difference" if theta else "this classifier"
@@ -85,14 +85,14 @@ class TopK(PrivacyConstraint[Deletions]):
             if folder_contents and folder_contents.left_out
             else ""
         )
-        reach = (
+        covered_text = (
             f"It speaks of the {number_of(album.photos, 'picture')} scored, not of what else their files carry "
             f"(position, time, names){left_out_text}."
         )
         return Guarantee(
             kind="top-k",
             scope="margin" if theta else "this-classifier",
-            statement=f"{promise}, for {against}; ties count as protected. {reach}",
+            statement=f"{promise}, for {against}; ties count as protected. {covered_text}",
             extra=extra | {"margin": theta},
         )
 
@@ -114,8 +114,7 @@ class TopK(PrivacyConstraint[Deletions]):
                 f"{number_of(int(release.retained.sum()), 'photo')} left, photos.keep_at_least = {album.keep_at_least}"
             )
         if task.top_k is not None:
-            # A certificate holds if worst is at most allowed, so the protected locations are counted from the other
-            # end.
+            # A certificate holds if worst is at most allowed. So the locations that are *not* protected are counted.
             worst, allowed = album.locations - 1 - protected_count, album.locations - 1 - task.top_k
             if worst > allowed:
                 failures.append(f"protected k is {protected_count}, privacy.top_k = {task.top_k}")

@@ -80,11 +80,12 @@ class PhotoInstance:
 
     Attributes:
         declared: The problem file.
-        file: Name of the problem file, for faults.
+        file: Name of the problem file, for error messages.
         names: File names of the photos, or their row numbers, counted from 0.
+        _album: The scores. None for a folder without a classifier.
         folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
         places: Names of the places, if known.
-        model: The classifier that scored the folder, and that also scores the clean copies.
+        model: The classifier that scored the folder and also scores the clean copies. None if none is loaded.
     """
 
     declared: PhotoProblem
@@ -114,23 +115,23 @@ class PhotoInstance:
         Raises:
             InputError: The problem file, or data that it names, have faults. The error lists all of them.
         """
-        # Keys are checked before any photo is opened, which may take long.
+        # Keys are checked before any photo is opened, because opening photos may take long.
         _find_key_faults(declared, file).check()
         photos, true = declared.photos, declared.photos.true_location
         if photos.folder is None:
             source = photos.scores or photos.probabilities
-            assert source is not None  # _find_key_faults wants exactly one source
+            assert source is not None  # _find_key_faults requires exactly one source
             assert true is not None
             scores, names, places = read_scores_of(source, probabilities=photos.probabilities is not None)
             return cls.from_scores(declared, file, scores, names, true, places=places)
         folder = photos.folder.path
-        assert folder is not None  # files were found where they are
+        assert folder is not None  # a folder that a problem file names has a path
         model = None if photos.classifier is None else load_classifier(photos.classifier.here)
         folder_contents, tensors = look_at_folder(folder, model, photos.max_megapixels)
         # Without a classifier there is no album: the folder is only examined.
         if model is None:
             return cls(declared=declared, file=file, names=folder_contents.names, folder_contents=folder_contents)
-        # Without a stated place, the place that most photos with GPS are nearest to.
+        # If no place is stated, take the place to which most photos with GPS are nearest.
         true = (
             find_album_place([photo.point for photo in folder_contents.metadata], model, folder.name)
             if true is None
@@ -172,14 +173,16 @@ class PhotoInstance:
             scores: Scores of shape (photos, locations).
             names: Names of the photos.
             true: Column of the true location.
-            folder_contents, places, model: See the attributes of the class.
+            folder_contents: The contents of the folder apart from the scored pictures. None without a folder.
+            places: Names of the places, if known.
+            model: The classifier that also scores the clean copies. None if none is loaded.
 
         Raises:
             InputError: Keys refer to rows, columns or counts that the scores do not have. The error lists all of them.
         """
         _find_range_faults(declared, file, scores, names, true).check()
         photos = declared.photos
-        # Photos are named by file name or by row; from here on by a mask.
+        # `photos.keep` has file names or rows, which are converted to a mask here.
         keep = np.isin(np.arange(len(names)), _find_rows(photos.keep, names))
         album = Album(
             scores=scores,
@@ -202,7 +205,7 @@ class PhotoInstance:
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
     """Return a fault for each contradiction between keys of the problem file, before any data are read.
 
-    ``file`` is the name of the problem file for the faults.
+    ``file`` is the name of the problem file, for error messages.
     """
     photos, privacy, faults = declared.photos, declared.privacy, Faults()
     sources = [n for n in ("scores", "probabilities", "folder") if getattr(photos, n) is not None]
@@ -229,7 +232,7 @@ def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
 
 
 def _find_rows(keep: Sequence[int | str], names: Sequence[str]) -> list[int]:
-    """Return the rows of the photos that ``keep`` lists by name or row, with -1 for a photo that does not exist.
+    """Return the rows of the photos that ``keep`` lists by name or row. A photo that does not exist gets -1.
 
     ``names`` are the names of all photos, in the order of their rows.
     """
@@ -242,7 +245,7 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
 
     Args:
         declared: The problem file.
-        file: Name of the problem file, for the faults.
+        file: Name of the problem file, for error messages.
         scores: Scores of shape (photos, locations).
         names: Names of the photos.
         true: Column of the true location.
@@ -261,7 +264,7 @@ def _find_range_faults(declared: PhotoProblem, file: str, scores: Floats, names:
     if declared_photos.keep_at_least > photos:
         expectation = f"at most the {photos} photos of the album"
         faults.add(file, "photos.keep_at_least", str(declared_photos.keep_at_least), expectation)
-    # The true location is none of the k, so there must be k others.
+    # The true location must not be among the k best, so there must be k other locations.
     k = declared.privacy.top_k
     if k is not None and k > locations - 1:
         expectation = f"at most {locations - 1}, one less than the {locations} locations"

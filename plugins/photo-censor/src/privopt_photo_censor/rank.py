@@ -22,14 +22,14 @@ __all__ = ["belief", "exact_sign", "protected_k", "rank"]
 def exact_sign(score: list[float], true: list[float], margin: float) -> int:
     """Return the exact sign (1, 0 or -1) of ``sum(score_i - true_i - margin)`` over doubles.
 
-    >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double .1 is more than 1
+    >>> exact_sign([0.1] * 10, [1.0] + [0.0] * 9, 0.0)    # ten times the double 0.1 is more than 1
     1
     """
     terms = [*score, *(-value for value in true), *([-margin] * len(score) if margin else [])]
     try:
         total: float | Fraction = math.fsum(terms)
     except OverflowError:
-        # A partial sum exceeds all doubles; rationals have no largest number.
+        # A partial sum exceeds the largest double. Rationals have no such limit.
         total = sum(map(Fraction, terms), Fraction(0))
     return (total > 0) - (total < 0)
 
@@ -40,7 +40,8 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     Ties protect, including -inf with -inf. If no photo is posted, all locations tie.
 
     Returns:
-        ``|{j != t : S'_j >= S'_t}|``, at most M - 1.
+        ``|{j != t : S'_j >= S'_t}|``, at most M - 1, where S'_j is the sum of the scores of location j over the posted
+        photos, and S'_t that of the true location, with the margin added for each photo.
     """
     is_retained = np.ones(album.photos, dtype=np.bool_) if retained is None else retained
     rows = np.flatnonzero(is_retained)
@@ -51,7 +52,7 @@ def protected_k(album: Album, retained: Bools | None = None) -> int:
     slack = alternates.slack
     count = int((sums > slack).sum())
     true_scores = alternates.true[is_retained].tolist()
-    # Sums within their error bound do not decide. The exact sign does.
+    # A sum in doubles that is within its error bound of 0 does not show the sign. It is computed exactly.
     for row in np.flatnonzero((sums >= -slack) & (sums <= slack)).tolist():
         count += exact_sign(alternates.scores[row, is_retained].tolist(), true_scores, album.margin) >= 0
     return count

@@ -52,11 +52,12 @@ class Deletions(Release):
     """A release: which photos are posted, and their clean copies.
 
     Attributes:
-        problem: The problem, whose photos' scores and folder contents are saved with the release so that its folder is
-            self-contained.
+        private_folder: True, which makes the release's folder readable by its owner only, because it names the photos.
+        problem: The problem. Its scores and the contents of its folder of photos are written with the release, so that
+            verification does not need the photos.
         retained: (N,) True for each photo that may be posted.
         copies: Clean copies of the retained photos. None if none were made.
-        copy_scores: (retained photos, M) Scores of the encoded copies. None if there are no copies.
+        copy_scores: (retained photos, M) scores of the encoded copies. None if no copies were scored.
     """
 
     private_folder: ClassVar[bool] = True
@@ -83,7 +84,7 @@ class Deletions(Release):
         the list of copies and ``scores.npz``, so that verification and the report work without the photos.
         """
         write_columns(folder / TABLE, {"photo": self.names, "deleted": (~self.retained).astype(np.int64)})
-        # Clean copies were requested (--copy-to): the list says which file is which photo's copy.
+        # If clean copies were requested (--copy-to), a list says which file is which photo's copy.
         if self.copies is not None:
             copies = ("photo", [c.photo for c in self.copies]), ("copy", [c.name for c in self.copies])
             write_columns(folder / COPIES, {**dict(copies), "sha256": [c.sha256 for c in self.copies]})
@@ -146,8 +147,8 @@ def find_carriers(release: Deletions) -> tuple[str, ...]:
 def _read_file(path: Path, expectation: str, largest: int = LARGEST) -> bytes:
     """Read a file of at most ``largest`` bytes in a release's folder.
 
-    The file must be a regular file, because a link could lead to any file of the reader. ``expectation`` is the text of
-    the fault on what was expected.
+    The file must be a regular file, because a link could lead to any file of the person who reads the release.
+    ``expectation`` says what was expected, for the error message.
 
     Raises:
         InputError: The file is missing, too large, or not a regular file.
@@ -172,7 +173,7 @@ def _read_copies(path: Path, retained: Collection[str]) -> tuple[Copy, ...] | No
     Raises:
         InputError: The list does not consist of copies of the photos ``retained``, in order.
     """
-    # A broken link does not "exist", but it must be refused by the reader, not taken for no copies.
+    # A broken link does not "exist". It must be refused below, and not be taken for a release without copies.
     if not path.exists() and not path.is_symlink():
         return None
     table = read_columns(path, [Column(name=name, kind="text") for name in ("photo", "copy", "sha256")])

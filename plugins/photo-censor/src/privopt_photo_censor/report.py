@@ -26,20 +26,20 @@ from privopt_photo_censor.release import Deletions, find_carriers
 __all__ = ["AlbumReport"]
 
 SHOWN_PLACES: Final = 10
-"""Number of the likeliest places that a figure shows."""
+"""Maximum number of places that a figure shows, the likeliest ones."""
 
 
 def _format_percent(probability: float) -> str:
-    """Format a probability as a percentage with three digits, abbreviating tiny values."""
+    """Format a probability as a percentage with three digits, or as "under 0.001 %"."""
     return f"{100 * probability:.3g}\u00a0%" if probability >= 1e-5 else "under 0.001\u00a0%"
 
 
 def compute_true_probabilities(album: Album) -> Floats:
     """Return (N,) P(true place | photo), which measures how much each photo reveals by itself.
 
-    Scores are normalised here, because each row may lack a constant.
+    Scores are normalised here, because they are log-probabilities only up to a constant for each photo.
     """
-    # The largest score of a row is taken off before exp, which could overflow. A row of -inf has no largest one.
+    # The largest score of a row is subtracted, so that exp does not overflow. In a row of -inf, 0 takes its place.
     max_scores = np.where(np.isneginf(album.scores).all(axis=1), 0.0, album.scores.max(axis=1))[:, None]
     weights = np.exp(album.scores - max_scores)
     return np.asarray(weights[:, album.true] / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
@@ -197,7 +197,7 @@ def _make_tiles(album: Album, release: Deletions) -> Markup:
         (set(), set()) if contents is None else (set(contents.photos_with_position), set(contents.photos_with_texts))
     )
     notes = []
-    # Not strict: more photos than SHOWN_PHOTOS have no tile.
+    # Not strict, because photos after the first SHOWN_PHOTOS have no tile.
     for row, (name, is_retained) in enumerate(zip(release.names[:SHOWN_PHOTOS], release.retained, strict=False)):
         keep_note = ", never to be deleted" if album.keep[row] else ""
         probability = float(chances[row])

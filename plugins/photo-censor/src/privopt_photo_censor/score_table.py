@@ -16,11 +16,12 @@ from privopt.errors import Fault, Faults, InputError, number_of
 __all__ = ["LOG_TOLERANCE", "read_scores_of"]
 
 UNIT_SUM = 1e-5
-"""Largest deviation of the sum of a photo's probabilities from 1."""
+"""Largest allowed deviation of the sum of a photo's probabilities from 1."""
 LOG_TOLERANCE = 1e-5
-"""A log-probability may exceed 0 by this, because of rounding."""
+"""Amount by which a log-probability may exceed 0, because of rounding."""
 SUM_TOLERANCE = 0.02
-"""Relative error of the sum of probabilities with few decimals. Rows within it are not log-probabilities."""
+"""Relative error of the sum of probabilities with few decimals. A table of scores whose rows sum to 1 or 100 up to this
+error is taken for probabilities, and refused."""
 LARGEST_SCORE = 1e100
 """Largest absolute value of a finite score. Sums of such numbers do not overflow."""
 LONGEST_NAME: Final = 1_000
@@ -84,7 +85,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     )
     if not frame.height:
         faults.add(file.name, "", "no rows below a header", "a header, and a row for each photo")
-    # Only numbers in the header: it is probably a photo's row, and the header is missing.
+    # If the header has only numbers, it is probably a photo's row, and the header is missing.
     if not pl.Series(header).cast(pl.Float64, strict=False).has_nulls():
         faults.add(file.name, "row 1", "numbers", "a header that names the locations")
     faults.check()
@@ -94,7 +95,7 @@ def _read_csv(file: File) -> tuple[Floats, list[str], tuple[str, ...]]:
     for name in header[has_names:]:
         texts = plain_texts(frame[name]).fill_null("").str.strip_chars()
         values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-        # +inf is no log-probability. Digits that are read as infinite (-1e999) are below all doubles.
+        # +inf is not a log-probability. A number with digits that is read as infinite (-1e999) is outside the doubles.
         is_infinite = np.isinf(values) & ((values > 0.0) | texts.str.contains("[0-9]").to_numpy())
         invalid_rows = np.flatnonzero(np.isnan(values) | is_infinite).tolist()
         faults.add_rows(
@@ -117,10 +118,10 @@ def _refuse_cells(file: File, values: Floats, is_invalid: Bools, expectation: st
     """Raise an error that names the row and column of each invalid cell, if there are any.
 
     Args:
-        file: The table.
+        file: The table's file, for the error message.
         values: (photos, locations) numbers of the table.
         is_invalid: (photos, locations) mask of the invalid cells.
-        expectation: What was expected in a cell, for the faults.
+        expectation: What was expected in a cell, for the error message.
 
     Raises:
         InputError: A cell is invalid.
@@ -134,7 +135,7 @@ def _take_logarithms(file: File, values: Floats) -> Floats:
     """Return the natural logarithms of probabilities (photos, locations), -inf for 0.
 
     Args:
-        file: The table, for the faults.
+        file: The table's file, for error messages.
         values: (photos, locations) probabilities.
 
     Raises:

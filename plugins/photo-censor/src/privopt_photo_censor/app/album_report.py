@@ -23,7 +23,7 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["folder_figures", "folder_layer", "folder_sections", "left_out_sections"]
 
 SHOWN_CHARACTERS: Final = 160
-"""Characters of a photo's texts that are shown next to its picture. The table has all of them."""
+"""Maximum number of characters of a photo's texts that are shown next to its picture. The table has the whole texts."""
 
 
 def _locate_photos(problem: PhotoInstance) -> dict[str, tuple[Point, bool]]:
@@ -40,14 +40,14 @@ def _draw_map(points: dict[str, tuple[Point, bool]]) -> Figure:
     """
     figure, axes = axes_of(7.6, 4.6)
     for guessed, colour, marker, label in ((False, BAD, "o", "position in the file"), (True, MARK, "x", "guessed")):
-        coordinates = np.array([point for point, mark in points.values() if mark is guessed]).reshape(-1, 2)
+        coordinates = np.array([point for point, is_guessed in points.values() if is_guessed is guessed]).reshape(-1, 2)
         if len(coordinates):
             axes.scatter(
                 coordinates[:, 1], coordinates[:, 0], c=colour, marker=marker, label=f"{label} ({len(coordinates)})"
             )
     latitude = float(np.mean([latitude for (latitude, _), _ in points.values()]))
     set_up_map(axes, ("longitude (degrees)", "latitude (degrees)"), latitude=latitude, margin=0.15)
-    # The limits grow, not the box, so that both axes have the same scale.
+    # To get equal scales, the ranges of the axes are widened instead of shrinking the box.
     axes.set_adjustable("datalim")
     axes.tick_params(axis="x", rotation=30)
     add_legend(figure)
@@ -72,7 +72,8 @@ def folder_layer(problem: PhotoInstance) -> Layer | None:
 def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]:
     """Return the sections of the report on a folder without a classifier.
 
-    The sections are the album, a map, what each photo reveals, guessed places, and what was left out.
+    The sections are the album, a map, what each photo reveals, guessed places, and what was left out. The map and the
+    last two are included only if there is something to show.
 
     Args:
         problem: The problem, with the contents of the folder.
@@ -95,6 +96,7 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
     if unread_count:
         lead += f". {unread_count} {conjugate_carry(unread_count)} data that was not read, such as a maker note"
     lead = f"{lead}. {_describe_copies(release)}"
+    # A tile has lines of text, a secondary line with the time, and no bar (None).
     notes = [(_describe_photo(photo, photo.photo in guessed), photo.taken, None) for photo in album]
     sections = [Section(title="The album", lead=lead, html=render_tiles(release, notes))]
     figures = folder_figures(problem)
@@ -114,7 +116,10 @@ def folder_sections(problem: PhotoInstance, release: Deletions) -> list[Section]
 
 
 def left_out_sections(contents: FolderContents, lead: str) -> list[Section]:
-    """Return a section with a table of the files that were left out, or no section if there are none."""
+    """Return a section with a table of the files that were left out, or no section if there are none.
+
+    ``lead`` is the text above the table, which says what being left out means.
+    """
     rows = [(name,) for name in contents.left_out]
     return [table_section("Also in the folder", ("name",), rows, lead)] if rows else []
 
@@ -152,7 +157,7 @@ def _revealed_table(problem: PhotoInstance) -> Section:
     rows = []
     for photo in problem.folder.metadata:
         where = "" if photo.point is None else _format_degrees(photo.point)
-        # The file has a place without usable coordinates.
+        # The file reveals a place, but without usable coordinates.
         if photo.place and not where:
             where = "named in words, or in a form that gives no numbers"
         thumbnail, name = "yes" if photo.thumbnail else "", describe_revelation(photo.photo) or ""

@@ -18,7 +18,7 @@ AFTER_END: Final = "after the end of the file"
 """Kind of the block that has the bytes after the end of the picture."""
 IMAGE_START: Final = b"\xff\xd8"
 NEXT_MARKER: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
-"""What ends the pixels of a JPEG: a marker that neither escapes a byte nor restarts the decoder."""
+"""The marker that ends the pixels of a JPEG. Markers that escape a byte (0xFF 0x00) or restart the decoder do not."""
 WITHOUT_LENGTH: Final = frozenset((0x01, *range(0xD0, 0xD9)))
 """JPEG markers that are not followed by a length."""
 COMMENT: Final = 0xFE
@@ -48,7 +48,7 @@ def iter_blocks(contents: bytes) -> Iterator[Block]:
         yield from _png_blocks(contents)
     elif contents.startswith(b"RIFF"):
         yield from _webp_blocks(contents)
-    else:
+    else:  # HEIF, which does not begin with fixed bytes
         yield from _heif_blocks(contents)
 
 
@@ -57,7 +57,7 @@ def _jpeg_blocks(contents: bytes) -> Iterator[Block]:
     offset = 0
     while contents.startswith(IMAGE_START, offset):
         end = yield from _picture_blocks(contents, offset + 2)
-        # Zeros may separate the pictures of a file, as cameras write a preview after the photo.
+        # Cameras may write a preview after the photo, separated by zeros, which are skipped here.
         offset = end + len(contents[end:]) - len(contents[end:].lstrip(b"\0"))
         # Zeros that no further picture follows count as data after the end.
         if not contents.startswith(IMAGE_START, offset):
@@ -73,7 +73,7 @@ def _picture_blocks(contents: bytes, offset: int) -> Generator[Block, None, int]
     """
     while offset + 1 < len(contents):
         kind = contents[offset + 1]
-        if contents[offset] != 0xFF or kind == 0xFF:  # fill, or bytes that decoders pass over
+        if contents[offset] != 0xFF or kind == 0xFF:  # padding, or bytes that decoders skip
             offset += 1
         elif kind == END_OF_IMAGE:
             return offset + 2
@@ -145,8 +145,8 @@ def photoshop_resources(contents: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the number and contents of each resource in a Photoshop block."""
     offset = contents.find(RESOURCE)
     while offset >= 0 and contents.startswith(RESOURCE, offset):
-        # A resource: 8BIM, a number, a name with its length in front, a size, the data. Name and data are padded to an
-        # even length.
+        # A resource consists of 8BIM, a number (2 bytes), the length of a name (1 byte), the name, a size (4 bytes) and
+        # the data. The name with its length, and the data, are padded to an even length.
         name_size = 1 + contents[offset + 6] if offset + 6 < len(contents) else 1
         begin = offset + 6 + name_size + name_size % 2
         size = int.from_bytes(contents[begin : begin + 4], "big")

@@ -112,6 +112,7 @@ class Classifier:
         if options.resize == "stretch":
             resized = upright.resize(size, resampling)
         elif options.shorter_side is None:
+            # Cuts out the largest centre of the right proportions, and scales it.
             resized = ImageOps.fit(upright, size, resampling)
         else:
             # Scale the shorter side to `shorter_side`, then cut out the centre.
@@ -140,7 +141,7 @@ class Classifier:
             actual = f"output {cut(output_name)} of shape {raw.shape}{self._describe_outputs()}"
             raise InputError([Fault(name, "", actual, f"({len(tensors)}, {len(self.centres)}): photos, cells")])
         if self.settings.output == "logits" and _are_probabilities(raw):
-            # Read as logits they would all be nearly alike, and every place would seem hidden.
+            # Probabilities read as logits differ by at most 1, so every place would seem to be hidden.
             actual = f"output {cut(output_name)}, in which each photo's numbers sum to 1"
             raise InputError([Fault(name, "", actual, 'logits (or output = "probabilities" in its TOML)')])
         if self.settings.output == "logits":
@@ -178,7 +179,7 @@ class Classifier:
         return score_names[0] if score_names else next(iter(outputs))
 
     def _describe_outputs(self) -> str:
-        """Return a phrase for faults that lists the model's outputs, or an empty text if there is only one."""
+        """Return a phrase for error messages that lists the model's outputs, or an empty text if there is only one."""
         names = [output.name for output in self.session.get_outputs()]
         return "" if len(names) < 2 else f" (output_name chooses one of {', '.join(map(cut, names))})"
 
@@ -189,7 +190,7 @@ class Classifier:
         as a row of numbers in the order of the layout, as scikit-learn models expect.
 
         Args:
-            batch: The prepared photos.
+            batch: (B, ...) photos as prepared by :meth:`tensor`.
             output_name: Name of the output to read.
 
         Raises:
@@ -199,6 +200,7 @@ class Classifier:
         shape = model_input.shape
         photos = batch.reshape(len(batch), -1) if len(shape) == 2 else batch
         photos = photos.astype(_INPUT_TYPES.get(model_input.type, np.float32))
+        # The batch axis of a model that takes any number of photos has a name or None instead of a length.
         takes_batches = not (isinstance(shape[0], int) and shape[0] == 1) if shape else True
         blocks = [photos] if takes_batches else [photos[row : row + 1] for row in range(len(photos))]
         try:
@@ -211,7 +213,7 @@ class Classifier:
 
 
 _INPUT_TYPES: Final = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-"""Types of numbers by the names that onnxruntime has for a model's input."""
+"""NumPy types by the names that onnxruntime gives to the types of a model's input."""
 
 
 def _to_array(result: Any, names: Sequence[str]) -> Floats:
@@ -220,7 +222,7 @@ def _to_array(result: Any, names: Sequence[str]) -> Floats:
     scikit-learn's converters produce maps unless ``zipmap`` is off.
 
     Args:
-        result: The output.
+        result: The model's output for a batch of photos.
         names: Names of the places. If the labels are these names, they determine the order. Other labels are sorted,
             like the classifier's classes.
     """

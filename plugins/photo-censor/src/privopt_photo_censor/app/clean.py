@@ -92,7 +92,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
         suffix = ".jpg" if suffix in (*HEIF, ".jpe", ".jfif") else suffix
         with readable(name, "copied"):
             copy = clean(contents, suffix)
-        # Created only once there is a first copy.
+        # The folder is created only when there is a copy to write.
         into.mkdir(parents=True, exist_ok=True)
         copy_name = f"photo-{number:04d}{suffix}"
         (into / copy_name).write_bytes(copy)
@@ -101,9 +101,9 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 
 
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
-    """Make clean copies of the retained photos (mask, (N,)) in the folder given by the option --copy-to.
+    """Make clean copies of the photos in the mask ``retained`` (N,), in the folder given by the option --copy-to.
 
-    Returns None if the option is not given, or the problem has no folder of photos.
+    Returns None if the option is not given, or if the problem has no folder of photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:
@@ -130,7 +130,7 @@ def score_copies(problem: PhotoInstance, retained: Bools, files: Sequence[Path])
     Raises:
         CertificationError: The copies leave fewer locations at or above the true one than the guarantee requires.
     """
-    assert problem.model is not None  # a folder that is scored has been scored by one
+    assert problem.model is not None  # the photos of a scored folder were scored by a model
     scores = score_files(files, problem.model) if files else np.zeros((0, problem.album.locations))
     reason = shortfall(problem, retained, scores)
     if reason is not None:
@@ -157,14 +157,15 @@ def copies_protected(problem: PhotoInstance, retained: Bools, scores: Floats) ->
 def shortfall(problem: PhotoInstance, retained: Bools, scores: Floats) -> str | None:
     """Return the reason why the copies do not meet the guarantee, or None if they do.
 
+    The photos themselves meet the guarantee, but the pixels and scores of their copies differ.
+
     Args:
-        problem: The problem, which states what must be protected. The photos themselves meet the guarantee, but the
-            pixels and scores of their copies differ.
+        problem: The problem, which states what must be protected.
         retained: (N,) mask of the photos that stay.
         scores: (retained photos, locations) scores of the copies.
     """
     top_k, protected_count = problem.declared.task.top_k, copies_protected(problem, retained, scores)
-    # Under a budget the photos themselves set the number that the copies must reach.
+    # Under a budget, the copies must protect as many locations as the photos themselves.
     promised_count = protected_k(problem.album, retained) if top_k is None else top_k
     if protected_count >= promised_count:
         return None

@@ -36,9 +36,9 @@ from privopt_photo_censor.app.positions import texts_of
 __all__ = ["find_album_place", "look_at_folder", "score_files"]
 
 FILM_MARKS: Final = (b"MotionPhoto", b"MicroVideo")
-"""Words in the files of photos that have a film appended: in XMP, or before the film."""
+"""Words that occur in the files of photos with an appended film, in XMP or before the film."""
 BROKEN: Final = ("no picture, or a broken one", "its file is damaged")
-"""Reasons of :func:`describe_failure` that a list of photos gives in one word."""
+"""Reasons from :func:`describe_failure` that the list of files left out shortens to "broken"."""
 FILM: Final = re.compile(rb"\0\0[\0-\x03][\x08-\xff]ftyp[ -~]{4}")
 """The bytes with which a film of the MP4 family begins."""
 
@@ -49,10 +49,14 @@ class _UnreadableError(Exception):
     Args:
         name: Name of the photo.
         cause: The error that was raised. Its text is not repeated, because it may quote bytes of the file.
+
+    Attributes:
+        entry: Name and reason, as in the list of files that were left out.
+        fault: Name and reason, for an error message if no photo can be read.
     """
 
     def __init__(self, name: str, cause: Exception) -> None:
-        """Create the error, with an entry for the list of files that were left out, and a fault."""
+        """Create the error, and derive its attributes from the cause."""
         super().__init__(name)
         reason = describe_failure(cause)
         self.entry = f"{name}: {'broken' if reason in BROKEN else reason}"
@@ -64,11 +68,11 @@ class _Photo:
     """Everything that a single reading of a photo's file yields.
 
     Attributes:
-        tensor: The picture as input of the classifier; None without a classifier.
+        tensor: The picture as input of the classifier. None if there is no classifier.
         metadata: Everything that the file reveals apart from the picture.
         unscored_parts: Description of further pictures and films in the file. Empty if there are none.
-        thumbnail: A small JPEG.
-        digest: SHA-256 of the file.
+        thumbnail: The bytes of a small JPEG of the picture.
+        digest: SHA-256 of the file, in hexadecimal digits.
     """
 
     tensor: Any
@@ -113,7 +117,7 @@ def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     if picture_count > 1:
         parts.append(f"picture 2 of {picture_count}" if picture_count == 2 else f"pictures 2 to {picture_count}")
     has_mark = any(mark in text for text in (contents, *texts_of(photo)) for mark in FILM_MARKS)
-    # From byte 12 on, because a HEIC file itself begins like a film.
+    # The search starts at byte 12, because a HEIC file itself begins like a film.
     if has_mark or FILM.search(contents, 12):
         parts.append("the film inside")
     return " and ".join(parts)
@@ -182,7 +186,8 @@ def look_at_folder(
         InputError: The folder has no photos, or no photo can be read.
     """
     files, left_out = _list_entries(folder)
-    # The more photos, the smaller their thumbnails: all of them together are to take about 2 MB.
+    # The length of a thumbnail's longer side, in pixels. It is smaller if there are more photos, so that all thumbnails
+    # together take about 2 MB.
     edge = 192 if len(files) <= 120 else 112 if len(files) <= 500 else 64
     photos: list[_Photo] = []
     faults = Faults()
@@ -194,7 +199,7 @@ def look_at_folder(
             faults.extend([error.fault])
     if not photos:
         faults.check()
-    # Photos that cannot be read were appended; they belong in the order of the folder too.
+    # Photos that cannot be read were appended at the end, so the list is sorted again.
     left_out.sort(key=lambda name: (name.lower(), name))
     left_out += [f"{photo.metadata.photo}: {photo.unscored_parts}" for photo in photos if photo.unscored_parts]
     contents = FolderContents(
@@ -214,7 +219,7 @@ def score_files(paths: Sequence[Path], model: Classifier) -> Floats:
     """
     tensors = []
     for path in paths:
-        # No limit of pixels: the photos that were copied kept it.
+        # No limit on pixels is needed, because the copied photos were within it.
         with readable(path.name), open_photo(path.read_bytes(), math.inf) as photo:
             tensors.append(model.tensor(photo))
     return model.scores(tensors)
@@ -224,9 +229,9 @@ def find_album_place(points: Sequence[Point | None], model: Classifier, folder: 
     """Return the column of the place nearest to most photos with GPS, or None if no photo has GPS.
 
     Args:
-        points: Latitude and longitude of each photo; None without GPS.
+        points: Latitude and longitude of each photo in degrees. None for a photo without GPS.
         model: The classifier, which knows the places.
-        folder: Name of the folder, for faults.
+        folder: Name of the folder, for error messages.
 
     Raises:
         InputError: No place is nearest to more than half of these photos.

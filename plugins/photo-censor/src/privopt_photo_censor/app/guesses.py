@@ -20,7 +20,7 @@ class Guess:
 
     Attributes:
         point: Latitude and longitude in degrees.
-        km: Largest distance in km from this point to the photos on which the guess is based.
+        km: Largest distance in km from this point to the photos of the same day and camera.
         source: What the guess is based on, in words.
     """
 
@@ -45,7 +45,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
 
     ``positioned`` are the photos with a position. Returns None if none of them is of the same day and camera.
     """
-    # Photos without a date have no day, and resemble no photo.
+    # A photo without a date is not similar to any photo.
     similar = [
         candidate
         for candidate in positioned
@@ -56,7 +56,7 @@ def _guess_place(photo: Metadata, positioned: Sequence[Metadata]) -> Guess | Non
     moment = _parse_time(photo.taken)
     nearest = min(similar, key=lambda candidate: abs((_parse_time(candidate.taken) - moment).total_seconds()))
     assert nearest.point is not None  # all candidates have a position
-    # The spread of the similar photos says how far off the guess may be.
+    # The largest distance to the similar photos indicates how far off the guess may be.
     distances = haversine(np.array(nearest.point), np.array([candidate.point for candidate in similar]))
     camera = f"and camera ({photo.camera})" if photo.camera else "(no camera named)"
     count = f"{len(similar)} photo{'s' * (len(similar) > 1)} with a position"

@@ -19,20 +19,20 @@ from privopt_photo_censor.app.texts import list_texts
 __all__ = ["FolderContents", "Metadata", "Point", "read_metadata"]
 
 Point = tuple[float, float]
-"""Latitude and longitude, degrees."""
+"""Latitude and longitude in degrees."""
 
 LONGEST_TEXT: Final = 80
 """Maximum number of characters that are read of a short field."""
 MOMENT: Final = re.compile(r"\d{4}:\d\d:\d\d \d\d:\d\d:\d\d", re.ASCII)
-"""A time as Exif writes it. Anything else in such a field is not a time."""
-# The first one that holds a time counts: the moment of exposure before that of a scan or of the last change.
+"""A time in Exif format. Anything else in such a field is ignored."""
+# The first field that contains a time counts: the time of exposure, then that of a scan, then that of the last change.
 TAKEN: Final = (ExifTags.Base.DateTimeOriginal, ExifTags.Base.DateTimeDigitized, ExifTags.Base.DateTime)
 SERIALS: Final = (ExifTags.Base.BodySerialNumber, ExifTags.Base.LensSerialNumber, ExifTags.Base.CameraOwnerName)
 """Fields that name one camera, or its owner."""
 
 
 def _nan_to_none(degrees: float | None) -> float | None:
-    """Return degrees, or None for NaN, which stands for an empty cell of a table."""
+    """Return a number of degrees unchanged, and None for None or NaN. NaN stands for an empty cell of a table."""
     return None if degrees is None or math.isnan(degrees) else degrees
 
 
@@ -42,7 +42,7 @@ class Metadata:
 
     Attributes:
         photo: Name of the photo.
-        latitude, longitude: The position in the Exif data, in degrees; None without a usable position.
+        latitude, longitude: The position in the Exif data, in degrees. None if there is no usable position.
         place: Whether the file reveals a position or a place in any form (:func:`positions.carries_position`).
         taken: When the photo was taken, in Exif format (``2008:10:22 16:28:39``). Empty if the file does not state a
             time.
@@ -118,7 +118,7 @@ def read_metadata(name: str, photo: Image.Image, contents: bytes) -> Metadata:
     """
     exif = photo.getexif()
     detail = exif.get_ifd(ExifTags.IFD.Exif)
-    # These fields belong into the Exif directory, but some programs write them into the main one.
+    # These fields belong in the Exif directory, but some programs write them to the main one.
     moments = (_to_line(detail.get(tag, exif.get(tag))) for tag in TAKEN)
     camera = " ".join(filter(None, (_to_line(exif.get(tag)) for tag in (ExifTags.Base.Make, ExifTags.Base.Model))))
     latitude, longitude = gps(photo) or (None, None)

@@ -12,13 +12,13 @@ DATE: Final = re.compile(
     r"(?<!\d)((19|20)\d\d([-_. ]?)(0[1-9]|1[0-2])\3(0[1-9]|[12]\d|3[01])(?!\d{3})"
     r"|(0?[1-9]|[12]\d|3[01])[-_. ](0?[1-9]|1[0-2])[-_. ](19|20)\d\d(?!\d))"
 )
-"""A date, year first or day first. Digits of an hour may follow."""
+"""A date with the year or the day first. Digits of a time may follow it."""
 COORDINATES: Final = re.compile(
     r"\d{1,3}[.°º]\d{2,}\D{1,4}\d{1,3}[.°º]\d{2,}"
     r"|(?<![A-Za-z\d])[NS]\d{1,2}(?!\d{3}).{0,20}[EW]\d{1,3}|\d[NS][\W_]?\d.{0,20}\d[EW](?![A-Za-z])"
     r"|(?<![A-Za-z])lat.*lon"
 )
-"""Latitude and longitude: two decimals, numbers with their hemispheres, or the words."""
+"""A latitude and a longitude: two decimals, numbers with the letters of hemispheres, or the words lat and lon."""
 
 
 def describe_revelation(name: str, places: Collection[str] = ()) -> str | None:

@@ -36,7 +36,7 @@ SUFFIXES: Final = (*JPEG, ".png", ".webp")
 HEIF: Final = (".heic", ".heif", ".hif")
 """Suffixes of photos that can be read if pillow-heif is installed. Otherwise they are left out and listed."""
 DECODERS: Final = ("JPEG", "PNG", "WEBP", "HEIF")
-"""Pillow's names of these formats. It knows others, one of which (PostScript) it hands to another program."""
+"""Pillow's names of these formats. Other formats are not allowed: Pillow passes PostScript to another program."""
 
 
 class BrokenMetadataError(Exception):
@@ -52,9 +52,9 @@ class TooManyPixelsError(ValueError):
 
 
 MAX_MEGAPIXELS: Final = 89.0
-"""Millions of pixels that a photo may have, unless the problem says otherwise: 12 bytes each while it is read."""
+"""Default of the largest size of a photo, in million pixels. A pixel takes 12 bytes while the photo is read."""
 LATE_EXIF: Final = "privopt: no Exif before the pixels"
-"""Key of ``Image.info`` for a PNG whose Exif, if any, comes after its pixels. Programs do not turn such a picture."""
+"""Key of ``Image.info`` that marks a PNG whose Exif, if any, comes after its pixels. Viewers ignore its orientation."""
 
 
 logging.getLogger("PIL").addHandler(logging.NullHandler())  # without a handler Python prints Pillow's log
@@ -116,8 +116,8 @@ def readable(name: str, what: str = "read") -> Iterator[None]:
     The error does not repeat the decoder's message, because decoders quote bytes of the file.
 
     Args:
-        name: The photo's name, for the error.
-        what: The participle of what the block does, for the error: "a photo that cannot be read".
+        name: The photo's name, for the error message.
+        what: What the block does with the photo, as a participle for the message "a photo that cannot be read".
 
     Raises:
         InputError: The photo cannot be decoded.

@@ -38,9 +38,11 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
         UnsupportedPixelsError: The pixels are grey with 16 or 32 bits, which Pillow cannot scale to 8 bits.
     """
     photo.load()
+    # Viewers ignore an orientation that comes after the pixels. Orientation 1 is upright.
     orientation = 1 if LATE_EXIF in photo.info else photo.getexif().get(ExifTags.Base.Orientation, 1)
     turn = TURNS.get(orientation)
     upright = photo if turn is None else photo.transpose(turn)
+    # Pillow's modes I, I;16 and F have pixels of 16 or 32 bits.
     if upright.mode.startswith(("I", "F")):
         raise UnsupportedPixelsError(f"pixels of more than 8 bits, mode {upright.mode}")
     profile, grey = photo.info.get("icc_profile"), upright.mode in GREY
@@ -49,7 +51,7 @@ def flatten_photo(photo: Image.Image) -> Image.Image:
         background.alpha_composite(upright.convert("RGBA"))
         upright = background.convert("RGB")
     picture = _convert_to_srgb(upright, profile, grey) if profile else upright.convert("RGB")
-    # A new image has no info, no Exif and no profile. Copying an image would copy them.
+    # A new image has no info, Exif or profile. Image.copy would copy them.
     pixels_only = Image.new("RGB", picture.size)
     pixels_only.paste(picture)
     return pixels_only
@@ -61,8 +63,8 @@ def _convert_to_srgb(picture: Image.Image, profile: bytes, grey: bool) -> Image.
     Args:
         picture: The picture.
         profile: The bytes of the picture's ICC profile.
-        grey: Whether the file has grey pixels, to which a grey profile applies. The picture itself may already be RGB,
-            because transparency was removed.
+        grey: Whether the pixels in the file are grey, so that a grey profile applies. The picture itself may already be
+            RGB, because removing transparency converts it.
     """
     try:
         source = ImageCms.ImageCmsProfile(io.BytesIO(profile))

@@ -13,29 +13,29 @@ from PIL import ExifTags, Image
 __all__ = ["EXIF", "IPTC_RESOURCE", "carries_position", "gps", "packets_of", "texts_of"]
 
 EXIF: Final = re.compile(rb"Exif\0\0(?=II\*\0|MM\0\*)")
-"""Begins an Exif block, wherever it is in a file: a second picture has one of its own."""
+"""The beginning of an Exif block. A file may have several, because a second picture has one of its own."""
 POINTERS: Final = (b"\x25\x88\x04\0", b"\x88\x25\0\x04")
-"""An entry of Exif that points to GPS, by byte order: the judge of a block that cannot be parsed."""
+"""Exif's pointer to GPS data in either byte order. A block that cannot be parsed has a position if it contains one."""
 IPTC_RESOURCE: Final = 0x0404
-"""Where Photoshop's block of a JPEG holds IPTC records."""
+"""Number of the Photoshop resource that contains IPTC records."""
 IPTC_PLACES: Final = frozenset({26, 27, 90, 92, 95, 100, 101})
 """Fields of IPTC's record 2: content location (code, name), city, sublocation, state, country (code, name)."""
 FILM_PLACE: Final = re.compile(rb"\xa9xyz[\0-\xff]{4}[+-]\d|location\.ISO6709")
-"""Where a film of the MP4 or QuickTime family says its position."""
+"""The field of an MP4 or QuickTime film that gives its position."""
 EXTENDED: Final = b"http://ns.adobe.com/xmp/extension/\0"
-"""Begins a part of an XMP packet too long for one segment of a JPEG; then a name of 32 bytes, length and offset."""
+"""The beginning of a JPEG segment with a part of a long XMP packet. A name, a length and an offset follow it."""
 HEXADECIMAL: Final = "Raw profile type"
-"""Begins the names of the texts in which ImageMagick puts IPTC and XMP into a PNG, in hexadecimal digits."""
+"""The beginning of the names of PNG texts in which ImageMagick stores IPTC and XMP as hexadecimal digits."""
 ROOTS: Final = ("xmpmeta", "xapmeta", "RDF")
-"""Elements of which one encloses every XMP packet, whatever their prefix."""
+"""Local names of root elements: every XMP packet is enclosed by one of them, with any prefix."""
 LONGEST: Final = 2**16
-"""Bytes looked at of an Exif block, or of an XMP packet that does not end."""
+"""Maximum number of bytes that are examined of an Exif block, or of an XMP packet without an end."""
 PLACE: Final = re.compile(
     r"gps(dest)?_?(lat|lon|pos|coord|areainfo).*|lat|long?|latitude|longitude|lat_?long|pos(ition)?|coordinates|point"
     r"|city|sublocation|location(created|shown|name)?|(province)?state|country(name|code)?|worldregion|coverage"
 )
-"""Local names, in lower case, of properties that say a place: in Exif's own words (drones' are ``GpsLatitude`` and
-``GpsLongtitude``), of W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
+"""Local names, in lower case, of properties that give a place: those of Exif (drones write ``GpsLatitude`` and
+``GpsLongtitude``), W3C geo, GeoRSS, photoshop, IPTC Core and Extension, and Dublin Core."""
 WORD: Final = re.compile(r"[\w-]+")
 """A word of a packet that is not well-formed."""
 
@@ -47,7 +47,8 @@ def _tag_patterns(encoding: str, root: str) -> tuple[bytes, re.Pattern[bytes], r
         encoding: Name of the encoding, such as ``utf-16-le``.
         root: Name of the element without prefix.
     """
-    # A letter of a prefix: the pattern in place of "a", and the zeros that the encoding has beside it.
+    # The pattern of a letter of a prefix: "a" in the encoding, with "a" replaced by a class of letters. The zero bytes
+    # that UTF-16 and UTF-32 have next to it are kept.
     letter = "a".encode(encoding).replace(b"a", rb"[\w.-]").replace(b"\0", rb"\0")
     name, opening, closing, colon = (re.escape(text.encode(encoding)) for text in (root, "<", "</", ":"))
     prefixed_name = b"(?:(?:" + letter + b"){1,60}" + colon + b")?" + name
@@ -59,6 +60,7 @@ TAGS: Final = {
     for encoding in ("utf-8", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
     for root in ROOTS
 }
+"""Name and tag patterns of each root element in each encoding."""
 
 
 def gps(photo: Image.Image) -> tuple[float, float] | None:
@@ -81,7 +83,7 @@ def _parse_degrees(parts: Any, hemisphere: Any, hemispheres: str, limit: float) 
     """
     letter = "" if hemisphere is None else str(hemisphere).strip("\0 ").upper()[:1]
     try:
-        # A fourth part makes the position invalid below.
+        # Up to four parts are read, so that a fourth part is noticed and makes the position invalid below.
         values = [float(part) for part in parts[:4]]
         degrees = sum(value / 60.0**power for power, value in enumerate(values))
     except (TypeError, ValueError, ZeroDivisionError):
@@ -123,7 +125,8 @@ def texts_of(photo: Image.Image) -> list[bytes]:
     parts_by_packet: dict[bytes, list[bytes]] = defaultdict(list)
     for name, segment in getattr(photo, "applist", ()):
         if name == "APP1" and segment.startswith(EXTENDED):
-            # A name of 32 bytes (a digest of the packet), its length (4 bytes), the part's offset (4 bytes), the part.
+            # A name of 32 bytes (a digest of the packet), the packet's length (4 bytes), the part's offset in the
+            # packet (4 bytes), and the part.
             part = segment[len(EXTENDED) :]
             parts_by_packet[part[:32]].append(part[36:])
     # Each part still begins with its offset, by which they are sorted.
@@ -132,9 +135,9 @@ def texts_of(photo: Image.Image) -> list[bytes]:
 
 
 def _unpack_profiles(photo: Image.Image) -> Iterator[bytes]:
-    """Yield the profiles (Exif, IPTC, XMP) that a PNG stores as texts of a name, a length and hexadecimal digits.
+    """Yield the profiles (Exif, IPTC, XMP) that a PNG stores as texts, as bytes. Invalid texts give no bytes.
 
-    The bytes are empty if the digits are invalid.
+    Such a text consists of a name, a length and hexadecimal digits.
     """
     for name, text in photo.info.items():
         if str(name).startswith(HEXADECIMAL):
@@ -186,10 +189,11 @@ def packets_of(contents: bytes) -> Iterator[str]:
             continue
         for opening_tag in opening.finditer(contents):
             start, closing_tag = opening_tag.start(), closing.search(contents, opening_tag.end())
-            # A packet that does not end is broken; its first bytes are judged by their words.
+            # A packet without an end is broken. Its first bytes are passed on, and are judged by their words.
             if closing_tag is None:
                 yield contents[start : start + LONGEST].decode(encoding, "replace")
             else:
+                # The pattern of the closing tag ends before its ">".
                 yield contents[start : closing_tag.end()].decode(encoding, "replace") + ">"
 
 
@@ -200,9 +204,10 @@ def _filled_properties(packet: str) -> list[str]:
     returned.
     """
     names: list[str] = []
+    # A stack that says, for each open element, whether it or an element within it has a value. The first entry stands
+    # for the packet itself.
     has_value = [False]
 
-    # has_value is a stack: for each open element whether it, or an element within it, has a value.
     def begin(_: str, attributes: dict[str, str]) -> None:
         """Handle the start of an element: record its attributes, which are properties too."""
         names.extend(name for name, value in attributes.items() if value.strip())

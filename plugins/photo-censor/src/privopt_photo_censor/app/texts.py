@@ -23,11 +23,11 @@ from privopt_photo_censor.app.xmp_texts import xmp_texts
 __all__ = ["Text", "list_texts"]
 
 MAX_CHARACTERS: Final = 2_000
-"""Characters that are listed of one text. The number of further ones is stated."""
+"""Maximum number of characters that are listed of one text. The number of further characters is stated."""
 MAX_TEXTS: Final = 200
-"""Texts that are listed of one photo. The number of further ones is stated."""
+"""Maximum number of texts that are listed for one photo. The number of further texts is stated."""
 MAX_UNPACKED_BYTES: Final = 2**22
-"""Bytes that are unpacked of a compressed text, so that a small file cannot fill the memory."""
+"""Maximum number of bytes that are unpacked from a compressed text, so that a small file cannot fill the memory."""
 
 TECHNICAL_TAGS: Final = frozenset(
     (
@@ -39,11 +39,11 @@ TECHNICAL_TAGS: Final = frozenset(
         *("GPSDestBearingRef", "GPSDestDistanceRef", "GPSDateStamp"),
     )
 )
-"""Texts of Exif that have a column of their own, or that say how and with what a photo was made."""
+"""Exif texts that are listed in other columns, or that describe how and with what device a photo was made."""
 CODED_TAGS: Final = ("UserComment", "GPSProcessingMethod", "GPSAreaInformation")
-"""Texts of Exif behind eight bytes that name their encoding."""
+"""Exif texts that begin with eight bytes for the name of their encoding."""
 EXIF_ENCODINGS: Final = {b"ASCII\0\0\0": "ascii", b"JIS\0\0\0\0\0": "iso2022_jp"}
-"""Encodings, by the eight bytes that name them."""
+"""Encodings by the eight bytes that name them. Unicode is handled separately."""
 UNREAD_TAGS: Final = ("MakerNote", "DNGPrivateData")
 """Exif fields whose bytes are in a format of the camera's maker."""
 IPTC_NAMES: Final = {
@@ -53,8 +53,9 @@ IPTC_NAMES: Final = {
     103: "transmission reference", 105: "headline", 110: "credit", 115: "source", 116: "copyright", 118: "contact",
     120: "caption", 121: "local caption", 122: "caption writer",
 }  # fmt: skip
+"""Names of the fields of IPTC record 2 by number."""
 IPTC_TECHNICAL: Final = frozenset((0, 30, 35, 37, 38, 47, 50, 55, 60, 62, 63, 65, 70, 200, 201, 202))
-"""Fields of record 2 that are dates, versions or previews."""
+"""Fields of IPTC record 2 that are dates, versions or previews, and are not listed."""
 PNG_TECHNICAL: Final = frozenset(
     [
         "IHDR",
@@ -81,17 +82,19 @@ PNG_TECHNICAL: Final = frozenset(
         "eXIf",
     ]
 )
+"""PNG chunks without texts, or with Exif, which is read by its fields."""
 PNG_KEYS: Final = re.compile(r"Software|Creation Time|date:\w+|Raw profile type .*|XML:com\.adobe\.xmp")
-"""Texts of a PNG that say when it was made, or hold Exif, IPTC or XMP, which are listed by their fields."""
+"""Texts of a PNG that are not listed: times, programs, and Exif, IPTC or XMP data, whose fields are listed instead."""
 WEBP_TECHNICAL: Final = frozenset(("VP8 ", "VP8L", "VP8X", "ALPH", "ANIM", "ANMF", "ICCP", "EXIF", "XMP "))
 BOXES_TECHNICAL: Final = frozenset(("ftyp", "meta", "mdat", "idat"))
 JPEG_TECHNICAL: Final = (b"JFIF\0", b"JFXX\0", b"Exif\0", b"http://ns.adobe.com/", b"ICC_PROFILE\0", b"MPF\0", b"Adobe")
+"""Beginnings of JPEG segments without texts, or with Exif or XMP, which are read by their fields."""
 PHOTOSHOP: Final = b"Photoshop 3.0\0"
 FILM: Final = re.compile(rb"[\0-\xff]{4}ftyp")
 LETTERS: Final = re.compile(r"[^\W\d_]{3,}|\d[.°º:]\d")
-"""What a run of bytes must hold to be taken for a text: a word, or a number that may be a coordinate."""
+"""A word of three letters, or a number that may be a coordinate. A run of bytes with neither is not a text."""
 RUN: Final = re.compile(rb"(?:[\x20-\x7e]|[\xc2-\xf4][\x80-\xbf]{1,3}){6,}|(?:[\x20-\x7e]\0){6,}|(?:\0[\x20-\x7e]){6,}")
-"""Bytes that may be a text, in UTF-8 or UTF-16."""
+"""Six or more printable characters in UTF-8 or UTF-16, which may be a text."""
 
 
 @frozen
@@ -172,7 +175,7 @@ def _all_texts(photo: Image.Image, contents: bytes) -> Iterator[_Field]:
     photoshop = b""
     for block in iter_blocks(contents):
         if block.kind == "APP13" and block.contents.startswith(PHOTOSHOP):
-            # Photoshop's resources may be spread over several segments, and are read as one.
+            # Photoshop's resources may be spread over several segments, so these are joined first.
             photoshop += block.contents[len(PHOTOSHOP) :]
         else:
             yield from _texts_of_block(block)
@@ -199,7 +202,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
     elif kind in ("eXIf", "EXIF"):
         yield from _block_texts(data if data.startswith(b"Exif") else b"Exif\0\0" + data)
     elif kind.startswith("APP"):
-        # Segments that begin so hold no texts, or Exif and XMP, which are read by their fields.
+        # Other segments have no texts, or have Exif or XMP, which are read by their fields.
         if not data.startswith(JPEG_TECHNICAL):
             yield from _runs(f"JPEG segment {kind}", data)
     elif kind == "meta":
@@ -211,7 +214,7 @@ def _texts_of_block(block: Block) -> Iterator[_Field]:
 def _trailing_texts(data: bytes) -> Iterator[_Field]:
     """Yield the texts in the bytes after the end of a picture, or the size of the bytes if there is no text."""
     text = _decode(data)
-    # Mostly printable characters: all of it is a text.
+    # If more than nine tenths of the characters are printable, all of it is a text.
     if sum(map(str.isprintable, text)) > 0.9 * len(text):
         yield AFTER_END, text
         return
@@ -239,7 +242,8 @@ def _png_text(kind: str, data: bytes) -> Iterator[_Field]:
     name, _, remainder = data.partition(b"\0")
     key, packed = name.decode("latin-1"), kind == "zTXt"
     if kind == "iTXt":
-        # A flag and a method of compression, a language, and the keyword in that language come before the text.
+        # Before the text come a flag (1 if compressed), a method of compression, a language that ends in a zero byte,
+        # and the keyword in that language, which ends in a zero byte too.
         packed = remainder[:1] == b"\1"
         _, _, translated = remainder[2:].partition(b"\0")
         title, _, remainder = translated.partition(b"\0")
@@ -298,7 +302,7 @@ def _tag_texts(name: str, tag: int, value: Any, order: str) -> Iterator[_Field]:
     elif isinstance(value, tuple) and value and all(isinstance(part, str) for part in value):
         yield f"Exif {name}", _mend(" ".join(value))
     elif isinstance(value, tuple) and value and all(isinstance(part, int) and 0 <= part < 256 for part in value):
-        # A text that was written as one number for each byte.
+        # A text whose bytes were written as separate numbers.
         yield from _tag_texts(name, tag, bytes(value), order)
     elif isinstance(value, bytes):
         if name in UNREAD_TAGS:
@@ -353,7 +357,7 @@ def _iptc_texts(records: bytes) -> Iterator[_Field]:
         # A field: the marker 0x1C, a record, a number, a size of two bytes, and the data.
         record, number = records[offset + 1], records[offset + 2]
         size, begin = int.from_bytes(records[offset + 3 : offset + 5], "big"), offset + 5
-        # With the highest bit set, the two bytes have the number of bytes of the size, which follows.
+        # If the highest bit is set, the other bits give the number of bytes of the actual size, which follows.
         if size & 0x8000:
             width = size & 0x7FFF
             size, begin = int.from_bytes(records[begin : begin + width], "big"), begin + width
@@ -375,7 +379,7 @@ def _user_descriptions(meta: bytes) -> Iterator[str]:
     offset = meta.find(b"udes")
     while offset >= 0:
         size = int.from_bytes(meta[max(0, offset - 4) : offset], "big")
-        # The size comes before the name of a box, version and flags follow it.
+        # The size comes before the name of a box. Version and flags follow the name, and then the texts.
         parts = meta[offset + 8 : offset - 4 + size].split(b"\0")
         yield from (_decode(part) for part in parts[1:])  # the language comes first
         offset = meta.find(b"udes", offset + 4)
@@ -386,7 +390,7 @@ def _decode(data: bytes) -> str:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return data.decode("utf-16", "replace")
     even_zeros, odd_zeros = data[::2].count(0), data[1::2].count(0)
-    # Latin letters in UTF-16 have a zero in every other byte.
+    # In UTF-16, Latin letters have a zero in every other byte, which makes up to half of all bytes.
     zero_share = max(even_zeros, odd_zeros) / max(1, len(data))
     if zero_share > 0.4:
         return data.decode("utf-16-le" if odd_zeros > even_zeros else "utf-16-be", "replace")

@@ -12,9 +12,9 @@ from privopt_photo_censor.release import Deletions
 __all__ = ["SHOWN_PHOTOS", "render_tiles"]
 
 PICTURE_BYTES: Final = 3_000_000
-"""Total size of the thumbnails in a page. Photos beyond it are listed without a picture."""
+"""Maximum total size of the thumbnails in a page, in bytes. Photos beyond it are listed without a picture."""
 SHOWN_PHOTOS: Final = 1_000
-"""Number of photos that a page lists."""
+"""Maximum number of photos that a page lists."""
 
 
 def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, float | None]]) -> Markup:
@@ -23,7 +23,7 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, f
     Args:
         release: The release, with names, thumbnails and the mask of retained photos.
         notes: For each of the first :data:`SHOWN_PHOTOS` photos the lines below its name, a secondary line, and the
-            length of a bar, from 0 to 1; None for no bar.
+            length of a bar from 0 to 1, or None for no bar.
     """
     remaining_bytes = PICTURE_BYTES
     tiles = []
@@ -32,10 +32,10 @@ def render_tiles(release: Deletions, notes: Sequence[tuple[Sequence[str], str, f
     ):
         picture = ""
         if release.thumbnails and len(release.thumbnails[row]) <= remaining_bytes:
-            # Pictures are part of the page, so that it is one file, and their total size is limited.
+            # Pictures are embedded in the page, so that it is a single file.
             remaining_bytes -= len(release.thumbnails[row])
             picture = base64.b64encode(release.thumbnails[row]).decode()
-        # Photos of a table without names are named by their rows.
+        # In a table without names, the name of a photo is its row number.
         label = name if release.thumbnails or not name.isdigit() else f"photo {name}"
         tiles.append((label, is_retained, picture, note))
     return render("privopt_photo_censor.app/tiles.html", tiles=tiles, count=len(release.names))

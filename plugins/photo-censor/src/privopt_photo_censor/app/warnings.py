@@ -18,7 +18,7 @@ from privopt_photo_censor.score_table import LOG_TOLERANCE
 __all__ = ["warnings_of"]
 
 LIKELY: Final = 0.1
-"""Probability of the true place from which it counts as a likely guess, which leads to a warning."""
+"""Least probability of the true place that leads to a warning that the place is still a likely guess."""
 
 _ORDINALS: Final = {2: "second", 3: "third", 4: "fourth", 5: "fifth", 6: "sixth", 7: "seventh", 8: "eighth", 9: "ninth"}
 
@@ -40,7 +40,7 @@ def _warn_of_likely_place(release: Deletions) -> list[str]:
     album = release.problem.album
     chances = belief(album, release.retained)
     chance = float(chances[album.true])
-    # Ties count as protected, so the place may be one of several best guesses.
+    # Places that tie with the true one rank before it. So the rank may be 2 even if no guess is more likely.
     true_rank = rank(album, release.retained)
     if chance < LIKELY:
         return []
@@ -70,9 +70,9 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
         problem: The problem, with the scores and the contents of the folder.
         release: The release, which says which photos are kept and whether clean copies were made.
     """
+    # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
     left_out, positioned, lines = problem.folder.left_out, find_carriers(release), []
     retained_names = [name for name, is_kept in zip(release.names, release.retained.tolist(), strict=True) if is_kept]
-    # `left_out`: what was not scored. `positioned`: kept photos whose files carry a position.
     if left_out:
         were, them = ("was", "it") if len(left_out) == 1 else ("were", "them")
         count = number_of(len(left_out), "thing")
@@ -95,7 +95,7 @@ def _warn_of_scored(problem: PhotoInstance, release: Deletions) -> list[str]:
         )
     captioned = set(problem.folder.photos_with_texts)
     lines += _warn_of_texts([name for name in retained_names if name in captioned], release)
-    # Copies have names that reveal nothing, so this warning is for the files alone.
+    # Clean copies have names that reveal nothing, so this warning is only for the original files.
     reasons_by_name = find_revealing_names(retained_names, problem.places)
     if reasons_by_name and release.copies is None:
         reasons = " and ".join(sorted(set(reasons_by_name.values())))
@@ -138,9 +138,9 @@ def _warn_of_unscored(problem: PhotoInstance, release: Deletions) -> list[str]:
 
 
 def _warn_of_unreadable(problem: PhotoInstance) -> list[str]:
-    """Return a warning that names photos that cannot be read.
+    """Return a warning that names the photos that cannot be read, if there are any.
 
-    The list of entries that were left out has them too, but it may be too long to show them.
+    The warning on all that was left out may be too long to show them.
     """
     names = set(problem.folder.names)
     # Entries with a reason: photos that cannot be read, and further pictures of photos that can.

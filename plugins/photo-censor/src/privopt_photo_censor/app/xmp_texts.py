@@ -15,14 +15,14 @@ TECHNICAL_SCHEMAS: Final = (
     "http://ns.adobe.com/hdr-gain-map/",
     "http://ns.google.com/photos/",
 )
-"""Schemas whose properties say how a picture was made or is put together."""
+"""Schemas whose properties describe how a picture was made or composed."""
 TECHNICAL: Final = re.compile(
     r"about|resource|parseType|lang|xmptk|format|Mime|Semantic|CreatorTool|(Create|Modify|Metadata)Date|DateCreated|when"
     r"|DateTime(Original|Digitized)?|softwareAgent|action|changed|ColorMode|ICCProfile(Name)?|ProcessVersion|Version"
     r"|Make|Model|Lens\w*|(Body|Lens)?SerialNumber|Firmware|Software|Exif[Vv]ersion|Flashpix[Vv]ersion|Type|unit"
     r"|\w*(Instance|Document|version)ID|DerivedFrom|Rating|Orientation|ColorSpace"
 )
-"""Local names of properties that have a column of their own, or say how a picture was made."""
+"""Local names of properties that are listed in other columns, or that describe how a picture was made."""
 DESCRIPTIVE: Final = re.compile(r"(?i)description|title|subject|headline|\w*comment|\w*caption|keywords?|label|\w*name")
 """Local names of properties that people write. Numbers in such properties are listed too."""
 NO_TEXT: Final = re.compile(r"[-+]?[\d.]*(/\d+)?|(?i:true|false|yes|no)|\d{4}-\d\d(-\d\d.*)?|[0-9A-Fa-f]{16,}")
@@ -55,7 +55,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.texts: list[tuple[str, str]] = []
-        # Names and text parts of the elements that are open, the outermost first; schemas by their prefixes.
+        # Names and parts of the texts of the open elements, the outermost first, and the schema of each prefix.
         self._names: list[str] = []
         self._parts: list[list[str]] = []
         self._schemas: dict[str, str] = {}
@@ -65,7 +65,7 @@ class _Reader:
         for key, value in attributes.items():
             if key.startswith("xmlns"):
                 self._schemas[key.partition(":")[2]] = value
-        # The prefixes are declared by now, also those that the element declares itself.
+        # Attributes are added only now, because the element may declare their prefixes itself.
         self._names.append(name)
         self._parts.append([])
         for key, value in attributes.items():
@@ -79,7 +79,8 @@ class _Reader:
     def end(self, _: str) -> None:
         """Handle the end of an element. The text of a list item gets the name of the property that has the list."""
         text = "".join(self._parts.pop())
-        # The innermost element that RDF does not own: lists (rdf:Bag, rdf:li) lie between it and the text.
+        # The innermost open element that is not part of RDF is the property. Lists (rdf:Bag, rdf:li) may lie between
+        # the property and its text.
         named = [name for name in self._names if not self._is_rdf(name)]
         self._names.pop()
         if named:

@@ -13,9 +13,10 @@ from privopt.checker.exact import BITS, need
 __all__ = ["Choice", "check_cases"]
 
 ARRAYS = "version:i8:1 kind:u1:1 item:i4:1 starts:i8:1 places:i4:1 values:f8:1"
+"""The arrays of proof.npz, each as name:type:dimensions."""
 
 PLACE, PHOTO = 1, 2
-"""Kinds of cases that branch, on a place or on a photo. All other cases are closed."""
+"""Kinds of cases that branch on a place or on a photo. Cases of all other kinds are closed."""
 
 ONE = 1 << (BITS + 1074)
 """The number 1 in the unit of a product: multipliers are in 2**-256, differences in 2**-1074."""
@@ -28,8 +29,8 @@ class Choice:
     Attributes:
         photos: Numbers of all photos.
         keep: Numbers of the photos that must stay.
-        gain: For each place and photo, the score of the place minus the score of the true place and the margin. None if
-            the photo rules the place out.
+        gain: For each place and photo, the score of the place minus the score of the true place and the margin, an
+            integer in units of 2**-1074. None if the photo rules the place out.
         blind: Numbers of the photos that rule the true place out.
     """
 
@@ -41,13 +42,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class _Case:
-    """A case of the proof, which fixes the state of some places and photos.
+    """A case of the proof, which fixes the state of some places and photos, all given by number.
 
     Attributes:
-        protected: Places that are protected.
-        open: Places that may also count as protected.
-        retained: Photos that stay.
-        gone: Photos that are deleted.
+        protected: Places that must be protected.
+        open: Undecided places, which may be protected too.
+        retained: Photos that must stay.
+        gone: Photos that are deleted. All photos in neither set may stay.
     """
 
     protected: frozenset[int]
@@ -83,10 +84,11 @@ def check_cases(path: Path, choice: Choice, *, places: int, fewest: int) -> None
     numbers_by_kind = {PLACE: choice.gain.keys(), PHOTO: choice.photos}
     has_known_items = all(item in numbers_by_kind.get(kind, [item]) for kind, item in zip(kinds, items, strict=True))
     need(has_known_items, "proof.npz: item: expected places and photos, got other numbers", 2)
-    # Multipliers in whole 2**-256ths, rounded down. Any multipliers give a valid bound.
+    # Pairs of a place and its multiplier in units of 2**-256, rounded to whole numbers. Any multipliers >= 0 give a
+    # valid bound.
     pairs = [(j, int(math.ldexp(f, BITS))) for j, f in zip(where, values, strict=True)]
     empty = frozenset[int]()
-    # The root: every place may count, and the photos that must stay do.
+    # The root: every place is undecided, and only the photos of `keep` must stay.
     cases = [_Case(empty, frozenset(choice.gain), frozenset(choice.keep), empty)]
     closed = 0
     for kind, item in zip(kinds, items, strict=True):
@@ -137,6 +139,7 @@ def _is_closed(
     terms = [(choice.gain[j], max(0, f)) for j, f in multipliers if j in case.protected]
     total = 0
     for i in choice.photos - removed:
+        # 1 + the sum of multiplier times gain, in units of 2**-(256 + 1074).
         worth = ONE + sum(f * (gain[i] or 0) for gain, f in terms)
         if worth > 0 or i in case.retained:
             total += worth

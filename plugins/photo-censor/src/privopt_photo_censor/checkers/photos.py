@@ -43,12 +43,13 @@ class Photos:
         all, retained, keep: Numbers of all photos, of those that are posted, and of those that must be posted.
         copies: Numbers of the clean copies, or ``retained`` without copies.
         theta: The margin.
-        k, budget: The task. The one that is not used is 0.
-        least: Number of photos that must stay.
+        k, budget: The task: a number of places to protect, or of photos that may be deleted. The other one is 0.
+        least: Least number of photos that must stay.
         whom: Scope of the guarantee: this classifier, or all classifiers within the margin.
-        blind: Photos that give the true place probability 0.
-        gain: S_ij - S_it - margin for each other place and each photo, see :func:`differences`.
-        level, deleted: Numbers of protected places and of deleted photos, set by :meth:`privacy`.
+        blind: Numbers of the photos and copies that give the true place probability 0.
+        gain: For each other place j, the list of S_ij - S_it - margin over all photos and copies i, as exact integers
+            in units of 2**-1074. An entry is None if a score is -inf.
+        level, deleted: How many places are protected and how many photos are deleted, set by :meth:`privacy`.
         value: The loss, set by :meth:`objective`.
     """
 
@@ -67,7 +68,7 @@ class Photos:
         photos = problem.table("photos", KEYS)
         options = self.options = problem.table("privacy", PRIVACY_KEYS)
         self.folder, self.result = folder, result
-        # The classifier is not read: its scores are in the release.
+        # The classifier counts as used, although it is not read, because its scores are in the release.
         problem.used |= {f"problem/{photos.get('classifier')}"}
         listed, self.retained = read_deletions(folder)
         table = read_scores(folder, problem, photos, listed, self.retained)
@@ -130,7 +131,10 @@ class Photos:
         return f"{others} are as likely as the true one, or likelier"
 
     def objective(self) -> str:
-        """Check that no choice deletes fewer photos, or protects more places, than the bound states.
+        """Check that the bound is proved: no choice deletes fewer photos or, with a budget, protects more places.
+
+        Returns:
+            The finding in words, like the other checks.
 
         Raises:
             RefusedError: The proof is missing, or does not prove the bound.
@@ -144,8 +148,8 @@ class Photos:
         is_integral = type(bound) in (int, float) and bound == int(bound)
         is_consistent = bound <= self.value if self.k else bound >= self.value
         need(is_integral and is_consistent, f"lower_bound: {bound}")
-        # The claim is that no better choice exists: none with fewer deletions than the bound that protects k places, or
-        # none that protects more places than the bound within the budget.
+        # The claim is that no better choice exists. With a top-k, no choice protects k places with fewer deletions than
+        # the bound. With a budget, no choice within it protects more places than the bound.
         if self.k:
             places, fewest = self.k, len(self.all) - int(bound) + 1
         else:
@@ -156,6 +160,9 @@ class Photos:
 
     def words(self) -> str:
         """Check that the guarantee, certificate and gap in result.json equal those computed here.
+
+        Returns:
+            The finding in words, like the other checks.
 
         Raises:
             RefusedError: A statement in result.json differs.
@@ -171,7 +178,7 @@ class Photos:
             "margin": self.theta,
         }
         worst, allowed = self.deleted, self.budget
-        # A certificate states the numbers of places that the true one beats, because worst must be at most allowed.
+        # For a top-k, a certificate counts places that rank below the true one, because worst must be at most allowed.
         if self.k:
             worst, allowed = (len(self.gain) - n for n in (self.level, self.k))
         measured = {
@@ -214,7 +221,7 @@ def _need_one_task(
     """Refuse problems without exactly one source and one task, and values that are not integers in their range.
 
     Args:
-        photos, options: The tables ``[photos]`` and ``[privacy]``.
+        photos, options: The tables ``[photos]`` and ``[privacy]`` of the problem file.
         keep: Numbers of the photos that must stay.
         keep_at_least: Number of photos that must stay.
         true: Number of the true place. The key in ``[photos]`` must not contradict it.
@@ -229,5 +236,6 @@ def _need_one_task(
     # Types are compared, because True is an int to isinstance.
     numbers = [budget, k, keep_at_least, true_location, *keep]
     has_one_task = {*map(type, numbers)} == {int} and true_location == true and len(sources) == len(tasks) == 1
+    # All numbers must be at least 0, and top_k at least 1.
     is_valid = has_one_task and min(*numbers, options.get("top_k", 1) - 1) >= 0
     need(is_valid, "problem: one source, task, place", 2)

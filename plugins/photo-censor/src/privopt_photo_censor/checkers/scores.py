@@ -72,7 +72,7 @@ def read_scores(
     """
     file = photos.get("scores", photos.get("probabilities"))
     has_copies = "folder" in photos and (folder / "copies.csv").exists()
-    # Photos without names are named by their numbers.
+    # Photos without names are named by their numbers. The true place is -1 until scores.npz gives it.
     result = ScoreTable([str(i) for i in range(len(listed))], photos.get("true_location", -1), [])
     result.true = int(result.true)
     if str(file).lower().endswith(".csv"):
@@ -80,12 +80,12 @@ def read_scores(
     elif file:
         result.scores = list(problem.array(file).rows)
     else:
-        # The arrays in the order in which they are returned; the copies come after the places.
+        # name:type:dimensions of each array, in the order in which they are returned. Copies come after the places.
         parts = "scores:f8:2 true:i8:0 places:U:1"
         table, true, *other_arrays = read_npz(folder / "scores.npz", parts + (" copies:f8:2" if has_copies else ""))
         result.names, result.true, result.scores = listed, true.flat[0], list(table.rows)
         result.copies = list(other_arrays[1].rows) if has_copies else None
-    # Probabilities in place of scores would lead to other deletions, so they are refused.
+    # Probabilities given as scores would lead to other deletions, so they are refused.
     is_invalid = "scores" in photos and _look_like_probabilities(result.scores)
     if "probabilities" in photos:
         result.scores = [[math.log(p) if p else -math.inf for p in row] for row in result.scores]

@@ -27,7 +27,7 @@ def greedy(album: Album, task: Task) -> Plan:
     """
     is_kept = np.ones(album.photos, dtype=np.bool_)
     order = np.argsort(-album.scores[:, album.true], kind="stable")
-    # Photos that must stay are skipped, and enough of the others are left.
+    # Photos that must stay are left out, and so many others that at least `required_count` photos remain.
     order = order[~album.keep[order]][: album.photos - album.required_count]
     if task.top_k is None:
         is_kept[order[: task.budget]] = False
@@ -38,7 +38,7 @@ def greedy(album: Album, task: Task) -> Plan:
         is_kept[i] = False
     if protected_k(album, is_kept) < task.top_k:
         incumbent = Incumbent(album, task)
-        # A bound from each location alone shows that no set at all protects k of them.
+        # The bound from single locations may show that no set at all protects k of them.
         if album.required_count and incumbent.cap < incumbent.need:
             raise InfeasibleError(describe_clash(incumbent))
         raise StoppedError("greedy ran out of photos that may be deleted; the method optimal may find a set")
@@ -52,9 +52,10 @@ def top_1(album: Album) -> Plan:
         InfeasibleError: No location can rank at or above the true one.
     """
     task, is_kept = Task(top_k=1), np.ones(album.photos, dtype=np.bool_)
-    # Otherwise all photos may stay.
+    # In the easy case some location is at or above the true one already, and all photos stay.
     if solve_easy_case(album, task) is None:
         incumbent = Incumbent(album, task)
+        # The location with which the most photos can stay. `reach` has that number for each location.
         best = int(incumbent.reach.argmax())
         if incumbent.reach[best] >= incumbent.need:
             is_kept = best_for(album, best, int(incumbent.reach[best]))

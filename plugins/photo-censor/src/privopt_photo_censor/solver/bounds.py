@@ -24,13 +24,13 @@ __all__ = ["Certificate", "Photos", "Program", "bound_extensions", "bound_photos
 
 EPS: Final = float(np.finfo(np.float64).eps)
 MISSING_COST: Final = 1e6
-"""Cost of violating a row (scaled to 1) in the program. A set of locations that costs more counts as impossible."""
+"""Cost of violating a row (scaled to 1) in the program, in which a retained photo is worth 1."""
 LARGEST_POWER: Final = 700
-"""Power of two of the largest multiplier. The checker reads multipliers as doubles, in 2**-256ths."""
+"""Power of two of the largest multiplier. The checker converts multipliers from doubles to units of 2**-256."""
 BLOCK_ENTRIES: Final = 100_000
-"""Photos times locations that are bounded at once. Each takes about 120 bytes during that."""
+"""Maximum number of (photo, location) pairs that are processed at once, each of which takes about 120 bytes."""
 WHOLE_TOLERANCE: Final = 1e-6
-"""A value of the program this near to 0 or 1 is rounded to it. The exact rank then judges the photos."""
+"""A value of the program that is this near to 0 or 1 is rounded to it. The exact rank then decides about the photos."""
 
 
 @frozen(eq=False)
@@ -60,7 +60,7 @@ class Certificate:
     Attributes:
         bound: The bound, not yet rounded down to an integer.
         rows: (r,) locations, as rows of :class:`Alternates`.
-        force: (r,) multipliers of these locations, at least 0.
+        force: (r,) Lagrange multipliers f of these locations, at least 0.
     """
 
     bound: float
@@ -83,8 +83,11 @@ def bound_photos(data: Alternates, rows: Ints, force: Floats, photos: Photos) ->
     Args:
         data: The album.
         rows: (r,) the protected locations.
-        force: (..., r) multipliers of the locations. Each vector gives a bound.
+        force: (..., r) multipliers of the locations, at least 0. Each vector (the last axis) gives a bound.
         photos: Photos that must stay, and photos that may stay.
+
+    Returns:
+        The bounds, of the shape of ``force`` without its last axis.
     """
     # Photos that must stay count even if their weight is negative; others only if it is positive.
     weight = 1.0 + force @ data.diff[rows]
@@ -128,10 +131,10 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     Returns:
         Bounds (c,) on the number of photos that can stay, and the multipliers (c,) that minimise them.
     """
-    # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). It turns
-    # where a term changes sign. Its minimum is the first turn after which the slope is not negative.
-    # `base` (N,) are the weights with the set's multipliers, `counts` says which terms are positive just above a
-    # multiplier of 0, and `turn` (c, N) is where a term changes sign, infinite if it does not for positive multipliers.
+    # The bound is convex and piecewise linear in the multiplier: the sum of max(0, base + multiplier * diff). Its slope
+    # changes (a turn) where a term changes sign. Its minimum is the first turn after which the slope is not negative.
+    # `base` (N,) has the weights of the photos with the known multipliers. `counts` says which terms are positive just
+    # above a multiplier of 0. `turn` (c, N) is the multiplier at which a term changes sign, infinite if there is none.
     base = 1.0 + certificate.force @ data.diff[certificate.rows]
     diff, may = data.diff[rows], photos.may & ~data.kills[rows]
     free = may & ~photos.must
@@ -139,15 +142,16 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     slope = np.where(counts | (photos.must & may), diff, 0.0).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         turn = np.where(free & ((base > 0.0) != (diff > 0.0)) & (base != 0.0) & (diff != 0.0), -base / diff, np.inf)
-    # The slope at 0 is the sum of the positive terms' differences. At each turn it rises by |diff|: either a term that
-    # falls ends there, or one that rises begins.
+    # The slope at 0 is the sum of `diff` over the positive terms. At each turn it rises by |diff|, because either a
+    # falling term becomes 0 there, or a rising term becomes positive.
     order = np.argsort(turn, axis=1)
     sorted_turns = np.take_along_axis(turn, order, axis=1)
     steps = np.where(np.isfinite(sorted_turns), np.abs(np.take_along_axis(diff, order, axis=1)), 0.0)
     rising = slope[:, None] + np.cumsum(steps, axis=1) >= 0.0
     optimal_turn = np.take_along_axis(sorted_turns, rising.argmax(axis=1)[:, None], axis=1)[:, 0]
     last_turn = np.where(np.isfinite(sorted_turns), sorted_turns, 0.0).max(axis=1, initial=0.0)
-    # If the slope stays negative, the bound falls for ever. A multiplier beyond the last turn makes it negative.
+    # If the slope stays negative, the bound falls without end, so no photos can stay. A multiplier far enough beyond
+    # the last turn makes the bound negative.
     with np.errstate(divide="ignore", over="ignore"):
         decisive_force = last_turn + 2.0 * (len(base) + np.abs(base).sum()) / np.abs(slope + steps.sum(axis=1))
     is_unbounded = ~rising.any(axis=1) | ~np.isfinite(optimal_turn)
@@ -157,7 +161,7 @@ def _bound_block(data: Alternates, certificate: Certificate, rows: Ints, photos:
     total = np.where(may & (photos.must | (weight > 0.0)), weight, 0.0).sum(axis=1)
     size = 1.0 + float(certificate.force @ data.size[certificate.rows]) + force * data.size[rows]
     bounds = total + _max_rounding_error(len(base), len(certificate.rows) + 1, size)
-    # A photo that must stay rules the location out: no number of photos is possible, not even 0.
+    # If a photo that must stay rules the location out, no number of photos is possible, not even 0. So the bound is -1.
     return np.where((photos.must & data.kills[rows]).any(axis=1), -1.0, bounds), force
 
 
@@ -186,8 +190,13 @@ class Program:
 
     Attributes:
         data: The album.
-        scale: (m,) divisor of each location's row.
+        scale: (m,) divisor of each location's row, its largest |diff|.
         solved: Number of programs solved so far.
+        _solver: The HiGHS solver, with the rows and bounds of the last program.
+        _endless, _optimal: HiGHS's infinity, and its status of an optimal solution.
+        _columns: (N + 1,) numbers of the variables: the photos, and the violation.
+        _rows: Locations of the program's rows, in order.
+        _lower, _upper: (N,) bounds of the photos' variables.
     """
 
     def __init__(self, data: Alternates) -> None:
@@ -256,15 +265,16 @@ class Program:
         self._solver.run()
         self.solved += 1
         n = len(self._lower)
-        # The basis is dropped after a failure, because it may be what made the simplex method fail.
+        # After a failure the basis is dropped, because it may be the reason why the simplex method failed.
         if self._solver.getModelStatus() != self._optimal:
             self._solver.clearSolver()
             force, values, costs = np.zeros(len(rows)), np.full(n, 0.5), np.ones(n)
         else:
-            # Duals of the scaled rows become multipliers of the unscaled ones; tiny negative ones are rounding errors.
+            # The duals of the scaled rows are converted to multipliers of the unscaled rows. Negative ones are rounding
+            # errors, and become 0.
             solution = self._solver.getSolution()
             force = np.maximum(np.array(solution.row_dual), 0.0) / self.scale[rows]
             values, costs = np.array(solution.col_value)[:n], np.array(solution.col_dual)[:n]
-        # Valid for any multipliers, also for those of an inexact or failed solution.
+        # The bound is valid for any multipliers, even for those of an inexact or failed solution.
         bound = float(bound_photos(self.data, rows, force, photos))
         return Certificate(bound, rows, force), values, costs

@@ -18,9 +18,9 @@ from privopt_photo_censor.solver.single import best_for, reach
 __all__ = ["Incumbent"]
 
 HELD_SUMS: Final = 2_000_000
-"""Sums that are in memory at once: 16 MB, and another 32 MB while they are computed."""
+"""Maximum number of sums that are in memory at once. They take 16 MB, and another 32 MB while they are computed."""
 POLISH_SUMS: Final = 300_000_000
-"""Sums that one round of exchanges may compute: about .3 s (2 cores at load 6, 64 and 128 photos of 512 places)."""
+"""Maximum number of sums in one round of exchanges: about 0.3 s (2 cores at load 6, 64 and 128 photos, 512 places)."""
 
 
 class Incumbent:
@@ -29,8 +29,8 @@ class Incumbent:
     Attributes:
         album: The scores, and which photos must stay.
         task: A top-k or a deletion budget.
-        reach: (m,) number of photos that can stay if each location alone must be protected
-            (:func:`privopt_photo_censor.solver.single.reach`).
+        reach: (m,) for each location other than the true one, the maximum number of photos that can stay if it alone
+            must be protected. -1 if it cannot be protected.
         k: Number of locations that a better set must protect. It grows under a budget.
         need: Number of photos that a better set must retain. It grows with a top-k.
         retained: (N,) mask of the best set. None before the first set.
@@ -61,7 +61,7 @@ class Incumbent:
             Whether the incumbent was replaced.
         """
         count = int(retained.sum())
-        # Cheap tests first, the exact rank last.
+        # The cheap tests come first, and the exact rank last.
         if count < self.need or not retained[self.album.keep].all():
             return False
         protected_count = protected_k(self.album, retained)
@@ -108,7 +108,7 @@ class Incumbent:
         self.offer(np.ones(self.album.photos, dtype=np.bool_))
         data = self.album.alternates
         for j in np.flatnonzero(self.reach >= self.need).tolist():
-            # Sums in doubles, with their errors in the set's favour, spare most of the exact ranks.
+            # The exact rank is computed only if sums in doubles, with their errors in the set's favour, suffice.
             candidate = best_for(self.album, j, self.need)
             if (data.sums(candidate) >= -data.slack).sum() >= self.k:
                 self.offer(candidate)
@@ -133,7 +133,7 @@ class Incumbent:
             # Counts of photos that rule a location out, compared with 0.5 because they are sums of doubles.
             is_ruled_out = kills.sum(axis=1)[:, None] - np.cumsum(kills[:, order], axis=1) > 0.5
             meets_task = ((remaining_sums >= -data.slack[:, None]) & ~is_ruled_out).sum(axis=0) >= self.k
-            # The sums are in doubles, so the first count that seems to do may fail the exact rank.
+            # The sums are in doubles, so the first count that seems sufficient may fail the exact rank. Five are tried.
             for count in np.flatnonzero(meets_task)[:5].tolist():
                 candidate = np.ones(self.album.photos, dtype=np.bool_)
                 candidate[order[: count + 1]] = False
@@ -155,7 +155,8 @@ class Incumbent:
             Whether the incumbent was improved.
         """
         data, rows = self.album.alternates, np.flatnonzero(self.reach >= self.need)
-        # Two photos for one increase their number; under a budget one for one may protect more locations.
+        # Two photos in place of one increase their number. Under a budget, one in place of one may protect more
+        # locations. `replacements` has a row of deleted photos for each possible exchange.
         deleted, posted = np.flatnonzero(~retained), np.flatnonzero(retained & ~self.album.keep)
         replacements = (
             deleted[:, None]
@@ -165,7 +166,8 @@ class Incumbent:
         sums = len(replacements) * len(rows)
         if not sums or sums > HELD_SUMS or sums * len(posted) > POLISH_SUMS:
             return False
-        # (photos, locations); `added` has the sums of the photos that an exchange restores, one row for each exchange.
+        # `diff` has the shape (photos, locations). `added` has a row for each exchange: the sums over the restored
+        # photos.
         diff = np.where(data.kills[rows], -np.inf, data.diff[rows]).T
         added = diff[replacements].sum(axis=1)
         for i in posted.tolist():
@@ -182,12 +184,12 @@ class Incumbent:
     def restore(self) -> None:
         """Restore deleted photos one by one, as long as the number of protected locations does not fall."""
         assert self.retained is not None
-        # The incumbent's own mask, which is changed.
+        # The incumbent's own mask, which is changed in place.
         data, is_retained = self.album.alternates, self.retained
         sums = data.diff[:, is_retained].sum(axis=1)
         for i in np.flatnonzero(~is_retained):
             is_retained[i] = True
-            # Sums in doubles, with their errors in our favour, spare most of the exact ranks.
+            # The exact rank is computed only if sums in doubles, with their errors in the set's favour, suffice.
             may_suffice = (sums + data.diff[:, i] >= -data.slack).sum() >= self.protected
             if may_suffice and protected_k(self.album, is_retained) >= self.protected:
                 sums += data.diff[:, i]

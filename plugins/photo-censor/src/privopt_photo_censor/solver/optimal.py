@@ -29,7 +29,7 @@ class Plan:
         bound: Upper bound on the number of photos that any set retains or, under a budget, of locations that any set
             protects.
         tree: The proof of the bound. None without a proof.
-        proved: How the proof was completed. Empty if the search did not end.
+        proved: What completed the proof, in words. Empty if the search did not end.
         programs: Number of linear programs solved.
         stopped: Whether a time limit or an interrupt ended the search.
     """
@@ -69,8 +69,8 @@ def solve(album: Album, task: Task, *, report: Callable[[int, int], None] | None
         report(incumbent.value, incumbent.cap)
     search, interrupted = Search(album, incumbent), False
     try:
-        # The beam grows sets of locations. It is of no use if they are done already, or if the search branches on
-        # photos.
+        # The beam search finds a first incumbent by growing sets of locations. It is useless if the incumbent is
+        # already proved optimal by the bound from single locations, or if the search branches on photos.
         if incumbent.value < incumbent.cap and not search.by_photos:
             search.run_beam()
         search.run()
@@ -109,7 +109,8 @@ def solve_easy_case(album: Album, task: Task) -> Plan | None:
     """
     all_photos = np.ones(album.photos, dtype=np.bool_)
     protected_count = protected_k(album)
-    # The claim that more photos stay than there are, or more locations are protected, needs no proof.
+    # In each of these cases the bound is trivial: no set has more photos, or protects more locations, than there are.
+    # So its proof is an empty tree.
     empty_tree = Tree.of([], [], np.zeros(0, dtype=np.int64))
     if task.top_k is not None and protected_count >= task.top_k:
         bound, is_retained, protected = album.photos, all_photos, protected_count

@@ -34,6 +34,7 @@ PROOF_VERSION: Final = 1
 LEAF, PLACE, PHOTO = 0, 1, 2
 """Kinds of cases: closed, branched on a location, branched on a photo."""
 KINDS: Final = {"version": "i8", "kind": "u1", "item": "i4", "starts": "i8", "places": "i4", "values": "f8"}
+"""Arrays of proof.npz and their types."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -110,7 +111,7 @@ class Tree:
             k: Number of locations.
             fewest: The claim is that no set of at least this many retained photos protects k locations.
         """
-        # There are no such sets of photos: the claim holds without a tree.
+        # There are no such sets of photos, so the claim holds without a tree.
         if fewest > album.photos or k > album.locations - 1:
             return None
         # No photo at all, or one that gives the true location probability 0, protects every location.
@@ -179,13 +180,13 @@ def _is_closed(
     is_out[list(deleted)] = True
     must_stay = np.zeros(n, dtype=np.bool_)
     must_stay[list(retained)] = True
-    # A photo that must stay rules out a protected location: the case is empty.
+    # If a photo that must stay rules out a protected location, no set of photos belongs to the case.
     if (must_stay & is_out).any():
         return True
     rows, values = np.array(list(force), dtype=np.int64), np.array(list(force.values()), dtype=np.float64)
     if bound_photos(data, rows, values, Photos(must_stay, ~is_out)) < fewest:
         return True
-    # The Lagrangian sum of the module, in rationals.
+    # The Lagrangian sum of the module's docstring, in rationals.
     exact_bound = Fraction(0)
     for i in np.flatnonzero(~is_out).tolist():
         weight = 1 + sum((Fraction(f) * data.gain(j, i) for j, f in force.items()), Fraction(0))

@@ -31,18 +31,19 @@ from privopt_photo_censor.solver.proof import LEAF, PHOTO, PLACE, Tree
 __all__ = ["Search"]
 
 PROOF_EFFORT: Final = 60_000_000
-"""Largest size of a proof: photos times leaves and their multipliers. `verify` takes 3 s for it, and the stand-alone
-checker 20 s (128 photos, top-20: .2 and 1.6 s for 4.6 million; 2 shared cores)."""
+"""Largest size of a proof: the number of photos times the number of closed cases and their multipliers. `verify` takes
+3 s for it, and the stand-alone checker 20 s (128 photos, top-20: 0.2 and 1.6 s for 4.6 million; 2 shared cores)."""
 BEAM_SETS: Final = 8
-"""Width of the beam: sets of locations that are grown together before the search, for a first incumbent. With 8, four
-albums of 64 photos, top-20, take .4 to .8 s each; with 1 or 2 one of them is not proved in 20 s, with 0 two."""
+"""Number of sets of locations that the beam search grows together to find a first incumbent. With 8, four albums of 64
+photos, top-20, take 0.4 to 0.8 s each. With 1 or 2 sets one of them is not proved in 20 s, and with 0 sets two."""
 NEXT_PROGRAMS: Final = 64
-"""Maximum number of programs that are solved to bound the candidates of a case, those with the lowest bounds first."""
+"""Maximum number of linear programs that bound the candidates of a case. Those with the lowest bounds come first."""
 LARGEST_SET: Final = 64
 """Maximum size of the sets in the beam. Programs of larger sets take longer than their incumbents save."""
 FEW_SETS: Final = 0.5
 """The search branches on photos if there are fewer sets of photos than this power of the sets of locations."""
 NONE: Final = Certificate(inf, np.zeros(0, dtype=np.int64), np.zeros(0))
+"""A certificate without multipliers, which bounds nothing."""
 
 
 @frozen(eq=False)
@@ -79,6 +80,13 @@ class Search:
         incumbent: The best set of photos so far, and what a better set must achieve.
         program: The linear program that bounds sets of locations.
         by_photos: Whether the search branches on photos before locations.
+        _open: Stack of the open cases. The last one is processed next.
+        _cases: Kind and item of each finished case, in preorder (see :class:`Tree`).
+        _leaves: Certificates of the closed cases, in the same order.
+        _effort: Size of the proof so far, in the unit of :data:`PROOF_EFFORT`.
+        _stuck: Whether a case can neither be closed nor branched, which ends the search.
+        _photos: Photos that must stay and photos that may stay in the root case.
+        _order: (N,) the photos in the order in which the search branches on them.
     """
 
     def __init__(self, album: Album, incumbent: Incumbent) -> None:
@@ -92,21 +100,25 @@ class Search:
         self.program = Program(self.data)
         self._cases: list[tuple[int, int]] = []
         self._leaves: list[Certificate] = []
-        self._effort = 0  # size of the proof so far, see PROOF_EFFORT
-        self._stuck = False  # whether a case can neither be closed nor branched
+        self._effort = 0
+        self._stuck = False
         n = album.photos
         self._photos = Photos(self.data.keep, np.ones(n, dtype=np.bool_))
-        reachable = np.flatnonzero(incumbent.reach >= 0)
+        # `reach` is the number of photos that can stay if a location alone must be protected, and -1 if it cannot be
+        # protected at all.
+        protectable = np.flatnonzero(incumbent.reach >= 0)
         rows = np.arange(len(incumbent.reach))
+        # For each location a bound on the number of photos that can stay, and the multiplier that proves it.
         certificates = zip(
             rows.tolist(),
             *(part.tolist() for part in bound_extensions(self.data, NONE, rows, self._photos)),
             strict=True,
         )
-        single = {j: Certificate(bound, np.array([j]), np.array([force])) for j, bound, force in certificates}
+        single = {j: Certificate(bound, np.array([j]), np.array([multiplier])) for j, bound, multiplier in certificates}
         self._open = [Case(NONE.rows, NONE, single, self._photos, is_bounded=True)]
-        # Photos that favour the true location most are branched on first.
-        self._order = np.argsort(self.data.diff[reachable].sum(axis=0), kind="stable")
+        # Photos that favour the true location most are branched on first. `diff` is negative if a photo favours the
+        # true location over another one, so these photos have the smallest sums.
+        self._order = np.argsort(self.data.diff[protectable].sum(axis=0), kind="stable")
         self.by_photos = self._fewer_photos()
 
     def _fewer_photos(self) -> bool:
@@ -116,9 +128,10 @@ class Search:
         count too and the coefficients decrease beyond the middle.
         """
         goal = self.incumbent
-        free, able = int((~self.data.keep).sum()), int((goal.reach >= goal.need).sum())
-        photos = comb(free, min(max(self.album.photos - goal.need, 0), free // 2))
-        return log(photos) <= FEW_SETS * log(comb(able, min(goal.k, able // 2)))
+        # Photos that may be deleted, and locations that can be protected while `need` photos stay.
+        free, protectable = int((~self.data.keep).sum()), int((goal.reach >= goal.need).sum())
+        photo_sets = comb(free, min(max(self.album.photos - goal.need, 0), free // 2))
+        return log(photo_sets) <= FEW_SETS * log(comb(protectable, min(goal.k, protectable // 2)))
 
     @property
     def is_done(self) -> bool:
@@ -129,7 +142,7 @@ class Search:
         """Process open cases until none is left, the proof is too large, or the time limit is reached."""
         polished_value = -1
         while self._open:
-            # Exchanges are dear, so they are tried once for each new incumbent, not once for each case.
+            # Exchanges of photos are expensive, so they are tried for each new incumbent and not for each case.
             if self.incumbent.value > polished_value:
                 self.incumbent.polish()
                 polished_value = self.incumbent.value
@@ -155,18 +168,18 @@ class Search:
         goal = self.incumbent
         if goal.k > LARGEST_SET:
             return
-        # Only locations with which many photos can stay are promising; the number bounds the work.
-        reachable = np.flatnonzero(goal.reach >= goal.need)
-        reachable = reachable[np.argsort(-goal.reach[reachable], kind="stable")][: 16 + 4 * goal.k]
+        # Only locations with which many photos can stay are promising. Their number is limited, to limit the work.
+        promising = np.flatnonzero(goal.reach >= goal.need)
+        promising = promising[np.argsort(-goal.reach[promising], kind="stable")][: 16 + 4 * goal.k]
         sets = [Case(NONE.rows, NONE, {}, self._photos)]
         for _ in range(goal.k):
             grown: dict[frozenset[int], tuple[float, Case, int]] = {}
             for case in sets:
-                others = np.setdiff1d(reachable, case.rows)
+                others = np.setdiff1d(promising, case.rows)
                 bounds, _ = bound_extensions(self.data, case.certificate, others, case.photos)
                 for position in np.argsort(-bounds, kind="stable")[:BEAM_SETS].tolist():
                     j = int(others[position])
-                    # Sets that are reached in several orders are grown once.
+                    # A set that can be grown in several orders is added only once.
                     grown.setdefault(frozenset((*case.rows.tolist(), j)), (float(bounds[position]), case, j))
             best = sorted(grown.values(), key=lambda entry: -entry[0])[:BEAM_SETS]
             sets = [
@@ -189,7 +202,7 @@ class Search:
         retained = case.values > 1.0 - WHOLE_TOLERANCE
         retained[self.data.keep] = True
         self.incumbent.offer(retained)
-        # A program has few fractional photos, and one of them can often stay.
+        # A program has few fractional photos, and often one of them can stay.
         for i in np.argsort(-case.values, kind="stable").tolist():
             if WHOLE_TOLERANCE < case.values[i] <= 1.0 - WHOLE_TOLERANCE:
                 larger = retained.copy()
@@ -213,13 +226,13 @@ class Search:
         others = {row: by for row, by in case.candidates.items() if row != j}
         return Case(rows, certificate, others, photos, values, costs)
 
-    # The cases are recorded in preorder, because the checker walks the tree with a stack.
+    # The methods below record the cases in preorder, because the checker processes the tree with a stack.
 
     def _write_leaf(self, by: Certificate) -> None:
         """Record a closed case in the proof, with the multipliers ``by`` that show that too few photos can stay."""
         self._cases.append((LEAF, -1))
         self._leaves.append(by)
-        # A verifier evaluates each multiplier, and 1, for each photo.
+        # For each photo, a verifier evaluates 1 plus a term for each multiplier.
         self._effort += (1 + len(by.rows)) * self.album.photos
 
     def _rule_out(self, j: int, by: Certificate) -> None:
@@ -285,9 +298,9 @@ class Search:
                     extended, _, _ = self.program.solve(np.append(case.rows, j), photos)
                     certificates[j] = min(extended, certificates[j], key=lambda entry: entry.bound)
         if self.by_photos:
-            # All photos that may stay are a set too, and the best one if they protect enough.
+            # No set in this case has more photos than all that may stay, so this set is best if it protects enough.
             goal.offer(case.photos.may)
-        # If all photos are fixed, bounds in doubles may stay at the number of photos. Exact sums decide then.
+        # If all photos are fixed, a bound in doubles may not fall below the number of photos. Exact sums decide then.
         if (case.photos.may == case.photos.must).all():
             for j in [j for j, by in certificates.items() if by.bound >= goal.need]:
                 certificates[j] = exact_certificate(self.data, j, case.photos.may) or certificates[j]
@@ -338,7 +351,7 @@ class Search:
         free = case.photos.may & ~case.photos.must
         # Branch on the photo whose value is most fractional.
         priority = np.where(free, np.abs(case.values - np.rint(case.values)), -1.0)
-        # An integral solution whose photos failed the exact rank: branch on the least reduced cost.
+        # All values are integral, but their photos failed the exact rank: branch on the least reduced cost.
         if priority.max() <= WHOLE_TOLERANCE:
             priority = np.where(free, -np.abs(case.costs), -np.inf)
         if free.any():
@@ -346,7 +359,8 @@ class Search:
             return
         exact_certificates = (exact_certificate(self.data, j, case.photos.may) for j in case.rows.tolist())
         by = next((by for by in exact_certificates if by is not None), None)
-        if by is None:  # a sum is so near 0 that no multiplier of this size excludes it: the case stays open
+        # Without a certificate, a sum is so near 0 that no allowed multiplier excludes it, and the case stays open.
+        if by is None:
             self._open.append(case)
             self._stuck = True
         else:
@@ -359,13 +373,14 @@ class Search:
         cases are closed at their bounds, so the result is weaker if the search was stopped.
         """
         goal = self.incumbent
-        # need - 1 and k - 1 are the incumbent's own values, which no closed case exceeds.
+        # need - 1 and k - 1 are the incumbent's own values, because `need` and `k` are what a better set must reach. No
+        # closed case exceeds them.
         if goal.task.budget is None:
             bound = max([goal.need - 1, *(floor(self._most_photos(case)) for case in self._open)])
         else:
             bound = max([goal.k - 1, *(self._most_locations(case) for case in self._open)])
         cases, leaves = list(self._cases), list(self._leaves)
-        # The stack's end is the next case in preorder. The lists are restored afterwards.
+        # The last case of the stack is the next one in preorder. The lists are restored afterwards.
         for case in reversed(self._open):
             self._close_case(case, bound)
         tree = Tree.of(self._cases, self._leaves, self.data.location)

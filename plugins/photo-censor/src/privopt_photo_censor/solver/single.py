@@ -1,9 +1,9 @@
 """The polynomial case, which considers one alternate at a time (paper, section 4 and Appendix B).
 
 An alternate is a location other than the true one. For an alternate j the photos are sorted by their advantage, ``S_ij
-- S_it - theta``, and deleted, smallest first, until the sum is not negative. The printed Algorithm 1 never increments
-d, omits the empty deletion set and requires a strict inequality. This module implements the method that the paper's
-text describes.
+- S_it - theta``, and deleted, smallest first, until the sum is not negative. The paper's printed Algorithm 1 never
+increments d, omits the empty deletion set and requires a strict inequality. This module implements the method that the
+paper's text describes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,13 @@ def reach(data: Alternates) -> NDArray[np.int64]:
     is_usable = counts >= max(fixed_count, 1)
     max_counts = np.where((sums > slack) & is_usable, counts, 0).max(axis=1, initial=0)
     possible_counts = np.where((sums >= -slack) & is_usable, counts, 0).max(axis=1, initial=0)
-    # `max_counts` is certain, `possible_counts` the most that rounding errors allow. In between rationals decide.
+    # Rounding errors cannot change that `max_counts` photos suffice. If they make a larger count possible, rationals
+    # decide.
     for j in np.flatnonzero((possible_counts > max_counts) & ~is_ruled_out).tolist():
         totals = enumerate(accumulate(gain for gain, _ in _sort_photos(data, j)), start=1)
         max_counts[j] = max((number for number, total in totals if total >= 0 and number >= fixed_count), default=0)
-    # No count will do: a photo that must stay rules the location out, or even these photos alone have a negative sum.
+    # -1 where no count is possible: a photo that must stay rules the location out, or the sum is negative even for the
+    # photos that must stay alone.
     max_counts[is_ruled_out | ((max_counts == 0) & (fixed_count > 0))] = -1
     return np.asarray(max_counts, dtype=np.int64)
 
