@@ -82,8 +82,8 @@ def records(
     _check_columns(frame, "records", needed_columns)
     text_columns = text_frame(frame.select([name for name in needed_columns if name != geometry]))
     if geometry is not None:
-        # Values that are no points have NaN as coordinates. These become empty cells, which are reported by row when the
-        # table is read.
+        # Values that are no points have NaN as coordinates. These become empty cells, which are reported by row when
+        # the table is read.
         places, _ = points_in(frame[geometry])
         names |= {"lat": f"{geometry} (latitude)", "lon": f"{geometry} (longitude)"}
         sides = [pl.Series(names[axis_name], places[:, axis]) for axis, axis_name in enumerate(("lat", "lon"))]
@@ -163,7 +163,7 @@ def vectors(array: object, ids: object = None) -> Part:
 
 
 def _to_texts(names: Iterable[object]) -> list[str]:
-    """Convert ids to the texts that they have in CSV files, where a double with an integer value has no decimal point."""
+    """Convert ids to their texts in CSV files, where a double with an integer value has no decimal point."""
     values = list(names)
     numbers = iter(plain_texts(pl.Series([name for name in values if isinstance(name, float)], dtype=pl.Float64)))
     return [next(numbers) if isinstance(name, float) else str(name) for name in values]
@@ -402,8 +402,8 @@ def _parse_amount(value: object, name: str, *, rate: bool, has_unit: bool) -> ob
     exact = Fraction(Decimal(number)) / _KM[unit] if rate else Fraction(Decimal(number)) * _KM[unit]
     if unit == "km":
         return Decimal(number)
-    # A conversion that rounds must not weaken privacy: epsilon is rounded down, and distances within which people hide are
-    # rounded up.
+    # A conversion that rounds must not weaken privacy: epsilon is rounded down, and distances within which people hide
+    # are rounded up.
     return _decimal_below(exact) if rate else float_up(exact)
 
 
@@ -446,8 +446,8 @@ def _prior_csv(prior: object, places: Part) -> bytes:
         if len(ids) != len(weights):
             raise InputError([Fault("prior", "", f"{len(weights)} weights", f"{len(ids)}, one for each record")])
     else:
-        # If there is no column of weights, or more than one, "p or weight or count" is asked for. No table has this column,
-        # so the error names all three.
+        # If there is no column of weights, or more than one, "p or weight or count" is asked for. No table has this
+        # column, so the error names all three.
         names = [name for name in _WEIGHTS if name in frame_of(prior, "prior").columns]
         weight_column = names[0] if len(names) == 1 else " or ".join(_WEIGHTS)
         frame = pl.read_csv(_rename_columns(prior, "prior", {"id": "id", "p": weight_column}), infer_schema=False)

@@ -53,7 +53,7 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations (entries above what metric DP allows) as the LR-Geo paper counts them, Equations (34) and (35).
+    """Geo-Ind violations (entries above what metric DP allows) as Equations (34) and (35) of the LR-Geo paper count.
 
     Attributes:
         ratio: Share of violated inequalities. Each pair and output has two, one for each direction.
@@ -154,9 +154,10 @@ def count_violations(
 def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[MatrixRelease]) -> dict[str, Any]:
     """Return figures of an attacker's gain from a matrix, and its expected loss.
 
-    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. ``gv`` (Geo-Ind violations,
-    :class:`Violations`) is over the required pairs. With a region, ``epsilon.achieved`` is over any two of its points,
-    each of which is replaced by a random vertex before a report, and ``gv`` is over the edges between its vertices.
+    ``epsilon.achieved`` is over all pairs of records, required or not, per unit of distance. ``gv`` (Geo-Ind
+    violations, :class:`Violations`) is over the required pairs. With a region, ``epsilon.achieved`` is over any two of
+    its points, each of which is replaced by a random vertex before a report, and ``gv`` is over the edges between its
+    vertices.
 
     Args:
         release: The release, with a row for every record.
@@ -173,8 +174,8 @@ def audit_matrix(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
         achieved = max_snapping_epsilon(release.weights, data.region, data.epsilon)
         release = release.along_edges(data)
     else:
-        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric knows such
-        # pairs, have the same maximum as all pairs.
+        # Along a path, log-ratios add up at most as the lengths do. So pairs that imply all others, if the metric knows
+        # such pairs, have the same maximum as all pairs.
         implying_pairs = data.metric.implying()
         blocks = pair_blocks(len(release.records), data.metric.between) if implying_pairs is None else [implying_pairs]
         achieved = achieved_epsilon(z, blocks)
@@ -202,8 +203,8 @@ def _attack_by_samples(release: MatrixRelease) -> dict[str, Any] | None:
     candidates = separate_pairs[:: max(1, separate_pairs.size // MAX_CHOSEN_PAIRS)]
     i, j = release.pairs[candidates].T
     differences = np.abs(z[i] - z[j]).sum(axis=1) / release.distances[candidates]
-    # The pair is chosen by the weights and not by the samples, so the confidence of the bound needs no correction for the
-    # choice.
+    # The pair is chosen by the weights and not by the samples, so the confidence of the bound needs no correction for
+    # the choice.
     worst_pair = candidates[int(differences.argmax())]
     i, j = release.pairs[worst_pair].tolist()
     # With fixed seeds, audit, the report page and the papers state the same bound.
