@@ -13,10 +13,12 @@ from fractions import Fraction
 
 __all__ = [
     "BITS",
+    "CONTEXT",
     "FLAT",
     "ONE",
     "PI",
     "RADIUS_KM",
+    "TINY",
     "RefusedError",
     "arcsine_of_root",
     "cosine",

@@ -72,7 +72,7 @@ def test_wheels_have_no_unused_module(plugin):
     project = tomllib.loads((plugin / "pyproject.toml").read_text("utf-8"))["project"]
     commands += [target.partition(":")[0] for target in project.get("scripts", {}).values()]
     commands += [f"{package.name}.__main__"] if project.get("scripts") else []  # the same by "python -m"
-    guides = "".join(page.read_text("utf-8") for page in (ROOT / "docs/guide").glob("*.md"))
+    guides = "".join(page.read_text("utf-8") for page in (ROOT / "docs").rglob("*.md"))
     # to whoever builds on it, or tests what is like it
     names_in_guides = re.findall(rf"\b{package.name}(?:\.\w+)+", guides)
     assert unused_modules(package, [*commands, *registered_modules(project["name"]), *names_in_guides]) == []

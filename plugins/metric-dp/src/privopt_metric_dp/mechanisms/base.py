@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, cast
+from typing import Any, ClassVar, Final, Generic, Protocol, cast, runtime_checkable
 
 import numpy as np
 from attrs import evolve
@@ -113,6 +113,17 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         from privopt_metric_dp.attacks.many_reports import over_time
 
         return over_time(release, problem.data, max_reports=reports)
+
+
+@runtime_checkable
+class BeginsHeld(Protocol):
+    """The ability of metric mechanisms whose search can begin with work that is run to its end on a busy machine."""
+
+    def begins_held(self, problem: Any, context: SolveContext) -> bool:
+        """Return whether the search begins so: with work that is short by the number of its operations.
+
+        The search must then hold its time (:meth:`privopt.execution.clock.Clock.keep_waiting`).
+        """
 
 
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
@@ -333,7 +344,7 @@ class MetricMechanism(MatrixWords[D]):
         if not isinstance(loss, UtilityLoss):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
-        begins_held = self.begins_held(problem, context)
+        begins_held = isinstance(self, BeginsHeld) and self.begins_held(problem, context)
         with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
             # Both are cached properties, computed here so that the time counts as building. The costs come first,
             # because the distances that they need serve the pairs too.
@@ -361,13 +372,6 @@ class MetricMechanism(MatrixWords[D]):
         if wider_proof is None or wider_proof[1] < MIN_BOUND_SHARE * (outcome.lower_bound or 0.0):
             return outcome
         return evolve(outcome, proof=wider_proof[0], lower_bound=wider_proof[1], bound_over=ALL)
-
-    def begins_held(self, problem: MetricInstance[D], context: SolveContext) -> bool:
-        """Return whether the search begins with work that is short by its count, and runs to its end on a busy machine.
-
-        The search must then hold its time (:meth:`privopt.execution.clock.Clock.keep_waiting`).
-        """
-        return False
 
     def first_offers(
         self, problem: MetricInstance[D], incumbent: MatrixIncumbent, context: SolveContext
