@@ -109,7 +109,7 @@ def _read_shares(problem: Problem, file: object, name: str, ids: list[str]) -> t
 
     Args:
         problem: The published problem.
-        file: Name of a table with the columns "id" and ``name``; None for equal weights.
+        file: Name of a table with the columns "id" and ``name``, or None for equal weights.
         name: Column of the weights: "p" for a prior, which must sum to 1, or "weight" for targets.
         ids: Ids of the records.
 
@@ -154,16 +154,17 @@ def _travel_costs(problem: Problem, metric: Metric) -> Column:
         travel = ways(read_roads(problem, table["edges"]), one_way=one_way)
     index_by_id = {name: i for i, name in enumerate(metric.records.ids)}
 
-    def weigh_travel(way: Column, starts: list[str]) -> list[list[int]]:
+    def weigh_travel(distances_from: Column, starts: list[str]) -> list[list[int]]:
         """Return, for each start, the path lengths to all targets times the targets' weights.
 
         Args:
-            way: Returns the distances of a start by number; used if there are no roads.
+            distances_from: Returns the distances of all records from a start, given its number. It is used if there are
+                no roads.
             starts: Ids of the starts, for searches along roads.
         """
         rows: Iterator[Sequence[Any]]
         if travel is None:
-            rows = ([way(i)[index_by_id[t]] for t in targets] for i in range(len(starts)))
+            rows = ([distances_from(i)[index_by_id[t]] for t in targets] for i in range(len(starts)))
         else:
             # One search for each target gives a column; transposed, the rows of the starts.
             rows = iter(zip(*(travel(t, starts) for t in targets), strict=True))

@@ -30,7 +30,7 @@ from privopt_metric_dp.checkers.roads import Lengths, Network, Road, read_roads,
 __all__ = ["Factor", "Metric"]
 
 Distances = Callable[[int], Sequence[Any]]
-"""Returns the distances of all records from the record or output of a number; None if no path joins them."""
+"""Takes the number of a record or output, and returns its distance from each record (None if no path joins them)."""
 
 Factor = tuple[str, str, Fraction]
 """Ids of two vertices of a region, and the factor 1 + a by which their rows may differ."""
@@ -44,7 +44,7 @@ KEYS = {
 """Kinds of distance and the keys of their tables."""
 
 TAKES = {"euclidean": ("planar", "vector"), "haversine": ("geographic",)}
-"""Kinds of places that a kind of distance accepts; kinds that are not listed accept any."""
+"""Kinds of places that a kind of distance accepts. Kinds of distance that are not listed accept any places."""
 
 MAX_CACHED_ROWS = 4096
 """Largest number of cached rows of distances. Each row is requested three times."""
@@ -68,7 +68,7 @@ class Metric:
         held: Returns the distances that constrain the rows: along the edges of a region, or else ``own``.
         ends: Returns the distances from an output to all rows, by the number of the output.
         room: Largest amount by which a distance may be too small, in 2**-256ths.
-        roads: Returns lengths of shortest paths; None unless distances are along roads.
+        roads: Returns lengths of shortest paths along the roads. None for other kinds of distance.
         streets: The roads.
         network: The roads, if distances along them constrain the rows; otherwise None.
         unit: Unit of distance.

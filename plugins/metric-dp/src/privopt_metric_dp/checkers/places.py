@@ -200,5 +200,5 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
 
 
 def _column_name(name: str) -> str:
-    """Return a column's name in NFC, the form of published headers; the problem file may use another form."""
+    """Return a column's name in Unicode's form NFC, as in published headers. The problem file may use another form."""
     return unicodedata.normalize("NFC", name)

@@ -49,7 +49,7 @@ class Plane:
         arrays: Arrays of mechanism.npz in addition to the weights.
         at: Vertices in integer millimetres.
         triangles: The triangles, as vertex numbers.
-        projection: The projection if places are on the earth; None on a plane.
+        projection: The projection if places are on the earth, or None on a plane.
     """
 
     arrays = "vertices:i8:2"
@@ -62,7 +62,9 @@ class Plane:
         self.projection = metric.records.projection
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Divide triangles into quarters until their sides are short; return the arrays that mechanism.npz must have.
+        """Divide triangles into quarters until their sides are short, and return the arrays that must be stored.
+
+        The arrays are those of mechanism.npz: the triangles, the number of snapping steps, and the vertices.
 
         Args:
             epsilon: Epsilon per km.

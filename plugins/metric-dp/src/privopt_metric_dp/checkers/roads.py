@@ -22,7 +22,7 @@ Road = tuple[str, str, Fraction]
 """Ids of both ends, and the length in km."""
 
 Lengths = Callable[[str, list[str]], list[int | None]]
-"""Returns the lengths of the shortest paths to a node, one from each start; None without a path."""
+"""Takes a node and a list of starts, and returns the length of the shortest path from each start (None if none)."""
 
 
 def shortest(
@@ -76,7 +76,7 @@ class Network:
         return (length << BITS) // self._shared
 
     def lengths(self, end: str, starts: list[str]) -> list[int | None]:
-        """Return the shortest length from each start to a node, in 2**-256ths of a km; None if there is no path."""
+        """Return the length of the shortest path from each start to a node, in 2**-256ths of a km, or None."""
         lengths = shortest(end, self._incoming.__getitem__)
         return [self._round_down(lengths[name]) if name in lengths else None for name in starts]
 
@@ -92,7 +92,7 @@ class Network:
 
         # No steps lead on from another stop, so each path ends at the first one that it meets.
         def steps_from(name: str) -> list[tuple[str, int]]:
-            """Return the edges from a node to its neighbours; no path continues from a stop other than the start."""
+            """Return the edges on which a path continues from a node: none if it is a stop other than the start."""
             return self._incoming[name] if name == start or name not in stops else []
 
         lengths = shortest(start, steps_from)
@@ -138,7 +138,7 @@ class Network:
 
 
 def ways(roads: list[Road], *, one_way: bool = False) -> Lengths:
-    """Return a function that returns lengths of shortest paths over roads; see :meth:`Network.lengths`."""
+    """Return the function that computes lengths of shortest paths over roads (:meth:`Network.lengths`)."""
     return Network(roads, one_way=one_way).lengths
 
 
@@ -147,7 +147,10 @@ def read_roads(problem: Problem, file: object) -> list[Road]:
 
     Args:
         problem: The published problem.
-        file: Name of the table.
+        file: Name of the table's file.
+
+    Returns:
+        The ids of both ends and the length in km of each road.
 
     Raises:
         RefusedError: A length is negative.

@@ -46,7 +46,9 @@ class Streets:
         self.pieces: list[Piece] = []
 
     def build(self, epsilon: Fraction, split: float, stored: Sequence[Array]) -> list[Any]:
-        """Divide the streets as the problem requires; return the arrays that mechanism.npz must contain.
+        """Divide the streets as the problem requires, and return the arrays that mechanism.npz must contain.
+
+        The arrays are the ends of the pieces, the number of snapping steps, and the lengths of the pieces in km.
 
         Args:
             epsilon: Epsilon per km.

@@ -85,7 +85,7 @@ def triangulates(points: list[Point], triangles: list[Corners]) -> bool:
 
 
 def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | None:
-    """Return the vertices along the boundary of triangles, in order; None if the boundary is not one closed ring.
+    """Return the vertices along the boundary of triangles, in order, or None if the boundary is not one closed ring.
 
     The boundary passes a vertex twice if triangles touch only there, and continues with the next side to the left.
 
@@ -101,8 +101,9 @@ def _trace_boundary(points: list[Point], apex: dict[Side, int]) -> list[int] | N
     rim = [start, next_corners[start].pop()]
     while ways := next_corners.get(rim[-1]):
         u, v, w, x = (points[i] for i in (*rim[-2:], ways[0], ways[-1]))
-        # At a corner that is passed twice, two sides lead on. The order of the three directions around it decides.
-        turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)  # around v: u, w, x, or u, x, w
+        # At a corner v that is passed twice, two sides lead on, to w and to x. The first one counterclockwise from the
+        # direction back to u is taken: w if at least two of the three turns around v are counterclockwise.
+        turns = turn(v, u, w), turn(v, w, x), turn(v, x, u)
         rim.append(ways.pop(0 if sum(turned > 0 for turned in turns) > 1 else -1))
     return rim if rim.pop() == start else None
 
@@ -123,7 +124,7 @@ def _fills_hull(points: list[Point], rim: list[int], apex: dict[Side, int]) -> b
     places, rim = [points[v] for v in rim] * 2, rim * 2
     count = len(places) // 2
     # Sides to treat: the positions of both ends in the ring, and the third corner of the filling triangle on the outer
-    # side; None for sides of the hull, which have no triangle there.
+    # side, or None for sides of the hull, which have no triangle there.
     waiting: list[tuple[int, int, Point | None]] = [
         (a, b if a < b else b + count, None) for a, b in zip(hull, [*hull[1:], hull[0]], strict=True)
     ]

@@ -79,9 +79,9 @@ class Measurements:
             are equally bad, by up to about 1e-15 / distance. It is infinite if 0 meets a positive weight or rows at
             distance 0 differ.
         allowed: Epsilon as the nearest double.
-        checked: Pairs times outputs; each is checked in both directions.
+        checked: Number of pairs times outputs. Each inequality is checked in both directions.
         arithmetic: A sentence on the arithmetic that was used.
-        worst_pair: The pair of records that attains ``worst``; None if no pair is required.
+        worst_pair: The pair of records that attains ``worst``, or None if no pair is required.
         failures: The first few inequalities that do not hold, in the order of the pairs.
         failed: Number of pairs with an inequality that does not hold.
         wrong_rows: The first few rows that do not sum to 2**63.
@@ -418,7 +418,7 @@ def make_failure(weights: Unsigned, i: int, j: int, k: int) -> Failure:
 def _worst_pair(
     weights: Unsigned, ratios: Floats, pairs: Ints, distances: Floats, epsilon: Fraction, failed: Sequence[int]
 ) -> tuple[float, tuple[int, int] | None]:
-    """Return the largest log ratio / distance, rounded up, and its pair; None if no pair is required.
+    """Return the largest log ratio / distance, rounded up, and its pair; 0 and None if no pair is required.
 
     Args:
         weights: (N, K) uint64 weights.

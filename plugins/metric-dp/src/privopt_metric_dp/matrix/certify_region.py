@@ -121,7 +121,7 @@ def _certify_streets(weights: Unsigned, region: Streets, epsilon: Fraction) -> t
 
 
 def _streets_with_unequal_ends(weights: Unsigned, region: Streets) -> Ints:
-    """Return the numbers of the streets whose ends have different rows; the others satisfy every epsilon."""
+    """Return the numbers of the streets whose ends have different rows. All other streets satisfy every epsilon."""
     tails, heads = region.simplices.T
     return np.flatnonzero((weights[tails] != weights[heads]).any(axis=1))
 
@@ -318,7 +318,7 @@ def _bound_gradients(weights, simplices, sides, upper, lower):  # type: ignore[n
         weights: (N, K) uint64 weights of the vertices.
         simplices: (S, 3) corners A, B, C of each triangle.
         sides: (S, 2, 2) vectors AB and AC in integer millimetres.
-        upper, lower: (S,) results, zeros before: bounds of the maximum; infinite if a 0 meets a positive weight.
+        upper, lower: (S,) results, zeros before: bounds of the maximum, infinite if a 0 meets a positive weight.
     """
     for s in range(len(simplices)):
         a, b, c = simplices[s]

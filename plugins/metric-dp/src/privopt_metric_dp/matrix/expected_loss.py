@@ -43,7 +43,12 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return cls(weighted=data.weighted, unit=data.loss_unit, doubt=lambda: (data.excess, data.shortfall()))
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
-        """Set the objective of a model; ``symbols`` are ``z``, ``i``, ``k`` and the parameter ``c`` (weighted cost)."""
+        """Set the objective of a model: the sum of ``c[i, k] z[i, k]`` over records and outputs.
+
+        Args:
+            model: The model.
+            symbols: The model's variable ``z``, its indices ``i`` and ``k``, and its parameter ``c`` (weighted costs).
+        """
         from privopt.dsl import total
 
         z, i, k, c = (symbols[name] for name in ("z", "i", "k", "c"))
@@ -54,7 +59,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
         return self.loss_of_rows(release.weights, [Fraction(TOTAL)] * len(release.records))
 
     def enclose(self, release: MatrixRelease) -> tuple[float, float] | None:
-        """Return two doubles that enclose the loss at the exact costs; None if the errors of the costs are unknown.
+        """Return two doubles that enclose the loss at the exact costs, or None if the errors of the costs are unknown.
 
         The weights are exact. The interval covers the errors of the costs and of this evaluation.
         """
@@ -91,7 +96,7 @@ class ExpectedLoss(UtilityLoss[MatrixRelease]):
 
 
 def costs_of(loss: UtilityLoss[MatrixRelease], data: MetricData) -> MetricData | None:
-    """Return a problem's data with the costs of a mechanism's loss, for figures; None if the loss has no costs.
+    """Return a problem's data with the costs of a mechanism's loss, for figures, or None if the loss has no costs.
 
     An expected loss does not determine the costs of records of probability 0; they are set to 0.
     """

@@ -56,10 +56,10 @@ class LeastEpsilon:
     """The smallest epsilon of a matrix, and where it is attained.
 
     Attributes:
-        epsilon: The epsilon, rounded up; infinite if no epsilon is enough, 0 if all required rows are equal.
+        epsilon: The epsilon, rounded up. It is infinite if no epsilon is enough, and 0 if all required rows are equal.
         holds: Whether the epsilon is at most the target epsilon, decided exactly.
-        pair: The rows that attain it, the larger probability first; None if epsilon is 0.
-        output: The column that attains it; None if epsilon is 0.
+        pair: The rows that attain it, the larger probability first, or None if epsilon is 0.
+        output: The column that attains it, or None if epsilon is 0.
     """
 
     epsilon: float
@@ -328,7 +328,7 @@ def _find_worst(
 
 
 def _round_rate_up(ratio: Fraction, distance: Ball) -> float:
-    """Return ln(ratio) / distance rounded up; infinite if the distance may be 0.
+    """Return ln(ratio) / distance rounded up, or infinity if the distance may be 0.
 
     Args:
         ratio: Exact ratio of probabilities, at least 1.

@@ -99,7 +99,7 @@ def merge_matrix(
 
     Args:
         z: (N, K) matrix.
-        loss: (N, K) cost times prior; None if it is not known.
+        loss: (N, K) cost times prior, or None if it is not known.
         pairs: (P, 2) required pairs.
         exponents: (P,) eps d of each pair.
         label: (N,) class of each record, of C classes.

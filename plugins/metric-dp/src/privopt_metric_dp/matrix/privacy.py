@@ -122,7 +122,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def from_keys(cls, keys: MetricNotion, data: MetricData) -> Self:
-        """Return metric DP over the problem's required pairs; all values of ``keys`` are also in ``data``."""
+        """Return metric DP over the problem's required pairs. ``keys`` is not used: ``data`` has all of its values."""
         return cls.of(data)
 
     @classmethod
@@ -192,7 +192,7 @@ class MetricDP(MatrixConstraint):
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:
-        """Repair a matrix (N, K) that nearly satisfies metric DP; see :meth:`MatrixRelease.from_matrix`."""
+        """Repair a matrix (N, K) that nearly satisfies metric DP, by :meth:`MatrixRelease.from_matrix`."""
         return MatrixRelease.from_matrix(z, data, context)
 
     @property

@@ -125,7 +125,7 @@ class MatrixRelease(Release):
             a notion in which paths imply pairs, those that imply all others. With a region there are none.
         distances: (P,) float64, distances of the pairs; each double stands for its exact value.
         follow: Returns pairs and distances of the problem, if the file does not store them because all required pairs
-            are checked; None if they are stored.
+            are checked, or None if they are stored.
         region: The region, if the guarantee holds between any two of its points; its vertices are the records.
         repaired: The record of the repair, if the release was repaired.
     """
@@ -212,7 +212,11 @@ class MatrixRelease(Release):
 
     @property
     def distances(self) -> NDArray[np.float64]:
-        """(P,) float64, the distances of :attr:`pairs`; raises the same error."""
+        """(P,) float64, the distances of :attr:`pairs`.
+
+        Raises:
+            InputError: The file leaves the pairs to the problem, and no problem was read.
+        """
         return self._distances if self.follow is None else self.follow()[1]
 
     def following(self, data: MetricData) -> Self:
@@ -238,7 +242,7 @@ class MatrixRelease(Release):
 
     @property
     def walker(self) -> Walker | None:
-        """The object that draws reports along traces; None if each report is drawn independently of earlier ones."""
+        """The object that draws reports along traces, or None if each report is drawn independently of earlier ones."""
         return None
 
     def for_every_record(self, data: MetricData) -> MatrixRelease:

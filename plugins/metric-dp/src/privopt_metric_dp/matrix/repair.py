@@ -67,7 +67,7 @@ class RepairedWeights:
         measured: The measurements of the certificate.
         loss_before: Expected loss of the input matrix, with negative entries set to 0 and rows divided by their sums;
             None if no loss was given.
-        loss_after: Expected loss of the weights; None if no loss was given.
+        loss_after: Expected loss of the weights, or None if no loss was given.
     """
 
     weights: Unsigned = field(repr=False)
@@ -245,7 +245,7 @@ def _repair_within(
     Args:
         merge_distance: Records below this eps d get equal rows.
         matrix: (N, K) entries of at least 0.
-        loss: (N, K) cost times prior; None if it is not known.
+        loss: (N, K) cost times prior, or None if it is not known.
         pairs, distances: (P, 2) required pairs and their distances (P,).
         epsilon: Exact epsilon.
         gap: Requested relative gap.

@@ -4,7 +4,8 @@ The loops over the outputs of a batch are so short that compilers do not vectori
 These types make the vectors explicit. A machine with narrower registers uses several registers for each vector.
 ``a - b * c`` becomes one fused instruction if the machine has it.
 
-For compiled functions only:
+The functions below are numba intrinsics: they take numba's types (and its typing context, which is unused), and return
+the signature and a function that generates LLVM code. They are called in compiled functions only:
 
     from privopt_metric_dp.matrix.simd import load, spread, store
 
@@ -131,7 +132,7 @@ def _make_lane_operation(name: str, compare: str | None = None) -> Callable[...,
 
     Args:
         name: LLVM's name of an arithmetic operation; only a label if ``compare`` is given.
-        compare: LLVM's comparison that selects one of the two lanes; None for arithmetic.
+        compare: LLVM's comparison that selects one of the two lanes, or None for arithmetic.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -160,7 +161,7 @@ def _make_reduction(name: str, compare: str | None = None) -> Callable[..., floa
 
     Args:
         name: A label.
-        compare: LLVM's comparison that selects the smaller or larger lane; None for the sum.
+        compare: LLVM's comparison that selects the smaller or larger lane, or None for the sum.
     """
 
     @intrinsic  # type: ignore[untyped-decorator]
@@ -196,7 +197,7 @@ def _register_operator(symbol: Callable[..., object], operation: Callable[..., o
 
     @overload(symbol, strict=False)  # type: ignore[untyped-decorator]
     def type_operation(a: object, b: object) -> Callable[..., object] | None:
-        """Return numba's implementation of the operator for two vectors of one type; None for any other arguments."""
+        """Return numba's implementation of the operator for two vectors of one type, or None for other arguments."""
         if isinstance(a, _Lanes) and a == b:
             return lambda a, b: operation(a, b)
         return None

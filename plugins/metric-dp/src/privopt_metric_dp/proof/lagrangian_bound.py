@@ -1,4 +1,4 @@
-"""A lower bound on the loss of every mechanism, from any dual vector; rounding can never make the bound too high.
+"""A lower bound on the loss of every mechanism, from any dual multipliers. Rounding can never make it too high.
 
 The problem is to minimise the loss ``sum c_ik z_ik``, with costs c that include the prior, over matrices z >= 0 whose
 rows sum to 1, with ``z_ik <= exp(eps d) z_jk`` and the reverse for each required pair. For multipliers a, b >= 0 of the
@@ -371,7 +371,7 @@ class SparseMultipliers:
         Args:
             cost, max_cost: (N, K) numbers, prior included, between which the exact costs lie, up to ``error``.
             error: Relative error of ``cost`` and ``max_cost``.
-            interior: Positions of records between outputs at the ends of streets; None without streets.
+            interior: Positions of records between outputs at the ends of streets, or None without streets.
             spread: (P,) amount by which ``growth`` may exceed exp(eps d).
         """
         lower, upper, wild = np.full(len(cost), np.inf), np.full(len(cost), np.inf), np.zeros(cost.shape[1], np.bool_)
@@ -413,7 +413,7 @@ class SparseMultipliers:
         return (-math.inf, math.inf) if wild.any() else (sum_down(min_values), -sum_down(-max_values))
 
     def tame(self, cost: Floats) -> tuple[Self, float]:
-        """Omit the multipliers of outputs whose sums overflow; return the others and their bound, rounded down."""
+        """Return the multipliers without those of outputs whose sums overflow, and their bound, rounded down."""
         lower, wild = self.min_bounds(cost)
         if not wild.any():
             return self, sum_down(lower)
@@ -422,7 +422,7 @@ class SparseMultipliers:
         return tame, tame.bound(cost)
 
     def bound(self, cost: Floats) -> float:
-        """Return the proved bound on every mechanism's loss, rounded down; minus infinity if a sum overflows."""
+        """Return the proved bound on every mechanism's loss, rounded down, or minus infinity if a sum overflows."""
         lower, wild = self.min_bounds(cost)
         return -math.inf if wild.any() else sum_down(lower)
 
@@ -453,7 +453,7 @@ def lower_bound(cost: Floats, pairs: Ints, distances: Floats, epsilon: Fraction,
 
 
 def sum_down(values: Floats) -> float:
-    """Return the sum of doubles (M,), rounded down; minus infinity if it overflows.
+    """Return the sum of doubles (M,), rounded down, or minus infinity if it overflows.
 
     fsum is correctly rounded, so a second fsum shows the sign of its error.
     """

@@ -83,7 +83,7 @@ def prove(
         data: The problem's data.
         weighted: (N, K) costs, prior included.
         value: The loss that the release states.
-        over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all.
+        over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None for all.
         gap: The requested relative gap.
         memory_limit: Bytes that may be allocated.
         near: Approximate bound that the multipliers prove, if known.
@@ -134,7 +134,7 @@ def prove(
 def _make_trees(
     multipliers: SparseMultipliers, bound: float, data: MetricData, weighted: Floats, spare: float
 ) -> Trees | None:
-    """Return the trees that multipliers form, if these prove the same bound up to ``spare``; None otherwise.
+    """Return the trees that multipliers form if they prove the same bound up to ``spare``, or None.
 
     Args:
         multipliers: The selected multipliers.
@@ -197,7 +197,7 @@ def prove_over_streets(
 
 
 def multipliers_of(solution: dsl.Solution, data: MetricData) -> Multipliers | None:
-    """Return the duals of a solved model's privacy rows as multipliers; None if the solver gave no duals.
+    """Return the duals of a solved model's privacy rows as multipliers, or None if the solver gave no duals.
 
     Args:
         solution: The solved model. Its rows are over ``data.needed``: the pairs in order, then the same pairs reversed.

@@ -34,7 +34,7 @@ __all__ = ["OFF", "PROOF", "Proof", "growth_of"]
 
 PROOF: Final = "proof.npz"
 MAX_RATIO: Final = 4
-"""Largest factor by which a file that is written unpacks; half of the factor that
+"""Largest factor by which a file that is written unpacks. It is half of the factor that
 `privopt_metric_dp.proof.make_proof.read_proof` accepts."""
 OFF: Final = 2.0**-46
 """Relative error of the weighted costs p_i c_ik. It covers the rounding of prior shares and of their products with
@@ -159,6 +159,7 @@ class Proof(ABC):
         Raises:
             InputError: An array is missing or malformed.
         """
+        # Types as NumPy writes them, without the "<" for little-endian that all must have.
         kinds: Mapping[str, tuple[str, ...]] = {"version": ("i8",), "unit": ("f8",), **cls.KINDS}
         faults = [Fault(file, name, "no such array", ", ".join(kinds)) for name in kinds if name not in parts]
         faults = faults or [

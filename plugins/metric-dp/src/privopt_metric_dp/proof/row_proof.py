@@ -51,7 +51,14 @@ class Rows(Proof):
     def of(
         cls, multipliers: Multipliers, data: MetricData, weighted: Floats, *, over: tuple[Ints, Floats] | None = None
     ) -> Self:
-        """Return a proof with all multipliers of a solver that improve the bound; see :func:`select_multipliers`."""
+        """Return a proof with all multipliers of a solver that are worth storing (:func:`select_multipliers`).
+
+        Args:
+            multipliers: Any multipliers.
+            data: The problem's data.
+            weighted: (N, K) costs, prior included.
+            over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None for all.
+        """
         return cls.round_to_bound(*select_multipliers(multipliers, data, weighted, over=over), weighted, 0.0)
 
     @classmethod
@@ -90,7 +97,7 @@ class Rows(Proof):
         return cls(pairs=best.pairs, starts=best.starts, rows=best.rows, values=best.values, **(fields or {}))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that the multipliers prove; see :meth:`Proof.enclose_bound`."""
+        """Return two numbers that enclose the bound that the multipliers prove, as :meth:`Proof.enclose_bound` says."""
         return self._enclose_over(data, weighted, None)
 
     def _enclose_over(self, data: MetricData, weighted: Floats, interior: Inside | None) -> tuple[float, float]:
@@ -99,7 +106,7 @@ class Rows(Proof):
         Args:
             data: The problem's data, with the outputs to which the multipliers belong.
             weighted: (N, K) costs of these outputs, prior included.
-            interior: Positions of records inside pieces of street, for a bound over all streets; None otherwise.
+            interior: Positions of records inside pieces of street for a bound over all streets, or None.
         """
         lower, growth = growth_of(self.pairs, data)
         multipliers = SparseMultipliers(
@@ -160,7 +167,7 @@ def select_multipliers(
         multipliers: Any multipliers.
         data: The problem's data.
         weighted: (N, K) costs, prior included.
-        over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,); None for all.
+        over: Required pairs (S, 2) to which the multipliers belong, and their distances (S,), or None for all.
         spare: Amount that the bound may lose for a smaller file, by omitting the smallest multipliers.
         max_multipliers: Number of multipliers that fit into memory.
 

@@ -51,7 +51,7 @@ class Streets(Rows):
     bound_outputs: Ints
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound over all streets; see :meth:`Proof.enclose_bound`.
+        """Return two numbers that enclose the bound over all streets, as :meth:`Proof.enclose_bound` says.
 
         Args:
             data: The problem's data, with chosen outputs.
@@ -90,7 +90,7 @@ def inside_of(data: MetricData, priced: Ints, to_priced: Floats | None = None) -
         data: The problem's data.
         priced: (J,) the priced records, rising.
         to_priced: (N, J) distances from records to priced records, from which the chords (losses interpolated between
-            the two ends of a piece) are computed; None if they are not needed.
+            the two ends of a piece) are computed, or None if they are not needed.
 
     Raises:
         CertificationError: The loss is not a path length along undirected streets whose lengths are known as exact

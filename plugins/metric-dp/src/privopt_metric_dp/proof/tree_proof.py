@@ -57,7 +57,7 @@ def _round_up(x: float) -> float:
 
 @jit()
 def _order_leaves_first(parent: Any, waiting: Any, order: Any) -> bool:
-    """Order the records of one output's trees, leaves first; return whether they are trees, that is, without cycles.
+    """Order the records of one output's trees, leaves first, and return whether they are trees (have no cycles).
 
     Args:
         parent: (N,) parent of each record; a root is its own parent.
@@ -142,7 +142,7 @@ def _enclose_left(  # type: ignore[no-untyped-def]
 
 @jit()
 def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order):  # type: ignore[no-untyped-def]
-    """Walk a tree from its root and set the parent and height of each record; return its size, or -1 for a cycle.
+    """Walk a tree from its root, set the parent and height of each record, and return its size, or -1 for a cycle.
 
     Args:
         root: The root.
@@ -173,7 +173,9 @@ def _walk_tree(root, group, neighbour, height, length, is_upward, parents, order
 
 @jit(few=lambda *arguments: bool(arguments[-1].size <= MAX_INTERPRETED_COSTS))
 def _plant_trees(starts, rows, tails, heads, length, codes):  # type: ignore[no-untyped-def]
-    """Encode the trees that each output's rows form, rooted at their highest records; return whether they are trees.
+    """Encode the trees that each output's rows form, rooted at their highest records.
+
+    Return False if the rows of some output have a cycle, and True otherwise.
 
     Args:
         starts, rows: Rows of each output, as in :class:`SparseMultipliers`.
@@ -276,7 +278,7 @@ class Trees(Proof):
 
     @property
     def parents(self) -> Ints:
-        """(K, N) the parent of each record; a root is its own parent."""
+        """(K, N) the parent of each record. A root is its own parent."""
         n = self.trees.shape[1]
         return np.asarray((np.arange(n) + self.trees // 2) % n, dtype=np.int64)
 
@@ -327,7 +329,7 @@ class Trees(Proof):
         return sum_down(np.append(self.prices, min_left)), -sum_down(-np.append(self.prices, max_left))
 
     def enclose_bound(self, data: MetricData, weighted: Floats) -> tuple[float, float]:
-        """Return two numbers that enclose the bound that prices and trees prove; see :meth:`Proof.enclose_bound`."""
+        """Return two numbers that enclose the bound of prices and trees, as :meth:`Proof.enclose_bound` says."""
         pairs, places = self.edges()
         return self.enclose_with(
             weighted, weighted + data.shortfall(), OFF, data.excess, places, growth_of(pairs, data)

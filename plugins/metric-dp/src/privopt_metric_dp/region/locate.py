@@ -24,7 +24,7 @@ FARTHEST: Final = 1 << 50
 """Largest coordinate in millimetres. Doubles represent each difference of two such coordinates exactly."""
 
 _SMALL: Final = 1 << 31
-"""Extent of triangles in millimetres below which all products fit into 64 bits; sides use half of it."""
+"""Extent of triangles in millimetres below which all products fit into 64 bits. For sides, half of it is used."""
 _NEAREST_SIDES: Final = 4  # most candidates that are listed; if rounding leaves more, all sides are compared exactly
 
 
@@ -196,7 +196,9 @@ class Sides:
         return Cells.of(*_bounding_boxes(np.stack([self.tails, self.heads], axis=1)[self._distinct_sides]))
 
     def nearest(self, positions: Ints) -> tuple[Ints, Any, Floats]:
-        """Return the nearest point on any side for each position; on a tie, that on the side with the lowest number.
+        """Return the nearest point on any side for each position.
+
+        Of several nearest points, that on the side with the lowest number is returned.
 
         Args:
             positions: (B, 2) mm.
@@ -224,7 +226,7 @@ class Sides:
         return self._divide_sides(positions, nearest_sides)
 
     def _select_nearest(self, position: list[int], sides: list[int]) -> int:
-        """Return the side that is nearest to a position, compared in rationals; the first such side on a tie.
+        """Return the first of the sides that are nearest to a position, compared in rationals.
 
         Args:
             position: x and y in mm.

@@ -250,7 +250,7 @@ def refined_places(records: Space, split_km: float | None, file: str = "problem.
 
     Args:
         records: The given places.
-        split_km: Largest length of a side; None for no refinement.
+        split_km: Largest length of a side, or None for no refinement.
         file: Name of the problem file, for messages.
     """
     plane = plane_of(records)

@@ -104,7 +104,7 @@ class Region(ABC):
         return read_only(np.array(lower_bounds, dtype=np.float64))
 
     def coarse(self, epsilon: Fraction) -> str | None:
-        """Return a warning about long simplices; None if a finer division would gain little."""
+        """Return a warning about long simplices, or None if a finer division would gain little."""
         return None
 
     @abstractmethod
@@ -119,7 +119,7 @@ class Streets(Region):
     Attributes:
         km: (S,) length of each piece, a double that stands for its exact value. Parallel streets keep their lengths.
         positions: (N, 2) positions of the vertices: (lat, lon) in degrees if ``geographic``, else (x, y) in km. NaN for
-            a node without position; None if no node has one.
+            a node without position, or None if no node has one.
         geographic: Whether positions are in degrees.
     """
 
@@ -170,7 +170,7 @@ class Plane(Region):
 
     Attributes:
         vertices: (N, 2) x and y in integer millimetres.
-        projection: Projection of geographic positions onto the plane; None if positions are planar.
+        projection: Projection of geographic positions onto the plane, or None if positions are planar.
     """
 
     vertices: Ints = field(converter=_to_int64)
@@ -267,8 +267,8 @@ def compare_regions(stored: Region | None, expected: Region | None, pairs: Ints)
     """Return the differences between a release's region and its problem's, one line each. One of the two must exist.
 
     Args:
-        stored: Region of the release; None if it has none.
-        expected: Region of the problem; None if it has none.
+        stored: Region of the release, or None if it has none.
+        expected: Region of the problem, or None if it has none.
         pairs: (P, 2) required pairs of the release. A release with a region must have none.
     """
     lines = [f"mechanism.npz: pairs: expected none beside a region, got {len(pairs):,}"] if len(pairs) else []

@@ -96,7 +96,7 @@ def read_positions(positions: Floats, projection: Projection | None) -> Ints:
 
     Args:
         positions: (B, 2) degrees (latitude first) if there is a projection, else km.
-        projection: Projection onto the plane; None if positions are planar.
+        projection: Projection onto the plane, or None if positions are planar.
     """
     if projection is not None:
         return projection.to_plane(degrees_in_units(positions))
@@ -115,7 +115,7 @@ class SimplexMixture:
         streets: (B,) number of the street of each position; empty on a plane.
         reaches: Epsilon times the length of every street with positions; empty if snapping is linear.
         reach: Index in ``reaches`` (B,) of each position's street, and its reach (epsilon times length) in floating
-            point (B,); None if snapping is linear.
+            point (B,), or None if snapping is linear.
         steps: n of :func:`far_share`; 0 for linear snapping.
     """
 
@@ -181,7 +181,7 @@ class Snapper:
             plane.
         reaches: (S,) epsilon times the length of each street; empty if snapping is linear.
         steps: n of :func:`far_share`; 0 for linear snapping.
-        projection: Projection of positions in degrees onto the plane; None if they are planar.
+        projection: Projection of positions in degrees onto the plane, or None if they are planar.
     """
 
     simplices: Ints
@@ -225,7 +225,7 @@ class Snapper:
 
     @cached_property
     def _triangles(self) -> Triangles | None:
-        """The triangles of a plane; None for streets."""
+        """The triangles of a plane, or None for streets."""
         return Triangles(vertices=self.vertices, simplices=self.simplices) if self.simplices.shape[1] == 3 else None
 
     @cached_property

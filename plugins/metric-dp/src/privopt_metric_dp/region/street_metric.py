@@ -29,8 +29,8 @@ class EdgeMetric(RoadMetric):
         region: The region.
         epsilon: Epsilon per km.
         vertices: The vertices of the region.
-        outputs: The outputs; None for the vertices.
-        output_metric: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
+        outputs: The outputs, or None for the vertices.
+        output_metric: Distances from vertices to outputs that are not vertices, or None if all outputs are vertices.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class EdgeMetric(RoadMetric):
             region: The region, whose edges become roads.
             epsilon: Epsilon per km, on which the lengths depend.
             vertices: The vertices of the region.
-            outputs: The outputs; None for the vertices.
-            output_metric: Distances from vertices to outputs that are not vertices; None if all outputs are vertices.
+            outputs: The outputs, or None for the vertices.
+            output_metric: Distances from vertices to outputs that are not vertices, or None if all are vertices.
         """
         edges, lengths = region.edges, region.lengths(epsilon)
         # A vertex whose only streets are loops has no edge. A loop of length 0 makes it a node of the roads.

@@ -1,4 +1,4 @@
-"""Choose and run the solvers of the optimal mechanism; measurements (docs/benchmarks.md) determined their order.
+"""Choose and run the solvers of the optimal mechanism, in an order that measurements determined (docs/benchmarks.md).
 
 Each connected part first tries the star, a mechanism in closed form (:mod:`privopt_metric_dp.solvers.star`), unless the
 part has many more records than outputs. The star is a mechanism if none of its weights is negative. Pricing then bounds
@@ -318,7 +318,7 @@ def search(instance: Instance, offers: PartOffers, memory_limit: Room, method: s
 
 
 def _to_ladder(method: str | Solver | Ladder) -> Ladder:
-    """Return the ladder for a method's name or for a single solver; return a ladder unchanged."""
+    """Return the ladder for a method's name, for a single solver, or for a ladder, which is returned unchanged."""
     if isinstance(method, str):
         return make_ladder(method)
     if isinstance(method, Solver):
@@ -379,7 +379,7 @@ def solve(
     constant = one_output(instance)
 
     def offer_constant() -> None:
-        """Offer the best mechanism that always reports the same output; computing it takes almost no time."""
+        """Offer the best mechanism that always reports the same output, which takes almost no time to compute."""
         incumbent.offer(
             constant.method,
             candidate=constant.z,

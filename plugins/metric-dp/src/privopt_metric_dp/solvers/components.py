@@ -129,7 +129,7 @@ def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
 
 
 def merge_records(instance: Instance) -> MergedInstance | None:
-    """Return the instance with records at distance 0 merged; None if there are no such records.
+    """Return the instance with records at distance 0 merged, or None if there are no such records.
 
     Log-ratios up to `MERGE_BELOW` count as distance 0. Records at distance 0 must have equal rows, so one record with
     the sum of their costs stands for all of them.
@@ -208,14 +208,14 @@ def _extract_component(instance: Instance, label: Ints, c: int) -> tuple[Instanc
 
 
 class ReducedInstance:
-    """The smaller instances into which an instance was reduced; it lifts their mechanisms and multipliers back.
+    """The smaller instances into which an instance was reduced, and the way back for their mechanisms and multipliers.
 
     Records at distance 0 are merged, implied pairs are dropped, and each connected component becomes a part.
 
     Attributes:
         instance: The original instance.
         parts: The connected parts, in order of their first records.
-        _merged: The result of merging records; None if none were merged.
+        _merged: The result of merging records, or None if none were merged.
         _merged_instance: The instance after records were merged.
         _small, _rows: The merged instance without implied pairs, and the numbers of its pairs in `_merged_instance`.
         _label: (N,) part of each record of `_small`.
@@ -341,7 +341,7 @@ class _PartOffers(Offers[Floats, Multipliers]):
         self.noise, self._outer, self._offer = instance.noise, outer, offer
 
     def _take(self, offer: Offer[Floats, Multipliers]) -> None:
-        """Record an offer; if it improves the part, offer it joined with the best of the other parts."""
+        """Record an offer. If it improves the part, offer it for the whole, joined with the best of the other parts."""
         super()._take(offer)
         if self.firm.take(offer.firm_part):
             self._offer(offer.origin)

@@ -18,7 +18,7 @@ __all__ = ["Elimination", "eliminate"]
 
 
 class Elimination(NamedTuple):
-    """The sparsity pattern of the factors ``L D L'``; the unit diagonal of ``L`` is not stored.
+    """The sparsity pattern of the factors ``L D L'``. The unit diagonal of ``L`` is not stored.
 
     Attributes:
         order: ``(N,)`` record at each position of the elimination order.

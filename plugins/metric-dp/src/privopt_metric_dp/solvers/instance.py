@@ -29,14 +29,14 @@ EPSILON_SLACK = 1e-9
 
 
 def _to_read_only(values: Any, dtype: type = np.float64) -> Any:
-    """Return a read-only, contiguous view of an array; the array is copied only if necessary."""
+    """Return a read-only, contiguous view of an array, which is copied only if necessary."""
     array: Any = np.ascontiguousarray(values, dtype=dtype).view()
     array.flags.writeable = False
     return array
 
 
 def _to_pairs(values: Any) -> Any:
-    """Return pairs as a read-only (P, 2) array of integers; empty input of any shape gets shape (0, 2)."""
+    """Return pairs as a read-only (P, 2) array of integers. Empty input of any shape gets the shape (0, 2)."""
     return _to_read_only(values if np.size(values) else np.zeros((0, 2)), np.int64)
 
 
@@ -166,7 +166,7 @@ class Solution:
         z: ``(N, K)`` mechanism, feasible up to rounding errors. It must be repaired before a release.
         objective: Expected loss of the mechanism.
         lower_bound: A lower bound on the optimum, computed in floating point. The ``multipliers`` prove it.
-        multipliers: Multipliers of the privacy rows; None if there are none.
+        multipliers: Multipliers of the privacy rows, or None if there are none.
         method: The method that found the mechanism.
         iterations: Number of mechanisms and bounds that this method offered.
         trajectory: ``(seconds, lower bound, loss)`` over time.
@@ -187,7 +187,7 @@ class Solution:
 
     @property
     def gap(self) -> float:
-        """The relative gap between loss and lower bound; infinite without a bound."""
+        """The relative gap between loss and lower bound, or infinity without a bound."""
         if not np.isfinite(self.lower_bound):
             return float("inf")
         # The floor avoids a division by 0: a loss of 0 has the gap 0 if the bound is 0 too, and otherwise a huge gap.

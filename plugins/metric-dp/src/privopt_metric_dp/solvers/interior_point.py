@@ -33,7 +33,7 @@ from privopt_metric_dp.solvers.symmetry import Symmetry
 __all__ = ["InteriorPoint"]
 
 WEIGHTS = np.array([1.0, 0.75, 0.5, 0.3, 0.1])
-"""Weights of a corrector that are tried; the one that allows the longest step is used."""
+"""Weights of a corrector that are tried. The one that allows the longest step is used."""
 CORRECTOR_STEPS = 2
 """Largest number of centrality correctors in a step."""
 LAST_ITERATION = 150
@@ -255,7 +255,7 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism ``(N, K)`` from the columns that the groups saved; its rows are divided by their sums."""
+    """Return the mechanism ``(N, K)`` from the columns that the groups saved, with rows divided by their sums."""
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 
@@ -396,7 +396,7 @@ class InteriorPoint:
 
     Attributes:
         symmetry: Whether symmetries are searched for and used.
-        threads: Number of threads; None for as many as ``--jobs`` allows. Answers do not depend on the number.
+        threads: Number of threads, or None for as many as ``--jobs`` allows. Answers do not depend on the number.
         between: Called between steps; it may change costs (`State.recost`). Symmetries are not used with it.
     """
 
@@ -405,7 +405,7 @@ class InteriorPoint:
     def __init__(
         self, *, symmetry: bool = True, threads: int | None = None, between: Callable[[State], None] | None = None
     ) -> None:
-        """Create the solver; its arguments are the attributes of the class."""
+        """Create the solver with the attributes that the class explains."""
         self.symmetry, self.threads, self.between = symmetry and between is None, threads, between
 
     def _uses_symmetry(self, part: Part) -> bool:

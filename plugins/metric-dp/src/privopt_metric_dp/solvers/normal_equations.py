@@ -36,8 +36,8 @@ PARTIAL_SUMS = 8
 MAX_RECYCLED = 64
 """Largest number of stored directions."""
 MAX_STEPS = 80
-"""Largest number of conjugate gradient steps. If it is not enough, a solve with a formed coupling fails; with a
-completed coupling its result is used as it is."""
+"""Largest number of conjugate gradient steps. If it is not enough, a solve with a formed coupling fails. With a
+completed coupling, the result is used as it is."""
 
 
 @define(eq=False)
@@ -135,22 +135,23 @@ class SchurComplement:
         start_square = float(right @ self.rough(right))
         y, residual = self.directions.solve_in_span(right)
         preconditioned = self.rough(residual)
-        size, direction = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
+        # The square of the residual in the same norm, and the first direction.
+        residual_square, direction = float(residual @ preconditioned), self.directions.conjugate(preconditioned)
         for _ in range(max_steps):
-            if not size > tolerance**2 * start_square:
+            if not residual_square > tolerance**2 * start_square:
                 break
             product = self._product(direction)
-            square = float(direction @ product)
-            length = float(direction @ residual) / square
+            direction_square = float(direction @ product)
+            length = float(direction @ residual) / direction_square
             y += length * direction
             residual -= length * product
             preconditioned = self.rough(residual)
-            previous_size, size = size, float(residual @ preconditioned)
+            previous_square, residual_square = residual_square, float(residual @ preconditioned)
             # The next direction must be T-orthogonal to this one. `conjugate` ensures this for all stored directions;
             # the classical update is only needed if this one was not stored.
-            is_stored = self.directions.store(direction, product, square)
+            is_stored = self.directions.store(direction, product, direction_square)
             direction = self.directions.conjugate(
-                preconditioned if is_stored else preconditioned + (size / previous_size) * direction
+                preconditioned if is_stored else preconditioned + (residual_square / previous_square) * direction
             )
         else:
             if not self.loose:
@@ -227,7 +228,7 @@ def form(state: State, scale: Floats) -> Singles:
     n = state.instance.records
 
     def panels(groups: Sequence[Outputs]) -> Singles:
-        """Return the sums over some groups, (panels, N * PANEL); each panel holds `PANEL` columns, row by row."""
+        """Return the sums over some groups, (panels, N * PANEL). Each panel holds `PANEL` columns, row by row."""
         sums = np.zeros((-(-n // PANEL), n * PANEL), dtype=np.float32)
         for group in groups:
             group.couple(scale, sums)

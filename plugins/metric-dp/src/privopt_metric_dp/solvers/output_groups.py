@@ -150,7 +150,7 @@ class Outputs:
         return np.asarray(factor_kernels.solve(self.pattern, self.arrays, prices, weight, right, result))
 
     def solve(self, prices: Floats, weight: float) -> Floats:
-        """Return the sum over outputs (N,) of ``H^-1 (prices - weight cost)``; all outputs share the prices (N,)."""
+        """Return the sum (N,) over outputs of ``H^-1 (prices - weight cost)``, with the same prices (N,) for all."""
         # `ez` only serves as workspace: the extra direction of the last step has been added, and the next is not set
         # yet.
         return self._solve_batches(prices, -weight, self.arrays.cost, self.arrays.ez)

@@ -87,7 +87,10 @@ class Mixture:
         return self._session
 
     def _add_unseen(self, rays: Floats) -> tuple[Floats, Floats]:
-        """Store the rays that differ from all earlier ones when rounded to nine digits; return them and their costs."""
+        """Store the rays (R, N) that differ from all earlier ones in the first nine decimals.
+
+        Return these rays, scaled to a largest entry of one, and their costs.
+        """
         rays = rays / rays.max(axis=1, keepdims=True)
         new_rows = []
         for number, ray in enumerate(rays):
@@ -139,7 +142,12 @@ class Mixture:
         return len(costs)
 
     def add_priced(self, logs: Floats, values: Floats) -> int:
-        """Add the rays of a pricing, given as logarithms, whose values are below 0; return the number of new rays."""
+        """Add the rays of negative value that pricing has found, and return the number of new ones.
+
+        Args:
+            logs: (K, N) logarithms of the rays.
+            values: (K,) value of each ray at the prices. Values that may be rounding errors are ignored.
+        """
         logs = logs[values < -NEGLIGIBLE_VALUE / self._scale]
         # Each ray is scaled to a largest entry of 1 before exp, so that nothing overflows.
         return self.add(np.exp(logs - logs.max(axis=1, keepdims=True))) if len(logs) else 0
@@ -169,7 +177,7 @@ class Mixture:
         return None if has_wrong_sums else self._mix_mechanism(weights), float(weights @ self.costs), prices
 
     def _mix_mechanism(self, weights: Floats) -> Floats:
-        """Return the mechanism (N, K) that mixes the rays with weights (R,); its rows are divided by their sums."""
+        """Return the mechanism (N, K) that mixes the rays with weights (R,), with rows divided by their sums."""
         columns = np.zeros(self.instance.cost.shape)
         for number in np.flatnonzero(weights > 0):
             columns[:, self.serves[number]] += weights[number] * self.rays[number]

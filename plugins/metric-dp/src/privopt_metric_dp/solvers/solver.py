@@ -156,6 +156,7 @@ class Part:
     """
 
     def __init__(self, instance: Instance) -> None:
+        """Store the instance. Nothing else is computed yet."""
         self.instance = instance
         self.starred = False
 
@@ -166,7 +167,7 @@ class Part:
 
     @cached_property
     def symmetry(self) -> Symmetry:
-        """The symmetries of the instance; the trivial group if there are none."""
+        """The symmetries of the instance, or the trivial group if there are none."""
         return find_symmetry(self.instance)
 
     @cached_property
@@ -190,7 +191,7 @@ class Part:
 
 @runtime_checkable
 class Solver(Protocol):
-    """One method of solving a part. The caller enforces the limits on time and memory; the solver may read the clock.
+    """One method of solving a part. The caller enforces the limits on time and memory. The solver may read the clock.
 
     Attributes:
         name: Name of the method in offers and in the path of an answer.

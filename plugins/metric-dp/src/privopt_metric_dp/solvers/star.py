@@ -144,7 +144,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
         right: (N,) right-hand side.
 
     Returns:
-        (N,) the solution; None if 60 steps are not enough.
+        (N,) the solution, or None if 60 steps are not enough.
     """
     from scipy.sparse.linalg import cg
 

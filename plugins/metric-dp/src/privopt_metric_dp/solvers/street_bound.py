@@ -79,7 +79,7 @@ class _Shares:
         return self.weighted[self.rows, tail] - reductions[0], self.weighted[self.rows, head] - reductions[1]
 
     def _piece_ends(self) -> tuple[Ints, Ints, Floats, Floats]:
-        """Return the tails, the heads, and the weights (M,) of both; the end nearer to the record weighs more."""
+        """Return the tails, the heads, and the weights (M,) of both. The end nearer to the record weighs more."""
         records = self.inside
         return records.tail[self.rows], records.head[self.rows], records.rest[self.rows], records.share[self.rows]
 
@@ -99,7 +99,7 @@ class _Shares:
 
 
 def priced_records(data: MetricData, max_records: int) -> Ints | None:
-    """Return the records (J,) that serve as outputs of a bound over all streets; None if there is no such bound.
+    """Return the records (J,) that serve as outputs of a bound over all streets, or None if there is no such bound.
 
     The bound is not computed if the problem's outputs are not chosen among records on streets, or if more than
     ``max_records`` records would be needed.
@@ -134,7 +134,7 @@ def solve_street_bound(
         priced: (J,) result of `priced_records`.
         gap: Relative gap at which to stop.
         memory_limit: Bytes that may be allocated.
-        seconds: Time limit, after which the best multipliers so far are used; None for no limit.
+        seconds: Time limit, or None for no limit. When it expires, the best multipliers so far are used.
         progress: Called with phase, iteration, lower bound and loss.
 
     Returns:

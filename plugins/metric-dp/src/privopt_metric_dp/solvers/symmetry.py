@@ -28,7 +28,7 @@ RELATIVE_TOLERANCE = 1e-12
 IMAGE_TOLERANCE = 1e-9
 """Largest distance between an image and a point, relative to the largest distance from the centre."""
 MAX_GROUP_ORDER = 64
-"""Largest number of symmetries; a larger group is not used."""
+"""Largest number of symmetries that are used. A larger group is not used at all."""
 MAX_SPHERE_MAPS = 4 * MAX_GROUP_ORDER
 """Largest number of rotations and reflections of a sphere that are tried. Most candidates turn out to be symmetries."""
 MAX_COMPARED_RECORDS = 4_000
@@ -241,7 +241,7 @@ def _iter_sphere_images(points: Floats) -> Iterator[Ints]:
 
 
 def _frame(first: Floats, second: Floats, handedness: float) -> Floats:
-    """Return two unit vectors and the normal of their plane as rows (3, 3); handedness -1 reverses the normal."""
+    """Return two unit vectors and the normal of their plane as rows (3, 3). A handedness of -1 reverses the normal."""
     normal = np.cross(first, second)
     return np.stack([first, second, handedness * normal / np.linalg.norm(normal)])
 
@@ -257,7 +257,7 @@ def _outputs_image(cost: Floats, records: Ints, probe: Floats) -> Ints | None:
         probe: (N,) random weights of the rows.
 
     Returns:
-        (K,) image of each output; None if there is no such permutation.
+        (K,) image of each output, or None if there is no such permutation.
     """
     image = np.empty(cost.shape[1], dtype=np.int64)
     # One number for each column of the costs, and of the costs with permuted rows: equal columns have equal numbers.
