@@ -39,7 +39,7 @@ class Moves(Protocol):
     """Multipliers of a proof, which are applied to one output at a time.
 
     Attributes:
-        priced: Records that the proof uses as outputs, instead of the release's outputs; empty for the latter.
+        priced: Records that the proof uses as outputs. The list is empty if it uses the outputs of the release.
     """
 
     priced: list[int]

@@ -105,6 +105,7 @@ class Metric:
         # Tables and vectors do not name their unit.
         has_no_unit = kind == "matrix" or self.records.kind == "vector"
         self.unit = "unit of distance" if has_no_unit else self.records.unit
+        # Only straight lines can have another unit than km: great circles and roads are measured in km.
         need(
             kind == "euclidean" or self.records.unit == "km", f"problem: records.unit beside distance.kind {kind!r}", 2
         )

@@ -170,7 +170,7 @@ class Plane:
         return []
 
     def rate(self, excess: float) -> float:
-        """Return the log-ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
+        """Return the largest log-ratio of two rows whose weights differ by at most the factor 1 + ``excess``."""
         return math.log1p(excess)
 
     def check_inside(self, rows: Sequence[Sequence[int]], epsilon: Fraction) -> tuple[int, float]:

@@ -17,7 +17,7 @@ __all__ = ["is_flat", "quarters", "scalar", "side_ratios", "triangulates", "turn
 Side = tuple[int, int]
 
 RATIO_HALVINGS = 50
-"""Number of steps of the bisection for the largest scale of log-ratios, as in ``solve``."""
+"""Number of steps of the bisection for the largest scale s of the permitted changes, as in ``solve``."""
 
 
 def turn(a: Point, b: Point, c: Point) -> int:
@@ -170,10 +170,11 @@ def _find_hull(places: list[Point]) -> list[int]:
 
 
 def side_ratios(corners: list[Point], rate: float) -> list[float]:
-    """Return the permitted log-ratios s epsilon l along the sides opposite each corner, for the largest valid s.
+    """Return the permitted relative changes a = s epsilon l along the sides opposite each corner, for the largest s.
 
-    The gradient of z is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the
-    same operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
+    If rows differ by at most the factor 1 + a along each side of length l, the gradient of z must not exceed epsilon
+    min z. It is largest at a corner of a polygon (docs/guide/everywhere.md, "Triangles"). The search uses the same
+    operations on doubles as ``solve``, so that both get the same numbers. Privacy does not depend on the search,
     because the gradients themselves are checked in integers.
 
     Args:
@@ -192,7 +193,7 @@ def side_ratios(corners: list[Point], rate: float) -> list[float]:
             lower = s
         else:
             upper = s
-    # A little less, so that rounding in doubles cannot make the ratio too large.
+    # A little less, so that rounding in doubles cannot make the changes too large.
     return [lower * (1.0 - 1e-11) * rate * length for length in lengths]
 
 

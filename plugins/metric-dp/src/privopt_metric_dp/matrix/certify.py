@@ -245,7 +245,7 @@ def _decide_pair(row_a: Unsigned, row_b: Unsigned, exponent: Fraction, lower: fl
 
 
 def exact_ratio(row_a: Unsigned, row_b: Unsigned) -> Fraction:
-    """Return the exact largest ratio of two rows (K,), in either direction, that have zeros in the same columns."""
+    """Return the exact largest ratio, in either direction, of two rows (K,) that have zeros in the same columns."""
     # Where both weights are 0, the denominator 1 gives ratio 0, which is never the largest.
     larger, smaller = np.maximum(row_a, row_b), np.maximum(np.minimum(row_a, row_b), 1)
     approximate = larger.astype(np.float64) / smaller.astype(np.float64)

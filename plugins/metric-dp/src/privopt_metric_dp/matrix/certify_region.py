@@ -1,11 +1,11 @@
 """The certificate of metric DP between any two points of a region: |grad z_k| <= epsilon min z_k on every simplex.
 
-On a street with ends A and B the condition is z_B <= (1 + a) z_A, and the reverse; a is the street's growth
+On a street with ends A and B the condition is z_B <= (1 + a) z_A and the reverse, where a is the street's growth
 (:func:`privopt_metric_dp.region.region.street_growth`). On a triangle ABC let p = z_B - z_A, q = z_C - z_A, let D be
 twice its area, and let a dash denote a quarter turn. The linear function through the probabilities at the corners has
 the gradient (p AC' - q AB') / D. With integer weights and coordinates in millimetres, both sides of the inequality
 between the squared gradient and (epsilon D min z)^2 are integers. Floating-point arithmetic with error bounds decides
-nearly all inequalities; exact integers decide the others. docs/guide/everywhere.md proves that the condition is
+nearly all inequalities, and exact integers decide the others. docs/guide/everywhere.md proves that the condition is
 necessary and sufficient.
 """
 
@@ -381,7 +381,15 @@ def _exact_squares(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int
 
 
 def _satisfies_epsilon(weights: Unsigned, region: Plane, sides: Ints, s: int, k: int, per_mm: Fraction) -> bool:
-    """Decide exactly whether |grad z_k| <= epsilon min z_k on triangle s, with epsilon ``per_mm``."""
+    """Decide exactly whether |grad z_k| <= epsilon min z_k on a triangle.
+
+    Args:
+        weights: (N, K) weights of the vertices.
+        region: The plane.
+        sides: (S, 2, 2) vectors AB and AC of the triangles in integer millimetres.
+        s, k: Numbers of the triangle and the output.
+        per_mm: Epsilon per millimetre, exact.
+    """
     gradient, min_square = _exact_squares(weights, region, sides, s, k)
     # Both sides are squared and multiplied by the denominator, so that integers are compared.
     return gradient * per_mm.denominator**2 <= min_square * per_mm.numerator**2

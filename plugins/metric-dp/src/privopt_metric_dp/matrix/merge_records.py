@@ -118,6 +118,7 @@ def merge_matrix(
         cost = np.zeros_like(rows)
         np.add.at(cost, label, loss)
     class_pairs = np.sort(label[pairs], axis=1)
-    # The nearest pair of two classes has the strictest inequality, so it implies the others.
+    # The nearest pair of two classes has the strictest inequality, so it implies the others. Pairs within a class are
+    # left out.
     pair_rows = shortest_rows(class_pairs, exponents)
     return rows, Graph(class_pairs[pair_rows], exponents[pair_rows], classes), cost

@@ -140,7 +140,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def promise(cls, result: Result) -> str:
-        """State the distance at which two records are hard to distinguish."""
+        """Return a sentence on the distance at which two records are hard to distinguish."""
         return _state_promise(result.guarantee)
 
     @classmethod
@@ -178,7 +178,10 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def trust(cls, result: Result) -> str:
-        """Name whoever draws the reports, or the server if a user's upload is enough to find the user."""
+        """Return a sentence that names who must be trusted: who draws the reports or, with own matrices, the server.
+
+        With the scope "own-matrix" each user uploads a matrix, which is enough for the server to find that user.
+        """
         if result.guarantee.scope == "own-matrix":
             return "The server must be trusted: what a user uploads to it is enough to find that user."
         return (
@@ -188,7 +191,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Name the server and observers of several users for a guarantee inside each user's own matrix."""
+        """Return to whom users are exposed if the guarantee holds only inside each user's own matrix, or an empty text."""
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:

@@ -195,7 +195,12 @@ class MatrixRelease(Release):
 
     @classmethod
     def of(cls, matrix: MatrixRelease, **more: object) -> Self:
-        """Return another release's matrix as a release of this class, with its pairs stored and further fields set."""
+        """Return another release's matrix as a release of this class, with its pairs stored.
+
+        Args:
+            matrix: The other release.
+            more: Values of further fields, which replace those of the other release.
+        """
         names = [part.name.lstrip("_") for part in fields(MatrixRelease)]
         parts: dict[str, Any] = {name: getattr(matrix, name) for name in names}
         # `pairs` and `distances` were read above, so they are stored and need no problem any more.
@@ -232,7 +237,7 @@ class MatrixRelease(Release):
 
     @cached_property
     def sampler(self) -> CumulatedRows:
-        """Draws output numbers from rows of the weights, whose running sums it keeps for further draws."""
+        """The sampler, which draws output numbers from rows of weights. It keeps the rows' running sums."""
         return CumulatedRows(self.weights)
 
     @cached_property

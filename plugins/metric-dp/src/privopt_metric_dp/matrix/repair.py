@@ -79,7 +79,7 @@ class RepairedWeights:
 
     @property
     def details(self) -> dict[str, float | None]:
-        """The fields of the repair in result.json."""
+        """The fields of result.json that describe the repair."""
         return {
             "tau": self.tau,
             "loss_before": self.loss_before,
@@ -169,7 +169,7 @@ def _check_matrix(z: Floats, loss: Floats | None) -> Floats:
 
 
 def _total_loss(loss: Floats, matrix: Floats | Unsigned, sums: Floats | float) -> float:
-    """Return the expected loss of a matrix after its rows are divided by ``sums``."""
+    """Return the expected loss of a matrix (N, K), given costs (N, K) and the sums by which its rows are divided."""
     return float((np.einsum("ik,ik->i", loss, matrix) / sums).sum())
 
 

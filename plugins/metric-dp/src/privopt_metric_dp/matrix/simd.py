@@ -87,7 +87,7 @@ def _address(
 
 @intrinsic  # type: ignore[untyped-decorator]
 def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
-    """Load vector number ``place`` of a flat array, which starts at element ``place`` times the number of lanes."""
+    """Load vector number ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
     kind = _Lanes(array.dtype)
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
@@ -101,7 +101,7 @@ def load(typing: object, array: types.Array, place: types.Integer) -> _Typed:
 
 @intrinsic  # type: ignore[untyped-decorator]
 def store(typing: object, array: types.Array, place: types.Integer, value: _Lanes) -> _Typed:
-    """Write a vector into a flat array as vector number ``place``, from element ``place`` times the number of lanes."""
+    """Write vector number ``place`` of a flat array. It starts at element ``place`` times the number of lanes."""
 
     def generate(context: BaseContext, builder: ir.IRBuilder, signature: Signature, values: _Values) -> ir.Value:
         """Generate the code, given the array, the vector's number and the vector."""

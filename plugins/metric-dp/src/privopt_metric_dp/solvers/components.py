@@ -72,9 +72,12 @@ class MergedInstance:
         return Multipliers(rows=lambda: self._add_inner_multipliers(between_groups), many=multipliers.many)
 
     def _add_inner_multipliers(self, multipliers: Multipliers) -> Iterator[Few]:
-        """Yield the multipliers with those of pairs inside groups added.
+        """Yield the multipliers of every output, with those of pairs inside groups added.
 
-        Along a spanning tree of each group, they move all reduced cost to the group's first record.
+        The added ones move all reduced cost along a spanning tree of each group to the group's first record.
+
+        Args:
+            multipliers: Multipliers of the original pairs between groups.
         """
         tree, (i, j) = _spanning_trees(self), self.original.pairs.T
         # The exponent is capped: such rows are never tight, and inf times a multiplier of 0 would be NaN.
@@ -105,7 +108,10 @@ class MergedInstance:
 
 
 def _spanning_trees(merged: MergedInstance) -> list[tuple[int, int, int]]:
-    """Return the edges (child, parent, pair) of a spanning tree of each group of merged records, leaves first."""
+    """Return the edges of a spanning tree of each group of merged records, leaves first.
+
+    An edge is a tuple of a child, its parent, and the number of their pair in the original instance.
+    """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import breadth_first_order
 
@@ -144,7 +150,8 @@ def merge_records(instance: Instance) -> MergedInstance | None:
     np.add.at(cost, label, instance.cost)
     group_pairs = label[instance.pairs]
     sorted_pairs = np.sort(group_pairs, axis=1)
-    shortest = shortest_rows(sorted_pairs, instance.distances)  # only the shortest pair between two groups matters
+    # Of the pairs between two groups only the shortest one matters. Pairs inside a group are left out.
+    shortest = shortest_rows(sorted_pairs, instance.distances)
     # The merged pair of each original one: none inside a group, and none for pairs that are longer than another.
     pair = np.where(sorted_pairs[:, 0] == sorted_pairs[:, 1], INSIDE, SKIPPED)
     pair[shortest] = np.arange(len(shortest))
@@ -252,7 +259,8 @@ class ReducedInstance:
         joined = proofs[0] if len(proofs) == 1 else self._join_parts(proofs)
         if self._small is not self._merged_instance:
             # Pairs were dropped, and the parts solved at an epsilon that is smaller by RELATIVE_SLACK in return. The
-            # rows of the merged instance allow more, so the multipliers are scaled to keep what they prove.
+            # rows of the merged instance allow more, so the multipliers are scaled to keep what they prove, and
+            # numbered by its pairs.
             joined = joined.freer((self._merged_instance.epsilon - self._small.epsilon) * self._small.distances).among(
                 self._rows
             )
@@ -310,7 +318,10 @@ class ReducedInstance:
 
 
 def _join_results(join: Any, results: Sequence[Any]) -> Any:
-    """Evaluate the parts' candidates or proofs, which may be computed on request, and join them."""
+    """Join the candidates or the proofs of all parts with the function ``join``, and return the result.
+
+    Results that are computed on request are evaluated first.
+    """
     return join([evaluate(result) for result in results])
 
 
@@ -352,5 +363,5 @@ class _PartOffers(Offers[Floats, Multipliers]):
         return is_within_gap(self.firm.value, self.firm.bound, self.gap, self.noise)
 
     def note(self, step: str, **figures: object) -> None:
-        """Note a step in the path of the whole instance's answer."""
+        """Add a step to the path of the whole instance's answer (the list of what was tried), with figures on it."""
         self._outer.note(step, **figures)

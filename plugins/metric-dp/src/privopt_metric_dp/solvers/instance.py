@@ -41,7 +41,7 @@ def _to_pairs(values: Any) -> Any:
 
 
 def _read_coordinates(records: Space) -> Floats | None:
-    """Return the coordinates of records: unit vectors for places on the Earth, whose symmetries are a sphere's."""
+    """Return the coordinates of records. Places on the Earth get unit vectors, so that a sphere's symmetries apply."""
     if records.kind == "geographic" and records.coordinates is not None:
         return directions(records.coordinates)
     return records.coordinates
@@ -145,7 +145,7 @@ class Instance:
 
     @property
     def noise(self) -> float:
-        """A loss difference that is smaller than the rounding errors of a sum of costs over all records."""
+        """A difference of losses so small that it may be due to rounding in a sum of costs over all records."""
         # About 45 rounding errors of a double (2.2e-16) for each record, relative to the largest cost.
         return 1e-14 * self.records * float(np.abs(self.cost).max())
 

@@ -134,7 +134,7 @@ def _step_lengths(ratios: Floats) -> Floats:
 
 
 def _coupling_tolerance(state: State) -> tuple[float, int]:
-    """Return the relative residual to which the Schur complement is solved, and the largest number of steps."""
+    """Return the relative residual to which a step solves the coupling, and the largest number of its iterations."""
     if state.formed:
         return RESIDUAL_SHARE, MAX_STEPS
     # A tolerance below the first one is used after row sums could not be restored, and takes more steps.
@@ -255,7 +255,12 @@ def _restore_sums(state: State, coupling: SchurComplement, within: float) -> Non
 
 
 def _lift_mechanism(symmetry: Symmetry, parts: Sequence[Callable[[], Floats]]) -> Floats:
-    """Return the mechanism ``(N, K)`` from the columns that the groups saved, with rows divided by their sums."""
+    """Return the mechanism ``(N, K)`` from the columns that the groups saved, with rows divided by their sums.
+
+    Args:
+        symmetry: The symmetries, which give the columns of all outputs from those of the representatives.
+        parts: For each group a function that returns its columns (N, R).
+    """
     z = np.maximum(symmetry.lift(np.concatenate([columns() for columns in parts], axis=1)), 0)
     return np.asarray(z / z.sum(axis=1, keepdims=True))
 

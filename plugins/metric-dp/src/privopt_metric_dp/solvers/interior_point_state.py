@@ -69,7 +69,7 @@ class State:
     def map_groups(self, function: Callable[[Outputs], T]) -> list[T]:
         """Run a function on all groups and return the results.
 
-        Overflows at huge epsilon d are ignored here; they end the iteration later.
+        Overflows at a huge epsilon d are ignored here, since they end the iteration later.
         """
         return self.map_parts(self.groups, function)
 
@@ -114,7 +114,7 @@ class State:
             offset += group.width
 
     def prices(self, y: Floats) -> Floats:
-        """Return the price of each record, ``(N,)``."""
+        """Return the prices of the records, ``(N,)`` in elimination order, given those of the orbits, ``(O,)``."""
         return np.asarray(self.spread @ y)
 
     def sums(self, function: Callable[[Outputs], Floats]) -> Floats:

@@ -91,7 +91,7 @@ class Outputs:
         return np.asarray(self.arrays.z[self._lane_indices(records, outputs)])
 
     def recost(self, records: Ints, outputs: Ints, costs: Floats) -> None:
-        """Change the costs of pairs of records and outputs of the group, given as two equally long arrays."""
+        """Change the costs of pairs of records and outputs of the group, given as equally long arrays."""
         self.arrays.cost[self._lane_indices(records, outputs)] = costs
         # Unused lanes repeat the last output, whose costs may have changed.
         last = (self.width - 1) % DOUBLE_LANES
@@ -140,7 +140,7 @@ class Outputs:
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Add the entries of ``sum H^-1`` on the factors' pattern: diagonal ``(N,)``, others ``(E,)``."""
+        """Add the entries of ``sum H^-1`` on the factors' pattern to its ``diagonal`` (N,) and ``off_diagonal`` (E,)."""
         for g in range(len(self.arrays.z)):
             check()
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)

@@ -35,7 +35,8 @@ class Mixture:
     """The LP for the cheapest mixture of rays whose rows sum to one. Each solve starts from the basis of the last one.
 
     A ray is a vector over the records that satisfies every privacy row, so it is a column of a mechanism up to scale. A
-    ray ``z`` serves the output that is cheapest for it, so it costs ``min_k cost_k . z``.
+    ray ``z`` serves the output that is cheapest for it, so it costs ``min_k cost_k . z``. An orbit is a set of records,
+    or of outputs, that symmetries map to one another.
 
     Attributes:
         instance: The instance with one output for each orbit of outputs.
@@ -44,8 +45,6 @@ class Mixture:
         serves: (R,) the output that each ray serves.
         costs: (R,) the cost of each ray.
         solves: Number of times that the LP was solved.
-
-    An orbit is a set of records, or of outputs, that symmetries map to one another.
     """
 
     def __init__(self, instance: Instance, symmetry: Symmetry, rays: Floats) -> None:

@@ -153,7 +153,7 @@ def gradients(kernel: Floats, right: Floats) -> Floats | None:
 
 
 def _invert_kernel(kernel: Floats) -> Callable[[Floats], Floats]:
-    """Return a function that solves ``kernel x = right``, iteratively if that converges fast, else by factorisation."""
+    """Return a function that solves ``kernel x = right``: iteratively if that converges fast, or by factorisation."""
     from scipy.linalg import lu_factor, lu_solve
 
     # If conjugate gradients converge, a few products with the kernel take less time than its factorisation.

@@ -78,7 +78,7 @@ class Symmetry:
         return len(self.records)
 
     def lift(self, columns: Floats) -> Floats:
-        """Lift columns ``(N, R)``, each of which is the sum over an orbit of outputs, to a mechanism ``(N, K)``."""
+        """Return the mechanism ``(N, K)``, given the sum of its columns over each orbit of outputs, ``(N, R)``."""
         if self.order == 1:
             return columns
         z = np.zeros((self.records.shape[1], self.outputs.shape[1]))

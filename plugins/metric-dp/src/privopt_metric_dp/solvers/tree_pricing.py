@@ -424,8 +424,7 @@ def _optimize_tree(
                 gain = np.log(g[node] * sides[node]) + u[node]
                 if leaving < 0 or gain > worst:
                     worst, leaving = gain, node
-        # Updates from pivot to pivot accumulate rounding. The tree only counts as optimal once all numbers are
-        # recomputed.
+        # Pivots accumulate rounding errors. The tree only counts as optimal once all numbers are recomputed.
         if leaving < 0 and not is_recomputed:
             _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
             is_recomputed = True
@@ -671,6 +670,7 @@ def _tight_rows(
         # g exp(-l), because g counts in units of z_node, and the row's bound is exp(l) z_node.
         f = max(-g[node], 0.0) if is_above else max(g[node], 0.0) * np.exp(-length[entries[best, node]])
         pairs[position - 1] = p
+        # Positive if the row is that of the pair's lower record: the node if it is above, its parent if it is below.
         values[position - 1] = f if (lower_record[p] == node) == is_above else -f
     return count - 1
 
