@@ -140,7 +140,7 @@ class Outputs:
             factor_kernels.couple(self.pattern, self.arrays, g, scale, into)
 
     def add_entries(self, diagonal: Floats, off_diagonal: Floats) -> None:
-        """Add the entries of ``sum H^-1`` on the factors' pattern to its ``diagonal`` (N,) and ``off_diagonal`` (E,)."""
+        """Add the entries of ``sum H^-1`` on the factors' pattern to ``diagonal`` (N,) and ``off_diagonal`` (E,)."""
         for g in range(len(self.arrays.z)):
             check()
             add_entries(self.pattern, self.arrays, g, diagonal, off_diagonal)
