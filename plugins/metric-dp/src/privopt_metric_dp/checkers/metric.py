@@ -251,7 +251,7 @@ class Metric:
             index_by_id = {name: i for i, name in enumerate(self.points)}
             self.ends = lambda k: row_of(index_by_id[chosen_ids[k]])
         elif "outputs" in problem.tables:
-            # Without this table distances to outputs are not defined, and losses come from a table of costs.
+            # Without `output_matrix` distances to outputs are not defined, and losses come from a table of costs.
             name = table.get("output_matrix")
             across = [] if name is None else problem.array(name, records, outputs).rows
             self.ends = lambda k: [low(Fraction(row[k])) for row in across]

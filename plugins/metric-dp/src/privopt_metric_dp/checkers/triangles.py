@@ -217,7 +217,8 @@ def _squared_gradients(sides: list[tuple[float, float]], lengths: list[float], a
     squares = [0.0]
     for i, j, k in itertools.permutations(range(3)):
         # The side between i and j lies opposite k, so p <= along[k], and likewise q <= along[j]. Along the side between
-        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across.
+        # j and k, 1 + p and 1 + q differ by at most the factor 1 + across. Corners of the polygon on the side of the
+        # largest q come with j and k exchanged.
         max_p, across = min(along[k], along[j] + along[i] * (1 + along[j])), along[i]
         min_q = max(0.0, (max_p - across) / (1 + across))
         max_q = min(along[j], max_p + across * (1 + max_p))

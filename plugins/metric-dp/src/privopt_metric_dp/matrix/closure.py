@@ -212,5 +212,6 @@ def lower_rows(z: Floats, excess: Floats, cost: Floats, graph: Graph, shrink: fl
         graph: The required pairs.
         shrink: The slack tau, 0 <= tau < 1.
     """
+    # Rounded up as in `close_matrix`, so that no entry is lowered too far.
     factors = np.minimum(np.exp(-(1.0 - shrink) * graph.exponents) * (1.0 + 2.0**-51), 1.0)[graph.edges]
     _lower_rows(z, excess, cost, graph.indptr, graph.indices, factors)

@@ -191,7 +191,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def exposed_to(cls, result: Result) -> str:
-        """Return to whom users are exposed if the guarantee holds only inside each one's own matrix, or an empty text."""
+        """Return to whom users are exposed under a guarantee inside each one's own matrix, or else an empty text."""
         return "the server, or who compares users" if result.guarantee.scope == "own-matrix" else ""
 
     def repair(self, z: NDArray[np.float64], data: MetricData, context: SolveContext) -> MatrixRelease:

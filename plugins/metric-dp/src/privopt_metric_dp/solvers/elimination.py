@@ -85,6 +85,7 @@ def _fill_pattern(instance: Instance) -> tuple[Ints, Ints, Ints]:
     position = np.argsort(postorder)
     row, column = position[row], position[column]
     by_column = np.lexsort((row, column))
+    # `perm_c` has the position of each record; its inverse is the record at each position.
     return np.argsort(factors.perm_c)[postorder], column[by_column], row[by_column]
 
 

@@ -34,8 +34,7 @@ def sample_outputs(instance: Instance, count: int) -> Ints:
         count: Number of outputs to select, at least 1.
 
     Returns:
-        The selected outputs, in rising order. The first selection is the output that is cheapest for all records
-        together.
+        The selected outputs, in rising order. The output that is cheapest for all records together is selected first.
     """
     cost = instance.cost
     selected = [int(cost.sum(axis=0).argmin())]
