@@ -130,6 +130,7 @@ class Places:
             step_north, step_east = low(cell_km / RADIUS_KM), low(cell_km / RADIUS_KM) * ONE // cosine(south)
             self.kind = "geographic"
             self.at = [(south + r * step_north, west + c * step_east) for r, c in cells]
+            # No latitude beyond a pole, and less than once around the earth.
             north, east = self.at[-1]
             need(max(-south, north) <= PI // 2 and east - west < 2 * PI, "beyond a pole", 2)
 
@@ -166,6 +167,7 @@ class Places:
         """
         side_mm, planar = float(number(mesh["side_km"])) * 1e6, mesh.get("planar", False)
         is_known = mesh.keys() <= {"region", "side_km", "planar"} and type(planar) is bool
+        # Sides of at least a metre, as in `solve`.
         need(is_known and side_mm >= 1e3, f"problem: [{name}]: mesh {mesh}", 2)
         rings = list(polygons(json.loads(problem.read(mesh["region"]))))
         if planar:
@@ -191,6 +193,11 @@ class Places:
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
     """Refuse a grid if a side is not an integer above 0, or if it has more places than the release has weights.
+
+    Args:
+        name: Name of the table, for messages.
+        sides: Numbers of rows and columns, as the problem states them.
+        max_places: Number of weights of the release.
 
     Raises:
         RefusedError: A side is invalid, or there are too many places.

@@ -180,7 +180,7 @@ def check_pairs(pairs: Ints, distances: Floats, records: int) -> tuple[Ints, Flo
 
 
 def rows_with_wrong_sum(weights: Unsigned) -> Ints:
-    """Return the numbers of the rows that do not sum to exactly 2**63."""
+    """Return the numbers of the rows of weights (N, K) that do not sum to exactly 2**63."""
     # Halves of 32 bits are summed apart, because a sum of 64-bit weights could wrap.
 
     def check_rows(start: int, stop: int) -> Ints:

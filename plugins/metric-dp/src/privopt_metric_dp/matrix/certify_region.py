@@ -55,6 +55,9 @@ def certify_everywhere(weights: Unsigned, region: Region, epsilon: Fraction) -> 
     Returns:
         The measurements. ``checked`` is simplices times outputs. On a plane, ``worst`` is the largest |grad z_k| / min
         z_k per km; on streets, the smallest epsilon whose factors 1 + a cover all ratios. Both are rounded up.
+
+    Raises:
+        UsageError: The weights have another type or number of dimensions.
     """
     weights = np.ascontiguousarray(weights)
     if weights.ndim != 2 or weights.dtype != np.uint64:

@@ -244,6 +244,7 @@ class MetricDP(MatrixConstraint):
             region_measurements = certify_everywhere(release.weights, region, self.epsilon)
             return self.make_certificate(region_measurements, release.weights, release.records, release.outputs)
         distances = release.distances
+        # Only in a release of all of the problem's records are pairs numbered as in the problem.
         if self.data is not None and len(release.records) == self.data.shape[0]:
             distances = self.data.not_above(release.pairs, distances)
         measurements = certify(release.weights, release.pairs, distances, self.epsilon)

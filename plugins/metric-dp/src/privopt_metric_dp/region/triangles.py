@@ -117,16 +117,16 @@ def _polygon_corners(along_b: Any, along_c: Any, across: Any, minimum: Pick, max
         minimum, maximum: Functions that return the smaller and the larger of two such values.
     """
     # Each corner is clipped to the polygon, so one that a shape lacks becomes another point of it, which is harmless.
-    none = 0 * along_b
+    zero = 0 * along_b  # of the arguments' type and shape
     top_b = minimum(along_b, along_c + across * (1 + along_c))  # the largest p and q that the polygon has
     top_c = minimum(along_c, along_b + across * (1 + along_b))
     return [
-        (top_b, maximum(none, (top_b - across) / (1 + across))),
+        (top_b, maximum(zero, (top_b - across) / (1 + across))),
         (top_b, minimum(along_c, top_b + across * (1 + top_b))),
-        (maximum(none, (top_c - across) / (1 + across)), top_c),
+        (maximum(zero, (top_c - across) / (1 + across)), top_c),
         (minimum(along_b, top_c + across * (1 + top_c)), top_c),
-        (none, minimum(along_c, across)),
-        (minimum(along_b, across), none),
+        (zero, minimum(along_c, across)),
+        (minimum(along_b, across), zero),
     ]
 
 

@@ -114,6 +114,7 @@ def solve(pattern: Elimination, a: Arrays, prices: Floats, weight: float, right:
         x, lower, inv, counted = result[g], a.factor[g], a.inverse[g], load(a.mask[g], 0)
         for k in range(n):
             store(x, k, spread(prices[k]) + weights * load(right[g], k))
+        # Forward substitution with L. The division by D is part of the loop after it.
         for k in range(n):
             value = load(x, k)
             for e in range(start[k], start[k + 1]):

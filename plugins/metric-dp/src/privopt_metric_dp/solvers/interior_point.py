@@ -451,12 +451,12 @@ class InteriorPoint:
 
         instance, pattern = part.instance, part.elimination
         with np.errstate(all="ignore"):
-            group = part.symmetry if self._uses_symmetry(part) else Symmetry.trivial(instance)
+            symmetry = part.symmetry if self._uses_symmetry(part) else Symmetry.trivial(instance)
             # With symmetries the coupling is always formed, because its completion needs each record as an orbit of its
             # own.
-            formed = group.order > 1 or _forms_coupling(part, offers.gap)
-            state = begin(instance, group, pattern, formed=formed, threads=self.threads or allowed_threads())
-            offers.note("", symmetries=group.order, factor_entries=pattern.entries)
+            formed = symmetry.order > 1 or _forms_coupling(part, offers.gap)
+            state = begin(instance, symmetry, pattern, formed=formed, threads=self.threads or allowed_threads())
+            offers.note("", symmetries=symmetry.order, factor_entries=pattern.entries)
             try:
                 # The groups of outputs keep all processors busy already. Threads of BLAS would compete with them.
                 with threadpool_limits(limits=1, user_api="blas"):

@@ -238,11 +238,11 @@ def _tail_mass(
     upper = (qx * (qx - px) + qy * (qy - py)) / length  # not lower + length, which rounds at a corner
     gap = lower if lower > 0.0 else (-upper if upper < 0.0 else 0.0)
     nearest = math.sqrt(h * h + gap * gap)
-    if epsilon * nearest >= 745.0:
+    if epsilon * nearest >= 745.0:  # the noise there underflows to 0
         return 0.0
     # A side that is short or far away: the integral over positions along the line is smooth enough for 8 or 12 points.
     if length <= 0.7 * nearest and epsilon * length <= 8.0:
-        order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1
+        order = 0 if length <= 0.4 * nearest and epsilon * length <= 2.0 else 1  # number of the rule
         half, middle, total = 0.5 * length, 0.5 * (lower + upper), 0.0
         # u = h tan t is the position along the line, so dt = h du / (h^2 + u^2).
         for t in range(int(rules[order, 0, 0])):

@@ -179,6 +179,7 @@ def extend(a: Arrays, weights: Floats) -> Floats:
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             for direction in range(2):
                 q = 2 * p + direction
+                # The row is `grow` z_numerator - `shrink` z_denominator.
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
                 # Reciprocals, so that one division serves all weights.
                 inverse_slack, multiplier = ones / load(s[g], q), load(f[g], q)
@@ -225,6 +226,7 @@ def move(a: Arrays, add: tuple[float, float], step: tuple[float, float], new_z: 
             grow, shrink = spread(root[p]), spread(1.0 / root[p])
             for direction in range(2):
                 q = 2 * p + direction
+                # The row is `grow` z_numerator - `shrink` z_denominator.
                 numerator, denominator = (j, i) if direction == 0 else (i, j)
                 change = load(df[g], q)
                 if add[1] != 0.0:

@@ -223,7 +223,8 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
     """
     # The smallest image of a record under all symmetries represents its orbit.
     rows = np.unique(symmetry.records.min(axis=0))
-    number = np.arange(instance.outputs)
+    all_outputs = np.arange(instance.outputs)
+    # For each output the smallest reduced cost so far, and the record whose column has it.
     min_values, nearest = np.full(instance.outputs, np.inf), np.zeros(instance.outputs, dtype=np.int64)
     best, serves = np.empty(instance.records), np.empty(instance.records, dtype=np.int64)
     # A block of columns times all outputs takes up to 320 MB.
@@ -236,7 +237,7 @@ def _assign_outputs(instance: Instance, symmetry: Symmetry, kernel: Floats) -> t
         # Reduced costs: at the star's prices a column costs nothing for the output that it serves.
         part -= best[block, None]
         min_rows = part.argmin(axis=0)
-        value = part[min_rows, number]
+        value = part[min_rows, all_outputs]
         closer = value < min_values
         min_values[closer], nearest[closer] = value[closer], block[min_rows[closer]]
     for records, outputs in zip(symmetry.records, symmetry.outputs, strict=True):
