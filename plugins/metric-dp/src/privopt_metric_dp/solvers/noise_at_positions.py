@@ -75,7 +75,7 @@ def estimate_noise_loss(people: Floats, shares: Floats, epsilon: float, *, repor
     # In units of 1 / epsilon, the distance of planar Laplace noise has the gamma distribution of shape 2.
     radii, bearings = chance.gamma(2.0, size=report_count), chance.uniform(0.0, 2.0 * np.pi, report_count)
     noise = radii[:, None] * np.stack([np.cos(bearings), np.sin(bearings)], axis=1)
-    # People are shuffled, so that those near each other do not get similar noise.
+    # People in random order, each with a draw of the noise.
     reports = _choose_people(people, shares, report_count)[chance.permutation(report_count)] + noise
     losses = []
     for report, near in zip(reports, KDTree(people).query_ball_point(reports, REACH), strict=True):
