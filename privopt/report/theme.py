@@ -157,7 +157,7 @@ def make_narrow(figure: Figure) -> Figure:
     """
     from matplotlib.collections import PathCollection
     from matplotlib.gridspec import GridSpec
-    from matplotlib.ticker import FixedFormatter
+    from matplotlib.ticker import FixedLocator
 
     scale, height = NARROW_WIDTH / figure.get_figwidth(), figure.get_figheight()
     charts = [axes for axes in figure.axes if axes.get_subplotspec() is not None]
@@ -185,7 +185,8 @@ def make_narrow(figure: Figure) -> Figure:
         title_width = 38
         axes.set_xlabel(fill(axes.get_xlabel(), 36))
         axes.set_ylabel(fill(axes.get_ylabel(), max(16, int(8 * height / max(1, len(charts))))))
-        if isinstance(axes.yaxis.get_major_formatter(), FixedFormatter):
+        # Names beside rows; matplotlib formats fixed labels by a function, so that only the locator tells them.
+        if isinstance(axes.yaxis.get_major_locator(), FixedLocator):
             names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
             axes.set_yticks(axes.get_yticks(), names)
             line_count = max([line_count, *(1 + name.count("\n") for name in names)])

@@ -12,8 +12,8 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.patches import Rectangle
 
 from privopt.interfaces.reporting import open_reporting
-from privopt.report.charts import draw_maps
-from privopt.report.theme import NARROW_WIDTH, SERIES, axes_of, make_narrow, svg
+from privopt.report.charts import draw_maps, rows_of
+from privopt.report.theme import NARROW_WIDTH, SERIES, axes_of, make_narrow, svg, use_theme
 from privopt.run.verify import load_release
 from privopt_tables.studies.curve import Point
 from privopt_tables.studies.curve_pictures import draw_figures
@@ -104,6 +104,16 @@ def test_legends_cover_no_axes_and_labels_have_units(name, figures_of):
             assert any(axes.get_xlabel() for axes in figure.axes if axes.axison) or not any(
                 axes.axison for axes in figure.axes
             )
+
+
+@use_theme
+def test_title_beside_long_names_stays_inside_a_narrow_figure():
+    figure, axes, rows = rows_of(["San Giovanni Val", "Arezzo (true)"], "belief (%)")
+    axes.barh(rows, [1, 2])
+    axes.set_title("All photos: the true place is guess 12")
+    svg(make_narrow(figure), "guesses")
+    span = axes.title.get_window_extent(figure._get_renderer())
+    assert 0 <= span.x0 < span.x1 <= figure.bbox.width
 
 
 def cut_dots(figure):

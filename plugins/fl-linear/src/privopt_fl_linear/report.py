@@ -18,7 +18,7 @@ from privopt.interfaces.notions import LocalDP
 from privopt.interfaces.reporting import Feature, Layer, Reporting
 from privopt.report import Section, figure_section, table_section, use_theme
 from privopt.report.charts import draw_losses, rows_of, set_up_map
-from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of
+from privopt.report.theme import BAD, INK, LINE, MARK, MAX_VECTOR_MARKS, PALE, SOFT, add_legend, axes_of, make_narrow
 from privopt_fl_linear.problem import FLInstance
 from privopt_fl_linear.reconnection import list_radii
 from privopt_fl_linear.release import FLRelease
@@ -35,12 +35,13 @@ MAX_RECOMPUTED: Final = 10_000
 
 
 @use_theme
-def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
+def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) -> Figure:
     """Draw a map of locations (sized by their reports), facilities (sized by their capacity) and connections.
 
     Args:
         release: The plan, and the counts from which it was made.
         problem: The problem, whose locations have coordinates.
+        is_named: Whether the map names facilities, if there are at most `MAX_NAMED`.
     """
     assert problem.data.coordinates is not None  # a matrix has no map, and the caller checks for it
     names, places = problem.data.coordinates
@@ -67,7 +68,7 @@ def plan_map(release: FLRelease, problem: FLInstance) -> Figure:
     axes.scatter(x, y, s=sizes, color=PALE, edgecolors=SOFT, linewidths=0.8, zorder=2, **style)
     facility_sizes = 25 + 240 * release.capacities / max(1e-300, float(release.capacities.max()))
     axes.scatter(x[opened], y[opened], s=facility_sizes, marker="s", color=MARK, alpha=0.85, zorder=3, **style)
-    if len(opened) <= MAX_NAMED:
+    if is_named and len(opened) <= MAX_NAMED:
         for name, place in zip(problem.data.ids[opened].tolist(), places[opened].tolist(), strict=True):
             axes.annotate(name, place, xytext=(0, 10), textcoords="offset points", ha="center", color=INK, zorder=4)
     # Empty scatters make legend entries of one size.
@@ -249,7 +250,9 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
                 "the clients reported, squares with the capacity; a line joins a location to the facility that serves "
                 "it."
             )
-            sections.append(figure_section("Who is served where", figures["map"], lead))
+            # On a telephone the names would cover locations.
+            narrow = make_narrow(plan_map(release, problem, is_named=False))
+            sections.append(figure_section("Who is served where", figures["map"], lead, narrow=narrow))
         # Clients by facility as they were reported, and alpha, the probability that some capacity is too small.
         noisy = None if release.counts is None else sum_counts(release.assignment, release.counts)
         alpha = problem.declared.privacy.failure_probability
