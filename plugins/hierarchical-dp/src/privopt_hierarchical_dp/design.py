@@ -18,6 +18,7 @@ from attrs import evolve, frozen
 from privopt.arrays import Floats, Ints
 from privopt.errors import Fault, Faults, InputError, number_of
 from privopt.numbers.noise import NoiseRecord, split_budget
+from privopt_hierarchical_dp.alike import AlikeRegions, find_alike_regions
 from privopt_hierarchical_dp.bounds import Limits
 from privopt_hierarchical_dp.fits.qip import Fit
 from privopt_hierarchical_dp.least_squares import Ends, Estimate, Noise
@@ -149,6 +150,11 @@ class Design(ABC):
         """The files of a release."""
         layout: Layout = self.problem.layout
         return layout
+
+    @cached_property
+    def alike(self) -> AlikeRegions:
+        """The regions for forecasts: one for all that have equal errors."""
+        return find_alike_regions(self.tree)
 
     @cached_property
     def budgets(self) -> tuple[tuple[Fraction, ...], ...]:

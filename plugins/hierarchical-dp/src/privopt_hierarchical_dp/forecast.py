@@ -14,6 +14,7 @@ import numpy as np
 from attrs import evolve
 
 from privopt.arrays import Floats
+from privopt_hierarchical_dp.alike import AlikeRegions
 from privopt_hierarchical_dp.least_squares import (
     UNMEASURED,
     Estimate,
@@ -23,7 +24,6 @@ from privopt_hierarchical_dp.least_squares import (
     least_squares,
     mean_absolute,
 )
-from privopt_hierarchical_dp.tree import Tree
 
 __all__ = ["errors_of_counts", "errors_of_cumulative", "leaves_alone", "moments_of"]
 
@@ -45,7 +45,7 @@ def leaves_alone(noise: Noise, depth: int) -> list[Noise]:
 
 
 def moments_of(
-    tree: Tree,
+    regions: AlikeRegions,
     noise: Sequence[Noise],
     weights: Sequence[float] | None = None,
     *,
@@ -58,7 +58,7 @@ def moments_of(
     The moments do not depend on the values, so they are computed for values that are all 0.
 
     Args:
-        tree: The regions.
+        regions: The regions, one for all that have equal errors.
         noise: The noise on one value of each level.
         weights: The weight of each level. By default the weights of least squares.
         columns: Number of values of each region.
@@ -68,6 +68,7 @@ def moments_of(
     Returns:
         The estimates (R_l, columns) of each level.
     """
+    tree = regions.tree
     values = [np.zeros((width, columns)) for width in tree.widths]
     root = values[0][0] if known_levels else None
     if known_levels > 1:
@@ -75,11 +76,11 @@ def moments_of(
         noise = [EXACT] * known_levels + list(noise[known_levels:])
         if weights is not None:
             weights = [EXACT_WEIGHT] * known_levels + list(weights[known_levels:])
-    return least_squares(tree, values, noise, root=root, weights=weights, down=down)
+    return least_squares(tree, values, noise, root=root, weights=weights, down=down, times=regions.times)
 
 
 def errors_of_counts(
-    tree: Tree,
+    regions: AlikeRegions,
     noise: Sequence[Noise],
     weights: Sequence[float] | None = None,
     *,
@@ -90,7 +91,7 @@ def errors_of_counts(
     """Return the mean absolute errors (L,) of one count of each region, summed over the regions of a level.
 
     Args:
-        tree: The regions.
+        regions: The regions, one for all that have equal errors.
         noise: The noise on one value of each level.
         weights: The weight of each level; by default those of least squares.
         part: The share of the error variance of a count that is common to all counts of the region: 1 / N for N counts.
@@ -98,31 +99,31 @@ def errors_of_counts(
             subtracted there. If 0, the root's sum is estimated by least squares, whatever the weights are.
         down: Whether each level is fitted to the level above.
     """
-    moments = moments_of(tree, noise, weights, down=down)
+    moments = moments_of(regions, noise, weights, down=down)
     # The share of the common part's variance that remains on each level: none of it if all sums are known, all of it
     # if none is.
     common_shares: list[Floats | float] = [float(not known_levels)] * len(noise)
     if 0 < known_levels < len(noise):
-        known_root_moments = moments_of(tree, noise, weights, down=down, known_levels=known_levels)
+        known_root_moments = moments_of(regions, noise, weights, down=down, known_levels=known_levels)
         common_shares = [
             estimate.variance / np.maximum(all_moments.variance, 1e-300)
             for estimate, all_moments in zip(known_root_moments, moments, strict=True)
         ]
     elif not known_levels and (down or weights is not None):
         # The root's sum has the variance of least squares, not that of the given weights.
-        common_shares[0] = moments_of(tree, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
+        common_shares[0] = moments_of(regions, noise)[0].variance / np.maximum(moments[0].variance, 1e-300)
     # A count minus the mean of N has weight 1 - 1/N on its own error and 1/N on N - 1 others: cumulants add in fourth
     # powers.
     separate_share = (1.0 - part) ** 4 + (1.0 / part - 1.0) * part**4 if part else 1.0
     sums = []
-    for estimate, common in zip(moments, common_shares, strict=True):
+    for estimate, common, counts in zip(moments, common_shares, regions.counts, strict=True):
         taken_off = part * (1.0 - common)
         reduced = evolve(
             estimate,
             variance=estimate.variance * (1.0 - taken_off),
             fourth=estimate.fourth * (separate_share + (1.0 - separate_share) * common),
         )
-        sums.append(float(_mean_absolute_of_whole(estimate, reduced, taken_off).sum()))
+        sums.append(float(counts @ _mean_absolute_of_whole(estimate, reduced, taken_off).sum(axis=1)))
     return np.array(sums)
 
 
@@ -147,18 +148,26 @@ def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Fl
     # 1 / (3 ratio - 3), which is 0 with the probability 1 / sqrt(1 + 2 variance).
     excess = np.maximum(3.0 * ratio - 3.0, 1e-9)
     chance_of_none = np.sqrt(excess / (excess + 2.0))
-    stepped = (1.0 - taken_off) * mean_absolute(estimate) + chance_of_none * np.sqrt(2.0 / np.pi) * part_deviation
+    error = mean_absolute(estimate)
+    # T is a mean of the errors of all counts, so E|T| is at most E|X|, however rare noise is.
+    part_error = np.minimum(np.sqrt(2.0 / np.pi) * part_deviation, error)
+    stepped = (1.0 - taken_off) * error + chance_of_none * part_error
     is_whole = (ratio > 1.0 + 1e-9) & (part_deviation < WIDE_PART)
     return np.where(is_whole, stepped, mean_absolute(reduced))
 
 
 def errors_of_cumulative(
-    tree: Tree, noise: Sequence[Noise], size: int, weights: Sequence[float] | None = None, *, known_levels: int
+    regions: AlikeRegions,
+    noise: Sequence[Noise],
+    size: int,
+    weights: Sequence[float] | None = None,
+    *,
+    known_levels: int,
 ) -> Floats:
     """Return the mean absolute error (L,) at each level, if counts are computed as differences of cumulative counts.
 
     Args:
-        tree: The regions.
+        regions: The regions, one for all that have equal errors.
         noise: The noise on one value of each level.
         size: The number N of sizes.
         weights: The weight of each level; by default those of least squares.
@@ -169,9 +178,13 @@ def errors_of_cumulative(
     columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns
-    courses = moments_of(tree, noise, weights, columns=columns - 1)
-    totals = moments_of(tree, noise, weights if known_levels else None, columns=1, known_levels=known_levels)
-    for level, width in enumerate(tree.widths[:known_levels]):
+    courses = moments_of(regions, noise, weights, columns=columns - 1)
+    totals = moments_of(regions, noise, weights if known_levels else None, columns=1, known_levels=known_levels)
+    for level, width in enumerate(regions.tree.widths[:known_levels]):
         totals[level] = exactly(np.zeros(width, np.int64))
-    pairs = zip(courses, totals, strict=True)
-    return np.array([float((mean_absolute(increments(course, last)) @ multiplicities).sum()) for course, last in pairs])
+    return np.array(
+        [
+            float(counts @ (mean_absolute(increments(course, last)) @ multiplicities))
+            for course, last, counts in zip(courses, totals, regions.counts, strict=True)
+        ]
+    )

@@ -103,13 +103,16 @@ class Estimate:
             weighed=change(self.weighed),
         )
 
-    def sum_children(self, start: Ints) -> Estimate:
+    def sum_children(self, start: Ints, times: Floats | None = None) -> Estimate:
         """Return the sums over the children of each region. Errors of different children are independent.
 
         Args:
             start: Index of each parent's first child, and finally the number of all children.
+            times: (R, 1) How many children each region stands for. None if it stands for itself.
         """
-        return self.map_moments(lambda moments: np.add.reduceat(moments, start[:-1], axis=0))
+        return self.map_moments(
+            lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
+        )
 
 
 def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | None = None) -> Estimate:
@@ -145,13 +148,19 @@ def pool_upwards(tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Se
     return _pool_levels(tree, [_to_estimate(*level) for level in zip([*noisy], noise, strict=True)])
 
 
-def _pool_levels(tree: Tree, levels: Sequence[Estimate], is_isolated: Sequence[bool] | None = None) -> list[Estimate]:
+def _pool_levels(
+    tree: Tree,
+    levels: Sequence[Estimate],
+    is_isolated: Sequence[bool] | None = None,
+    times: Sequence[Floats] | None = None,
+) -> list[Estimate]:
     """Combine the estimate of each region with the sum of its children's estimates, from the leaves up.
 
     Args:
         tree: The hierarchy.
         levels: The estimates of each level from its own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
+        times: How many children (R_l, 1) each region stands for. None if each stands for itself.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -161,7 +170,7 @@ def _pool_levels(tree: Tree, levels: Sequence[Estimate], is_isolated: Sequence[b
             0,
             parent_level
             if is_isolated and is_isolated[level]
-            else parent_level.combine_with(pooled[0].sum_children(start)),
+            else parent_level.combine_with(pooled[0].sum_children(start, None if times is None else times[level + 1])),
         )
     return pooled
 
@@ -174,6 +183,7 @@ def least_squares(
     root: Ints | Floats | None = None,
     weights: Weights | None = None,
     down: bool = False,
+    times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
     """Return estimates of each region from the noisy values of the whole tree, by one pass up and one down.
 
@@ -184,6 +194,7 @@ def least_squares(
         root: (S,) The root's values, if they are known exactly.
         weights: The weight of each level in the minimised sum of squares, a number or (S,). By default 1 / variance.
         down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
+        times: How many children (R_l, 1) each region stands for, all with equal values. None if each stands for itself.
 
     Returns:
         The estimates (R_l, S) of each level, which add up over the tree.
@@ -192,7 +203,7 @@ def least_squares(
     own_estimates = [_to_estimate(*level) for level in zip([*noisy], noise, given_weights, strict=True)]
     # Top-down fits a measured level without those below it. An unmeasured level has nothing but the sum of those.
     is_isolated = [down and level is not UNMEASURED for level in noise]
-    pooled = _pool_levels(tree, own_estimates, is_isolated)
+    pooled = _pool_levels(tree, own_estimates, is_isolated, times)
     # `outer` has the estimates of a level from everything but its descendants.
     estimates, outer = [pooled[0]], own_estimates[0]
     if root is not None:
@@ -203,7 +214,7 @@ def least_squares(
         if is_isolated[level]:
             # Weighed as exact: the level above stays as it is, whatever the children say.
             outer = evolve(estimates[-1], weighed=0.0 * estimates[-1].weighed)
-        total = inner.sum_children(start)
+        total = inner.sum_children(start, None if times is None else times[level + 1])
         # A child is its parent less its siblings. Their errors are independent of the child's own, so variances add up;
         # the child's share of the siblings' total is taken out again.
         outer_estimate = Estimate(
@@ -539,7 +550,11 @@ def _reverse_columns(values: Floats) -> Floats:
 
 
 def least_squares_below(
-    tree: Tree, noisy: Sequence[Ints] | Sequence[Floats], noise: Sequence[Noise], totals: Sequence[Ints]
+    tree: Tree,
+    noisy: Sequence[Ints] | Sequence[Floats],
+    noise: Sequence[Noise],
+    totals: Sequence[Ints],
+    times: Sequence[Floats] | None = None,
 ) -> list[Estimate]:
     """Return least-squares estimates of one value of each region, given its exact values on the first levels.
 
@@ -548,11 +563,12 @@ def least_squares_below(
         noisy: The noisy values (R_l, 1) of each level.
         noise: The noise on one value of each level.
         totals: The exact values (R_l,) of the first levels.
+        times: How many children (R_l, 1) each region stands for. None if each stands for itself.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]
     levels = [*[Noise(variance=0.0)] * known_count, *noise[known_count:]]
-    estimates = least_squares(tree, values, levels, root=totals[0] if totals else None)
+    estimates = least_squares(tree, values, levels, root=totals[0] if totals else None, times=times)
     if not totals:
         return estimates
     # Without the rounding of sums of doubles: on the known levels, and where an only child repeats its parent's number.
@@ -560,7 +576,9 @@ def least_squares_below(
     is_exact = np.ones(len(totals[-1]), dtype=bool)
     for level in range(known_count, tree.depth):
         parents = tree.parents(level)
-        is_exact = is_exact[parents] & (np.diff(tree.start[level - 1]) == 1)[parents]
+        repeats = np.ones(tree.widths[level]) if times is None else times[level][:, 0]
+        is_only_child = (np.add.reduceat(repeats, tree.start[level - 1][:-1]) == 1)[parents]
+        is_exact = is_exact[parents] & is_only_child
         parent_level, mask = estimates[level - 1], is_exact[:, None]
         estimates[level] = evolve(
             estimates[level],

@@ -472,7 +472,7 @@ class SizesDesign(Design):
             noise: The noise on one value of each level, for the single table.
             tables: Not used, because there is only one table.
         """
-        shape, size = self.tree, self.relation.classes
+        shape, size = self.alike, self.relation.classes
         weights = None
         # The weights of the levels apply to fits that minimise the weighted objective; smoothing is least squares.
         if self.rule.fit != "fit_smoothed":
@@ -493,4 +493,4 @@ class SizesDesign(Design):
         # The baseline measures counts whatever this method measures, so its sensitivity is that of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))
-        return self.relation.classes * errors_of_counts(self.tree, leaves_alone(noise, self.tree.depth))
+        return self.relation.classes * errors_of_counts(self.alike, leaves_alone(noise, self.tree.depth))

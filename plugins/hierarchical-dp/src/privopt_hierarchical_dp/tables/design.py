@@ -467,14 +467,16 @@ class TablesDesign(Design):
                 for level in range(depth)
             ]
 
-        zeros = [np.zeros((width, cases)) for width in self.tree.widths]
+        tree, times = self.alike.tree, self.alike.times
+        zeros = [np.zeros((width, cases)) for width in tree.widths]
         # Without exact numbers a cell's part of the region's number is estimated with the rest of the cell.
         numbers = (
             least_squares_below(
-                self.tree,
+                tree,
                 zeros,
                 noise_of_cells(TOTAL, contrasts_only=False),
-                [np.zeros(width, np.int64) for width in self.tree.widths[:known]],
+                [np.zeros(width, np.int64) for width in tree.widths[:known]],
+                times,
             )
             if known
             else None
@@ -482,14 +484,14 @@ class TablesDesign(Design):
         errors: Floats = np.zeros((cases, depth, len(self.domain.tables)))
         for number, table in enumerate(self.domain.tables):
             cells = self.domain.cells(table)
-            estimates = least_squares(self.tree, zeros, noise_of_cells(table, contrasts_only=bool(known)))
+            estimates = least_squares(tree, zeros, noise_of_cells(table, contrasts_only=bool(known)), times=times)
             for level, estimate in enumerate(estimates):
                 variance, fourth = estimate.variance, estimate.fourth
                 if numbers is not None:
                     variance = variance + numbers[level].variance / cells**2
                     fourth = fourth + numbers[level].fourth / cells**4
                 error = evolve(estimate, variance=variance, fourth=fourth)
-                errors[:, level, number] = cells * mean_absolute(error).sum(axis=0)
+                errors[:, level, number] = cells * (self.alike.counts[level] @ mean_absolute(error))
         return np.asarray(errors.reshape(cases, -1))
 
     def leaves_only(self) -> Floats:
@@ -513,5 +515,5 @@ class TablesDesign(Design):
             noise = self.law.moments(scales[source])
             summed = Noise(variance=times * noise.variance, fourth=times * noise.fourth)
             leaf_noise = leaves_alone(summed, self.tree.depth)
-            by_table.append(domain.cells(table) * errors_of_counts(self.tree, leaf_noise))
+            by_table.append(domain.cells(table) * errors_of_counts(self.alike, leaf_noise))
         return np.ravel(by_table, order="F")
