@@ -201,6 +201,16 @@ FAULTS = {
     "more noise than stated": ("smoothed", lambda f: _rescale(f, "noisy", "scales", 2), "words"),
     "a smaller epsilon in the problem": ("groups", lambda f: _reword(f, **{"epsilon = 2": "epsilon = 1"}), "privacy"),
     "a larger epsilon in the problem": ("groups", lambda f: _reword(f, **{"epsilon = 2": "epsilon = 3"}), "words"),
+    "a household of nobody": (
+        "replaced",
+        lambda f: _reword(f, **{"max_household = 5": "max_household = 0"}),
+        "files",
+    ),
+    "more sizes than anything lists": (
+        "groups",
+        lambda f: _reword(f, **{"sizes = 3": "sizes = 999999999999"}),
+        "files",
+    ),
     "a weaker relation": ("groups", lambda f: _reword(f, **{'"groups"': '"sizes"'}), "files"),
     "a level that is called exact": (
         "groups",

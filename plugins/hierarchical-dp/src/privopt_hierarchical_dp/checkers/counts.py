@@ -30,6 +30,9 @@ TABLES = {"hierarchy", "privacy", "hierarchical-dp", "plan", "publish"}
 BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
 """The keys of [privacy] that state the budget, by notion."""
 
+MOST_CELLS = 10**7
+"""The largest number of cells of a region in one table, as in ``solve``: more are refused before they are listed."""
+
 DRAWN = "that the noise was drawn, freshly and at those scales"
 """What every certificate of noise rests on, because one release cannot show it."""
 
@@ -67,6 +70,7 @@ class Counts:
         """Read the counts and their intervals, and check that all tables have the same regions."""
         if self.is_of_sizes:
             first, most = self.hierarchy.get("first_size", 1), self.hierarchy["sizes"]
+            need(type(most) is int and first in (0, 1) and first <= most <= MOST_CELLS, "problem: sizes", 2)
             tables = [Table("", "release.csv", (), [(str(size),) for size in range(first, most + 1)])]
         else:
             attributes = self.hierarchy.get("attributes", {})
@@ -74,6 +78,7 @@ class Counts:
             for name, stated in self.hierarchy["tables"].items():
                 by = tuple(n for n, attribute in enumerate(attributes) if attribute in stated["by"])
                 values = [[*attributes.values()][n] for n in by]
+                need(math.prod(map(len, values)) <= MOST_CELLS, f"problem: tables.{name}: too many cells", 2)
                 tables.append(Table(f"{name}.", f"tables/{name}.csv", by, [*product(*values)]))
         parents: dict[str, str] = {}
         for table in tables:

@@ -58,6 +58,21 @@ def count_exact_levels(names: object) -> int:
     return max(int(str(name)[6:]) for name in names)
 
 
+def read_household(privacy: Mapping[str, Any]) -> int:
+    """Return the largest number of persons in a replaced household.
+
+    Args:
+        privacy: The table [privacy] of the problem file.
+
+    Raises:
+        RefusedError: The number is missing, or not a whole number of at least 1.
+    """
+    household = privacy.get("max_household")
+    need(type(household) is int and household >= 1, f"problem: privacy.max_household: {household!r}", 2)
+    assert isinstance(household, int)
+    return household
+
+
 def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Promise:
     """Return the promise of a release of groups by size.
 
@@ -105,7 +120,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
         scope = "one group of any size appears or vanishes"
         return Promise(1 if query == "counts" else classes, exact, scope, "per group", has_totals=are_all_exact)
     need(relation == "replaced", f"privacy.relation {relation!r}: unknown here", 2)
-    household = tables["privacy"]["max_household"]
+    household = read_household(tables["privacy"])
     # From size i to size j, |i - j| cumulative counts change. Without a size 0 the least size is 1.
     cumulative = min(household, classes - 1) if first_size == 0 else min(household, classes) - 1
     unit = f"per household of at most {household} persons that is replaced"
@@ -128,7 +143,7 @@ def promise_of_tables(tables: Mapping[str, Any], kind: str, depth: int) -> Promi
     relation, levels = privacy.get("relation", "individuals"), count_exact_levels(tables["hierarchy"].get("exact"))
     need(levels <= depth, "problem: hierarchy.exact: more levels than there are", 2)
     if relation == "replaced":
-        most = privacy["max_household"]
+        most = read_household(privacy)
         # All persons of a household may be alike: one cell loses `most`, another one gains as many.
         change = 2 * most if kind == "pure-dp" else 2 * most**2
         new = "one of as many persons in" if levels else "another in"
