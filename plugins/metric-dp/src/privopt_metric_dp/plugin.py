@@ -1,4 +1,4 @@
-"""Register the mechanisms, distances, losses and notions of metric DP, without importing their modules."""
+"""Register all that this plugin adds for metric DP (mechanisms, kinds, checks and others) without importing it."""
 
 from collections.abc import Sequence
 
@@ -117,7 +117,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_roles() -> Sequence[RoleSpec]:
-    """Return the roles "distance" and "loss", whose kinds metric problems choose by name."""
+    """Return the roles "distance" and "loss". Problem files of metric DP name a registered kind of each."""
     kinds = "privopt_metric_dp.problem.declared"
     return [
         RoleSpec(name="distance", base=f"{kinds}:DistanceKind", summary="a distance between records"),
@@ -143,7 +143,7 @@ def privopt_commands() -> Sequence[CommandSpec]:
 
 @hookimpl
 def privopt_names() -> Sequence[NameSpec]:
-    """Return the Python names of metric problems."""
+    """Return the functions that build metric problems and certify matrices, which are names of the package privopt."""
     parts = ("cost", "distances", "grid", "mesh", "metric_problem", "records", "roads", "travel_cost", "vectors")
     homes = dict.fromkeys(parts, "privopt_metric_dp.api.problem_parts")
     homes |= {"certify": "privopt_metric_dp.mechanisms.certify_matrix"}
@@ -152,7 +152,7 @@ def privopt_names() -> Sequence[NameSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks of mechanisms over metric problems, and of kinds of metric problems."""
+    """Return the conformance kit's checks of mechanisms over metric problems, and of kinds that these problems name."""
     kit = "privopt_metric_dp.kit"
     kinds = f"{kit}.check_kinds"
     return [

@@ -53,7 +53,7 @@ MAX_CHOSEN_PAIRS: Final = 20_000
 
 @frozen(kw_only=True)
 class Violations:
-    """Geo-Ind violations (entries above what metric DP allows) as Equations (34) and (35) of the LR-Geo paper count.
+    """Geo-Ind violations, entries above what metric DP allows, as the LR-Geo paper counts them, Eqs. (34) and (35).
 
     Attributes:
         ratio: Share of violated inequalities. Each pair and output has two, one for each direction.

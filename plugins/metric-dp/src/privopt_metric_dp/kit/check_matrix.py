@@ -46,8 +46,8 @@ def input_order(trial: Trial) -> None:
     """
     problem = trial.problem()
     attempt = trial.attempt(problem)
-    # The pipeline (checks around the mechanism) also refuses a wrong order. So the release is looked at as the
-    # mechanism made it, and the pipeline's is used only if there is none.
+    # ``privopt solve`` also refuses a wrong order, so a run that failed is looked at if it has a release. If it has
+    # none, run() discards the example.
     run = attempt if attempt.release is not None else trial.run(problem)
     data: Any = getattr(run.problem, "data", None)
     if data is None:

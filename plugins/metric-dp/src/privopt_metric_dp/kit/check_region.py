@@ -1,7 +1,8 @@
 """Check guarantees between any two points of a region by comparing random points.
 
-The kit's own code computes everything in exact rationals. It uses neither the certificate nor the mechanism's code for
-snapping positions.
+A region is divided into simplices: streets, each with two ends, or triangles. A position is replaced by a corner of its
+simplex at random (snapped), and a report is drawn from the row of that corner. The kit's own code computes everything
+in exact rationals. It uses neither the certificate nor the mechanism's code for snapping positions.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from privopt_metric_dp.region.region import MM_PER_KM, Plane, Region, Streets
 __all__ = ["Excess", "greatest_excess", "locate_all", "street_share"]
 
 RANDOM_TRIES: Final = 120
+"""Default number of attempts to draw a pair of points."""
 NEARNESS: Final = (Fraction(1), Fraction(1, 10**3), Fraction(1, 10**9))
 """Distances of drawn points from a corner, a side or each other, relative to the size of the simplex."""
 
@@ -35,8 +37,8 @@ class Excess:
         one, two: The points, each as the number of a simplex and the weights of its corners.
         output: Number of the output.
         ratio: Ratio of the output's probabilities at the two points, as a double.
-        km: Length of a path between the two points.
-        over: Log-ratio minus the permitted log-ratio.
+        km: Length in km of a path between the two points.
+        over: The log-ratio of the two probabilities minus the permitted log-ratio, epsilon times ``km``.
     """
 
     one: tuple[int, tuple[Fraction, ...]]
@@ -50,21 +52,24 @@ class Excess:
 def street_share(part: Fraction, reach: Fraction, steps: int) -> Fraction:
     """Return the probability that the far end of a street is drawn (docs/guide/everywhere.md, "Streets").
 
+    As a function of the position it is S-shaped, and linear on each of n pieces in each half of the street.
+
     Args:
         part: Position on the street, from 0 to 1.
         reach: Epsilon times the length of the street.
-        steps: Number of steps n of the S-shaped weights; 0 for linear weights.
+        steps: The number n of pieces; 0 for a probability that equals the position.
     """
     if steps == 0 or reach == 0:
         return part
-    # The weights are symmetric about the middle of the street.
+    # The probabilities of the two ends are symmetric about the middle of the street.
     if part > Fraction(1, 2):
         return 1 - street_share(1 - part, reach, steps)
     # The first half is divided into n pieces. The share is linear on each, and the slope grows by 1 + t from piece to
     # piece, which is as fast as the guarantee allows.
     t = reach / (2 * steps)
-    step, fraction = divmod(part * 2 * steps, 1)
-    bounds = [((1 + t) ** (int(step) + offset) - 1) / (2 * ((1 + t) ** steps - 1)) for offset in (0, 1)]
+    piece, fraction = divmod(part * 2 * steps, 1)
+    # The shares at the two ends of the piece.
+    bounds = [((1 + t) ** (int(piece) + offset) - 1) / (2 * ((1 + t) ** steps - 1)) for offset in (0, 1)]
     return bounds[0] + fraction * (bounds[1] - bounds[0])
 
 
@@ -82,8 +87,8 @@ def greatest_excess(
     """
     rows = [[Fraction(weight) for weight in row] for row in weights]
     worst: Excess | None = None
-    # A point is (simplex, weights of its corners); its row is the mean of the corners' rows with these weights, because
-    # a position is replaced by a corner that is drawn with them.
+    # A point consists of a simplex and weights of its corners. Its row is the mean of the corners' rows with these
+    # weights, because a position is replaced by a corner that is drawn with them.
     for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
         first_row, second_row = (_mix_rows(rows, region, simplex, shares) for simplex, shares in (first, second))
         for k, (p, q) in enumerate(zip(first_row, second_row, strict=True)):
@@ -109,7 +114,7 @@ def _mix_rows(rows: list[list[Fraction]], region: Region, simplex: int, shares: 
 
 
 def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
-    """Return |log(p / q)| minus epsilon times the root of a squared length; 0 if that is not positive.
+    """Return |log(p / q)| minus epsilon times a length, or 0 if that is not positive.
 
     Args:
         p, q: Weights of one output at two points, at least 0.
@@ -128,7 +133,7 @@ def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) 
         return 0.0
     with mpmath.workdps(80):
         allowed = mpmath.sqrt(_to_mpf(squared)) * _to_mpf(epsilon)
-        # 10^-60 is far above the rounding at 80 digits.
+        # With 80 digits, rounding errors are far below 10^-60. A smaller excess counts as none.
         excess = mpmath.log(_to_mpf(ratio)) - allowed
         return float(excess) if excess > mpmath.mpf(10) ** -60 else 0.0
 
@@ -147,7 +152,7 @@ Pair = tuple[Point, Point, Fraction]
 
 
 def _draw_pairs(region: Region, epsilon: Fraction, chance: Random, tries: int) -> Iterator[Pair]:
-    """Yield random pairs of points, alternately in one simplex and in different simplices.
+    """Yield random pairs of points, alternately both in one simplex and (``across``) in different simplices.
 
     Args:
         region: Streets or a triangulated plane.
@@ -244,14 +249,14 @@ def _draw_inside_triangle(region: Plane, chance: Random, triangle: int) -> Pair:
 
 
 def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pair]:
-    """Yield a point of a side as a point of both adjacent triangles, and pairs of points straight across the side.
+    """Yield pairs at a side of a triangle: one point of it as a point of both triangles, and points across it.
 
     Args:
         region: The triangulated plane.
         chance: Random generator that draws the points.
         triangle: Number of the triangle whose sides are crossed.
     """
-    # With one corner the point is that corner, with two it lies on a side, with three inside.
+    # The border point: with one used corner it is that corner, with two it lies on a side, with three inside.
     used_corners = chance.sample(range(3), chance.choice((1, 2, 2, 2, 3)))
     parts = [
         chance.randrange(1, 1000) * chance.choice(NEARNESS) if corner in used_corners else Fraction(0)
@@ -259,7 +264,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     ]
     border = tuple(part / sum(parts, Fraction(0)) for part in parts)
     border_place = _to_place(region, triangle, border)
-    # The line from a point of this triangle through the border point goes on into the neighbour.
+    # A straight line leads from a point of this triangle (start) through the border point into the neighbour (end).
     start_shares = _interpolate(border, _draw_barycentric(chance), chance.choice(NEARNESS))
     start = _to_place(region, triangle, start_shares)
     step = chance.choice((Fraction(1), *NEARNESS))
@@ -270,7 +275,7 @@ def _draw_crossings(region: Plane, chance: Random, triangle: int) -> Iterator[Pa
     for neighbour, neighbour_shares in locate_all(region, border_place):
         if neighbour == triangle:
             continue
-        # The same point in two triangles: its rows must be equal, or positions on the border have two distributions.
+        # The border point as a point of either triangle: the rows must be equal, or it would have two distributions.
         yield (triangle, border), (neighbour, neighbour_shares), Fraction(0)
         ahead = _barycentric(region, neighbour, end_place)
         if min(ahead) >= 0:
@@ -318,7 +323,7 @@ def _barycentric(region: Plane, triangle: int, point: Place) -> tuple[Fraction, 
     # barycentric coordinates.
     parts = (bx * cy - by * cx, cx * ay - cy * ax, ax * by - ay * bx)
     total = sum(parts)
-    # A flat triangle contains nothing.
+    # A flat triangle contains no place, so all coordinates are negative.
     return tuple(part / total for part in parts) if total else (Fraction(-1),) * 3
 
 
@@ -329,8 +334,8 @@ def locate_all(region: Plane, point: Place) -> Iterator[tuple[int, tuple[Fractio
     """
     corners = region.vertices[region.simplices]
     lower, upper = corners.min(axis=1), corners.max(axis=1)
-    # Bounding boxes exclude most triangles before anything is computed in rationals. The place is rounded outwards,
-    # since vertices are integers.
+    # Bounding boxes exclude most triangles before anything is computed in rationals. Their corners are integers, so the
+    # place's coordinates may be rounded up or down for the comparison.
     in_range = [
         (lower[:, axis] <= math.ceil(coordinate)) & (upper[:, axis] >= math.floor(coordinate))
         for axis, coordinate in enumerate(point)
@@ -366,8 +371,8 @@ def _takes_regions(subject: Subject) -> str | None:
 def every_point(trial: Trial) -> None:
     """Check that probabilities change by at most exp(epsilon d) between any two points of a region, if claimed.
 
-    A region covers the points between the records, along streets or in a plane. Before a release, a position is
-    replaced by a random corner of its piece of street or triangle.
+    A region covers the points between the records, along streets or in a plane. Before a report is drawn, a position is
+    replaced at random by an end of its piece of street, or by a corner of its triangle.
 
     Args:
         trial: Draws problems, runs the mechanism under test on them, and records faults.
@@ -382,8 +387,8 @@ def every_point(trial: Trial) -> None:
     epsilon = Fraction(trial.subject.epsilon(run.problem))
     rows = [[int(w) for w in row] for row in np.asarray(run.release.weights).tolist()]
     if data.region is None:
-        # Without a region, a position would be replaced by its nearest record, and the rows of two neighbours jump
-        # half-way between them.
+        # Without a region, a position would be replaced by its nearest record. Half-way between two records with
+        # different rows, the probabilities would then jump.
         i, j = _nearest_rows(data, rows)
         if i != j:
             first, second = run.release.records[i], run.release.records[j]

@@ -27,10 +27,12 @@ from privopt_metric_dp.problem.declared import MetricProblem
 __all__ = ["MetricCase", "default_profile", "metric_problems", "metric_profile", "several_rounds"]
 
 UTILITIES: Final = ("distance", "matrix", "travel-cost")
+"""The kinds of loss."""
 LENGTH_FACTOR: Final = 4
 """Factor by which lengths are multiplied and epsilon is divided. A power of two causes no rounding."""
 
 Tables = Mapping[str, Mapping[str, Any]]
+"""Tables of a problem file: their keys and values, by name."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -43,11 +45,11 @@ class MetricCase:
         names: Ids of the points of the space; empty for the default ids.
         epsilon: Epsilon as decimal text.
         within: ``privacy.neighbours_within``; None for all pairs.
-        utility: Kind of loss.
+        utility: Kind of loss, one of :data:`UTILITIES`.
         cost: (N, K) losses for the kind "matrix"; otherwise None.
         prior: (N,) prior; empty for a uniform prior.
-        targets: Weights of the records as targets of travel-cost; empty for equal weights.
-        extra: Tables of the mechanism itself.
+        targets: Weights of the records as destinations of the loss "travel-cost"; empty for equal weights.
+        extra: Further tables of the problem file, which only the mechanism under test has.
     """
 
     space: MetricSpace
@@ -92,7 +94,7 @@ class MetricCase:
         if self.space.kind == "graph":
             rows = [(self.ids[tail], self.ids[head], length) for tail, head, length in self.space.edges]
             joined = {end for tail, head, _ in self.space.edges for end in (tail, head)}
-            # Every record must be a node. A record without a road gets one to a node that is no record.
+            # Every record must be a node of the roads. One without a road gets a road to a node that is no record.
             rows += [(self.ids[n], f"siding-{n}", 1.0) for n in range(len(self.space)) if n not in joined]
             distance["edges"] = "roads.csv"
             files["roads.csv"] = csv_bytes(["from", "to", "km"], rows)
@@ -118,7 +120,7 @@ class MetricCase:
             files: Contents of the files by name.
         """
         space = self.space
-        # A grid and a table of distances have ids by themselves; other ids need a file that lists them.
+        # A grid and a table of distances have default ids. Any others need a file that lists them.
         if space.cells is not None and not self.names:
             rows, cols, cell_km = space.cells
             return {"grid": {"rows": rows, "cols": cols, "cell_km": cell_km}}
@@ -175,8 +177,8 @@ def metric_problems(
     space = draw(metric_spaces(5, shapes))
     joined = bool(np.isfinite(space.distances).all())
     count = len(space)
-    # Outputs other than the records are drawn only in connected spaces of listed points. Hypothesis shrinks n to 1, so
-    # examples shrink to a space of `count` records, which are the outputs too.
+    # Outputs other than the records are drawn only in connected spaces of listed points: the first points are the
+    # records. Hypothesis shrinks n to 1, so examples shrink to `count` records, which are also the outputs.
     split = space.cells is None and joined and count > 1
     records = draw(st.integers(1, count).map(lambda n: count + 1 - n)) if split else count
     within = None
@@ -189,7 +191,7 @@ def metric_problems(
         choices: list[float | None] = [d * (1.0 + slack) for d in reversed(space.lengths) if d >= min_distance]
         within = draw(st.sampled_from([None, *choices] if joined else choices))
     if not joined and within is None:
-        within = 1.0  # separate parts need some limit, since a pair without a path cannot be required
+        within = 1.0  # a disconnected space needs some limit, since a pair without a path cannot be required
     kinds = [kind for kind in utilities if joined or kind == "matrix"]
     if not kinds:
         kinds = ["matrix"]
@@ -264,7 +266,7 @@ def _reorder(problem: GeneratedProblem, chance: random.Random) -> Variant | None
         coordinates=tuple(space.coordinates[p] for p in order) if space.coordinates else (),
         edges=tuple((new_index[start], new_index[end], length) for start, end, length in space.edges),
     )
-    # Columns of the cost table are numbered from the first output.
+    # The cost table's columns are the outputs, so output p of the space has the column p - n.
     outputs = order if case.own_outputs else [p - n for p in order[n:]]
     ids = case.ids
     # Ids move with their places, unless records and outputs of a table of distances share the ids 0, 1, ...
@@ -319,7 +321,7 @@ def _in_other_units(lengths: Sequence[str]) -> Callable[[GeneratedProblem, rando
             if value is not None:
                 changed = changed.with_key(key, float(value) * LENGTH_FACTOR)
         change = f"all lengths were multiplied by {LENGTH_FACTOR} and epsilon divided by {LENGTH_FACTOR}"
-        # A table of losses is not scaled with the lengths; all other losses are.
+        # A table of losses stays as it is, and all other losses grow with the lengths.
         return Variant(problem=changed, factor=1.0 if case.utility == "matrix" else float(LENGTH_FACTOR), change=change)
 
     return rescale
@@ -337,7 +339,7 @@ def _halve_epsilon_of_distance_loss(problem: GeneratedProblem) -> GeneratedProbl
 
 
 TINY_DISTANCE: Final = 1e-12
-"""A ``privacy.neighbours_within`` that is below a millimetre in any unit of length."""
+"""A value of ``privacy.neighbours_within`` that is below all positive distances of generated problems."""
 
 
 def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
@@ -346,7 +348,7 @@ def _without_neighbours(problem: GeneratedProblem) -> GeneratedProblem | None:
 
 
 def _best_known(problem: MetricInstance[Any], result: Result) -> float | None:
-    """Return a certified loss that the kit computes by its own LP, which no proved lower bound may exceed.
+    """Return the loss of a certified mechanism from the kit's own linear program. No proved lower bound may exceed it.
 
     Args:
         problem: The loaded problem.
@@ -391,8 +393,9 @@ def metric_profile(
         lengths: Keys of these tables that are lengths (``"acme.radius"``), which the check `units` scales too.
         monotone: When the loss must not rise with epsilon: ``"always"`` (an optimal mechanism), ``"distance"`` (only if
             the loss is the distance itself) or ``"never"`` (no such check).
-        others: Further fields of :class:`Profile`.
+        others: Further fields of :class:`Profile`, which replace the default ones.
     """
+    # How to make a problem stricter for the check that compares the two losses.
     stricter = {"always": _halve_epsilon, "distance": _halve_epsilon_of_distance_loss, "never": None}[monotone]
     fields: dict[str, Any] = {
         "problems": metric_problems(extra=extra) if problems is None else problems,
@@ -414,7 +417,7 @@ def default_profile(problem_class: type) -> Profile | None:
     if not issubclass(problem_class, MetricProblem):
         return None
     base_fields = {attribute.name for attribute in attrs.fields(MetricProblem)}
-    # The kit cannot invent a required key, so the plugin of such a mechanism must name a profile.
+    # The kit cannot invent values of a required key, so a plugin with such a key must name a profile itself.
     if any(a.default is attrs.NOTHING and a.init and a.name not in base_fields for a in attrs.fields(problem_class)):
         return None
     return metric_profile()

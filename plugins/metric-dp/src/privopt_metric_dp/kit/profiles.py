@@ -12,6 +12,7 @@ from privopt_metric_dp.kit.problems import MetricCase, metric_problems, metric_p
 __all__ = ["CONST_OPT", "EXPONENTIAL", "GIVEN", "PLANAR", "PREDICTIVE"]
 
 PLANE: Final = ("grid", "points", "twins", "coincident", "globe")
+"""Shapes of metric space whose points have coordinates (:func:`privopt_metric_dp.kit.strategies.metric_spaces`)."""
 
 
 def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
@@ -21,13 +22,15 @@ def _radius_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 
 
 EXPONENTIAL: Final = metric_profile(monotone="distance")
-"""Profile of "exponential". If the loss is the distance itself, it falls with epsilon; other losses may rise."""
+"""Profile of "exponential". A loss that is the distance itself falls as epsilon grows, while others may rise."""
 
 PLANAR: Final = metric_profile(problems=metric_problems(shapes=PLANE), monotone="distance")
 """Profile of "planar-laplace": only points in the plane or on the globe."""
 
 CONST_OPT: Final = metric_profile(extra=_radius_table, lengths=("const-opt.radius",), monotone="never")
-"""Profile of "const-opt", with a radius. Feasible sets for two epsilons are not nested, so the loss may rise."""
+"""Profile of "const-opt", with a radius. Its loss may rise with epsilon, because the programs of two epsilons allow
+different matrices.
+"""
 
 
 def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
@@ -39,7 +42,7 @@ def _with_matrix(problem: GeneratedProblem) -> GeneratedProblem:
     distances = case.space.distances[: case.records]
     # Outputs that are not the records follow them in the space.
     z = np.exp(-(distances if case.own_outputs else distances[:, case.records :]))
-    # A row without any reachable output becomes uniform, since its sum could not be scaled to 1.
+    # The row of a record without any reachable output is all 0 and cannot be scaled to sum to 1. It becomes uniform.
     z = np.where(z.any(axis=1, keepdims=True), z, 1.0)
     extended = problem.with_key("given.matrix", "z.npy")
     return extended.with_file("z.npy", npy_bytes(z / z.sum(axis=1, keepdims=True)))
@@ -58,4 +61,6 @@ def _good_within_table(case: MetricCase) -> dict[str, dict[str, Any]]:
 PREDICTIVE: Final = metric_profile(
     problems=metric_problems(extra=_good_within_table), lengths=("predictive.good_within",)
 )
-"""Profile of "predictive", with a ``good_within`` at which tests can end either way."""
+"""Profile of "predictive". With its ``good_within``, the distance up to which the last report is good, tests can end
+either way.
+"""

@@ -16,8 +16,9 @@ __all__ = ["best_loss", "optimum"]
 def best_loss(data: MetricData) -> float:
     """Return the exact loss of the best of a few mechanisms that certainly satisfy the guarantee.
 
-    Constant mechanisms always do. The optimum of the LP is used only if its repaired integers certify. The loss of a
-    mechanism under test may be smaller, but no lower bound that it proves may exceed this loss.
+    Constant mechanisms, which always report the same output, do. The optimum of the linear program is used only if it
+    can be repaired to integers and certified. The loss of a mechanism under test may be smaller, but no lower bound
+    that it proves may exceed this loss.
 
     Args:
         data: The data of a small problem.
@@ -29,7 +30,7 @@ def best_loss(data: MetricData) -> float:
 
 
 def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
-    """Return the exact loss of the LP's optimum after repair into certified integers; None if a step fails.
+    """Return the exact loss of the linear program's optimum after repair into certified integers; None if a step fails.
 
     Args:
         data: Data of a small metric problem.
@@ -58,12 +59,14 @@ def _repaired_optimum(data: Any, weighted: NDArray[np.float64]) -> float | None:
 def optimum(
     weighted: NDArray[np.float64], pairs: NDArray[np.int64], distances: NDArray[np.float64], epsilon: float
 ) -> NDArray[np.float64] | None:
-    """Return the (N, K) optimum of the whole LP, to SciPy's tolerance; None if SciPy finds none.
+    """Return the (N, K) matrix that is optimal for metric DP, to SciPy's tolerance; None if SciPy finds none.
+
+    Factors exp(epsilon d) above e^30 are replaced by e^30, which is stricter.
 
     Args:
         weighted: (N, K) prior times cost.
         pairs: (P, 2) required pairs.
-        distances: (P,) distances of the pairs. Factors above e^30 are replaced by e^30, which is stricter.
+        distances: (P,) distances of the pairs.
         epsilon: Epsilon per unit of distance.
     """
     from scipy.optimize import linprog
@@ -73,7 +76,8 @@ def optimum(
     with np.errstate(over="ignore"):
         # Larger coefficients would make the LP badly scaled.
         growth = np.exp(np.minimum(epsilon * distances, 30.0))
-    # Variable i * k + output of the LP is z_i,output. The inequalities are collected as entries of a sparse matrix.
+    # The entry of record i and an output is the variable with the number i * k + output. The inequalities are collected
+    # as entries of a sparse matrix.
     rows, columns, values, row = [], [], [], 0
     for (i, j), e in zip(pairs.tolist(), growth.tolist(), strict=True):
         for row_record, column_record in ((i, j), (j, i)):

@@ -16,6 +16,7 @@ from privopt.numbers.distances import EARTH_RADIUS_KM
 __all__ = ["MetricSpace", "close_paths", "from_edges", "from_points", "grid"]
 
 Edge = tuple[int, int, float]
+"""Numbers of the two points that a road joins, and its length in km."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -69,7 +70,7 @@ def grid(rows: int, cols: int, cell_km: float) -> MetricSpace:
 
 def _great_circle_km(start: tuple[float, float], end: tuple[float, float]) -> float:
     """Return the great-circle distance in km between two places (lat, lon) in degrees, by the haversine formula."""
-    # Computed with the standard library only, which reveals faults of privopt's distances.
+    # This uses only the standard library, so that the kit finds faults in privopt's own distances.
     (a, b), (c, d) = (tuple(map(math.radians, spot)) for spot in (start, end))
     h = math.sin((c - a) / 2) ** 2 + math.cos(a) * math.cos(c) * math.sin((d - b) / 2) ** 2
     return 2 * EARTH_RADIUS_KM * math.asin(math.sqrt(min(1.0, h)))
@@ -86,7 +87,10 @@ def from_points(spots: Sequence[tuple[float, float]], kind: Literal["euclidean",
 
 
 def close_paths(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the shortest-path closure (Floyd and Warshall): the largest metric below a symmetric table (N, N)."""
+    """Return the lengths (N, N) of shortest paths over the entries of a symmetric table, by Floyd and Warshall.
+
+    This is the largest table below the given one that satisfies the triangle inequality.
+    """
     table = np.array(table, dtype=np.float64)
     for middle in range(len(table)):
         table = np.minimum(table, table[:, middle, None] + table[None, middle, :])

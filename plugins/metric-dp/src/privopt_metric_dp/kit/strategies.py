@@ -44,13 +44,13 @@ def _draw_points(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     count = draw(sizes(max_points))
     spots = draw(st.lists(lattice, min_size=count, max_size=count, unique=True))
     if shape in ("twins", "coincident"):
-        # One more point is added, next to one of these or at the same place.
+        # One more point is added, a little to the east of one of these or at the same place.
         spots = spots[: max(1, max_points - 1)]
         shift = draw(st.sampled_from([1e-3, 1e-6, 1e-9])) if shape == "twins" else 0.0
         x, y = draw(st.sampled_from(spots))
         return from_points([*map(_to_doubles, spots), (x + shift, float(y))], "euclidean")
     if shape == "globe":
-        # Steps of 1/64 degree near Rome; they are exact doubles.
+        # Latitudes and longitudes near Rome in steps of 1/64 degree, which are exact doubles.
         return from_points([(41.0 + x / 64, 12.0 + y / 64) for x, y in spots], "haversine")
     return from_points([*map(_to_doubles, spots)], "euclidean")
 
@@ -97,7 +97,7 @@ def _draw_table(draw: st.DrawFn, max_points: int, shape: str) -> MetricSpace:
     else:
         lengths = draw(st.lists(st.integers(1, 6), min_size=count * count, max_size=count * count))
         table = np.array(lengths, dtype=np.float64).reshape(count, count)
-        # Symmetric; the triangle inequality follows by closing paths below.
+        # This makes the table symmetric. close_paths() below makes it satisfy the triangle inequality.
         table = np.minimum(table, table.T)
     np.fill_diagonal(table, 0.0)
     return MetricSpace(shape=shape, kind="matrix", distances=close_paths(table))

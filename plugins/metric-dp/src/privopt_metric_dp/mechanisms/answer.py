@@ -1,4 +1,4 @@
-"""The answer of a method before repair: a near-feasible matrix, dual multipliers and solver details."""
+"""The answer of a method before repair: a matrix that is private up to rounding, multipliers and solver details."""
 
 from __future__ import annotations
 
@@ -24,11 +24,13 @@ class Matrix:
     """The result of :meth:`MetricMechanism.matrix`.
 
     Attributes:
-        z: (N, K) near-feasible probabilities.
+        z: (N, K) probabilities that satisfy the guarantee up to the solver's tolerance.
         multipliers: Multipliers of privacy rows, from which a rigorous bound is computed; None for no bound.
         over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
         bound: A bound that the multipliers prove, or an estimate of it; None if unknown.
-        solver, details, stopped: See :class:`privopt.interfaces.Outcome`.
+        solver: Name, version and iterations of the solver, for result.json.
+        details: Further figures for result.json.
+        stopped: Whether a limit ended the solver before it was done.
         release: Integer weights that are released unchanged if they satisfy the notion. Otherwise ``z`` is repaired.
     """
 
@@ -60,10 +62,11 @@ class Matrix:
         return cls(
             z=solution.value("z"),
             multipliers=multipliers_of(solution, data) if has_rows else None,
-            # `optimal_model` adds rows for these pairs alone, and only in this order do the duals belong to them.
+            # `optimal_model` adds privacy rows for these pairs alone, in this order, and multipliers are the duals of
+            # rows.
             over=data.needed,
-            # The core's bound, which mechanisms outside of metric DP state too. The release states the bound of the
-            # proof in its folder, which is evaluated exactly.
+            # The bound that the modelling language computes from the duals. It is an estimate here: the release states
+            # the bound of the proof in its folder, which is evaluated exactly.
             bound=solution.rigorous_bound if has_rows else None,
             solver={"name": context.solver, "version": solution.solver, "iterations": solution.iterations},
             details={"rows": solution.form.shape[0], "columns": solution.form.shape[1]},

@@ -4,7 +4,7 @@
 
     class Acme(MetricMechanism):
         def matrix(self, problem, context):
-            z = acme(problem.data.distances, ...)  # (N, K), rows near 1, near-feasible
+            z = acme(problem.data.distances, ...)  # (N, K), private and summing to 1 up to rounding
             return Matrix(z=z, solver={"name": "acme"})
 
 The base class provides the repair into integers, the certificate, the bound, the files, ``verify``, ``sample`` and
@@ -58,7 +58,7 @@ __all__ = ["MatrixWords", "MetricMechanism", "make_first_offers"]
 
 
 class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
-    """Methods of a metric mechanism that describe a release. Subclasses add the search for a release."""
+    """The methods of a mechanism of metric DP that describe a release. Subclasses add the search for a release."""
 
     def meaning(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Sequence[str]:
         """Return sentences on what the guarantee means to readers.
@@ -77,9 +77,9 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return [*data.warnings, *interpretation.warnings, *filter(None, [mesh_warning]), *look_alikes]
 
     def _interpret(self, problem: MetricInstance[D], release: MatrixRelease, result: Result) -> Interpretation:
-        """Return sentences and warnings on what the guarantee means for attackers, and the figures behind them.
+        """Return sentences and warnings on what an attacker can learn under the guarantee.
 
-        Nearest neighbours explain only a guarantee in proportion to distance (metric DP).
+        Odds between nearest neighbours are stated only for metric DP, whose bound depends on the distance.
         """
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
         return interpret_guarantee(release, problem.data, by_distance=by_distance)
@@ -137,7 +137,7 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
         incumbent: Receives the offers.
         bounds: Whether to offer also the loss at each record's cheapest output as a lower bound.
     """
-    # Neither offer needs a solver, so a run under a time limit has a certified release almost from the start.
+    # Neither matrix needs a solver, so a run under a time limit has a certified release almost from the start.
     weighted, (records, outputs) = data.weighted, data.shape
 
     def offer_one_output() -> None:
@@ -153,10 +153,10 @@ def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: b
         )
 
     def offer_exponential() -> None:
-        """Offer the exponential mechanism at half of epsilon, if every record has an output within reach."""
+        """Offer the exponential mechanism at half of epsilon, if every record has an output at a finite distance."""
         try:
             z = exponential(data.to_outputs, float(data.epsilon))
-        except InputError as error:  # a record has no output within reach, so there is no exponential mechanism
+        except InputError as error:  # a record has no output at a finite distance, so there is no such mechanism
             incumbent.note(f"exponential ({error})")
             return
         incumbent.offer("exponential", candidate=z, value=float(np.vdot(weighted, z)))
@@ -172,15 +172,15 @@ def _one_output_matrix(records: int, outputs: int, k: int) -> Floats:
 
 
 CHOSEN: Final = "chosen"
-"""Scope of a bound that only holds for mechanisms over the chosen outputs."""
+"""Scope of a lower bound that holds only for mechanisms which report the outputs that were chosen among the records."""
 PROPOSED_OUTPUTS: Final = 120
 """Number of outputs that a message proposes if all records are too many outputs."""
 ALL: Final = "all"
-"""Scope of a bound that also holds for mechanisms over all records."""
+"""Scope of a lower bound that also holds for mechanisms which may report any record."""
 MIN_BOUND_SHARE: Final = 0.9
-"""A bound over all records is stated if it is at least this share of the bound over the chosen outputs."""
+"""A bound of scope :data:`ALL` is stated if it is at least this share of the bound of scope :data:`CHOSEN`."""
 SOLVER_GAP_SHARE: Final = 0.95
-"""Share of the requested gap that solvers must reach. Repair and rigorous bound may use the remainder."""
+"""Share of the requested gap that solvers must reach. The rest is for what the repair and the exact bound lose."""
 
 
 class MetricMechanism(MatrixWords[D]):
@@ -252,8 +252,9 @@ class MetricMechanism(MatrixWords[D]):
         """
         release = MatrixRelease.load(folder / ARTEFACT)
         shape = release.weights.shape
-        # Nobody has checked the problem file yet: a few of its numbers can declare millions of places. The matrix
-        # limits how many can be meant, so that a file that was tampered with is refused before its places are computed.
+        # The problem file has not been checked yet, and a few numbers in it can declare millions of places. The problem
+        # cannot have more places than the matrix has rows or columns, so a file that was tampered with is refused
+        # before its places are computed.
         with places_at_most(max(shape)):
             problem = self.load(declared, file)
         if problem.whole.choose is not None:
@@ -350,7 +351,8 @@ class MetricMechanism(MatrixWords[D]):
             # because the distances that they need serve the pairs too.
             data.weighted, data.standing  # noqa: B018
         certifier = MatrixCertifier(data, self.privacy(problem, context.method), loss, context)
-        # Losses that differ by less cannot be told apart: a sum over N records has about that rounding error.
+        # Losses that differ by less than `noise` count as equal, because a sum over N records has about this rounding
+        # error.
         noise = 1e-14 * data.shape[0] * float(max(data.weighted.max(), -data.weighted.min()))
         incumbent: MatrixIncumbent = Incumbent(
             certifier, SOLVER_GAP_SHARE * context.gap, final_gap=context.gap, noise=noise, progress=context.report
@@ -404,9 +406,11 @@ class MetricMechanism(MatrixWords[D]):
                 raise ModelError(f"multipliers bound an ExpectedLoss alone, not {type(loss).__name__}; return none")
             proof = Dual(answer.multipliers, answer.over, answer.bound)
         has_right_shape = np.shape(answer.z) == problem.data.shape  # otherwise the repair explains the fault
-        # Value and bound are only promises: before either is stated, the certifier repairs the matrix and evaluates the
-        # multipliers exactly. Without an estimate the bound promises the value itself, so that the proof is tried.
+        # Value and bound are estimates. Before a release states them, the certifier repairs the matrix and evaluates
+        # the multipliers exactly. If the method gave no estimate of the bound, the value stands for it, the best
+        # possible bound, so that the proof is tried.
         value = float(np.vdot(problem.data.weighted, answer.z)) if has_right_shape else None
+        # _make_outcome() and describe_solver() look the answer up under this name.
         incumbent.note("", matrix=answer)
         incumbent.offer(
             answer.name,
@@ -417,7 +421,7 @@ class MetricMechanism(MatrixWords[D]):
         )
 
     def release_of(self, release: MatrixRelease, problem: MetricInstance[D]) -> MatrixRelease:
-        """Return a certified matrix as a release of :attr:`release_class`."""
+        """Return a certified matrix as a release of :attr:`release_class`, here unchanged. Subclasses may add data."""
         return release
 
     def describe_solver(self, answer: Answer[CertifiedRelease]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
@@ -470,8 +474,8 @@ class MetricMechanism(MatrixWords[D]):
     ) -> float | None:
         """Return the bound that proof.npz proves, evaluated again from the multipliers, in the unit of the loss.
 
-        The result is None if the folder has no proof, or unless the notion is metric DP and the loss the expected one:
-        the multipliers prove nothing about others.
+        The result is None if the folder has no proof. It is also None if the notion is not metric DP or the loss is not
+        the expected one, because multipliers prove nothing about others.
         """
         loss = self.utility(problem, result.method)
         by_distance = isinstance(self.privacy(problem, result.method), MetricDP)
@@ -501,10 +505,11 @@ def _make_outcome(
     matrix: Matrix | None = answer.details.get("matrix")
     stopped = answer.stopped
     if matrix is not None:
-        # A method that offers a single matrix is complete even if the limit came while it was certified.
+        # A method that offers a single matrix counts as complete, even if the limit came while the matrix was
+        # certified.
         lacks_proof = matrix.multipliers is not None and answer.proof is None
         stopped = matrix.stopped or lacks_proof or (answer.stopped and answer.origin != matrix.name)
-    # A description of the search: the solver's own description, then the steps of the search.
+    # What was done, in words: the solver's own description, then the steps of the search.
     path = ", ".join(part for part in (str(solver.get("path", "")), answer.path) if part)
     return Outcome(
         release=mechanism.release_of(answer.release.release, problem),

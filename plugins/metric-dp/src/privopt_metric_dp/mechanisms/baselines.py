@@ -1,4 +1,4 @@
-"""The baselines as mechanisms over the metric problem: exponential, planar Laplace and constant optimal."""
+"""The baselines as mechanisms over a metric problem: exponential, planar Laplace and const-opt."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
         if lines:
             return lines
         self.check_problem(problem, result.method)
-        # Whether the limit came first cannot be verified, so either matrix is accepted if a limit was set.
+        # Whether a time limit ended the requested method cannot be verified. So if there was a limit, the matrix of
+        # either method is accepted.
         methods = [result.method]
         if result.asked.time_limit is not None and self.spare is not None:
             methods.insert(0, self.spare)
@@ -65,7 +66,8 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
             context: The method and the gap of the run.
         """
         z, remap = self.matrix(problem, context).z, problem.data.remap
-        # The repair does not change a matrix that is private once rounded. Try this first, as the repair takes longer.
+        # The repair does not change a matrix that is private once it is rounded to integers. This is compared first,
+        # because the repair takes longer. A remap would rename outputs, and a row of 0 alone cannot be rounded.
         if not remap and z.any(axis=1).all() and _has_weights(round_to_weights(z), release):
             return True
         recomputed = MatrixRelease.from_matrix(z, problem.data, context)
@@ -75,7 +77,7 @@ class _ClosedForm(MetricMechanism[MetricProblem]):
 
 
 def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
-    """Return whether a release has the given integer weights (N, K), up to the rounding of exp and log."""
+    """Return whether a release has the given weights (N, K), up to what the rounding of exp and log can change."""
     if np.array_equal(weights, release.weights):
         return True
     # Another machine may round exp and log differently in the last bits, and so the weights. No guarantee rests on this
@@ -84,7 +86,7 @@ def _has_weights(weights: Unsigned, release: MatrixRelease) -> bool:
 
 
 class Exponential(_ClosedForm):
-    """Mechanism with probabilities proportional to exp(-s epsilon d): s = 1/2, or the largest s that certifies."""
+    """Mechanism with probabilities proportional to exp(-s epsilon d): s is 1/2, or the largest share that certifies."""
 
     kit = "privopt_metric_dp.kit.profiles:EXPONENTIAL"
     spare = "exponential"
@@ -96,12 +98,13 @@ class Exponential(_ClosedForm):
 
         There are no first offers without a limit, or if the method uses half of epsilon itself.
         """
-        # The first offer, one output for all, is not an exponential mechanism, so verify would refuse it.
+        # The first of the offers, one output for all records, is left out: verify() would refuse it, because it is no
+        # exponential mechanism.
         may_stop_early = context.method == "calibrated" and context.search_time.left < math.inf
         return make_first_offers(problem.data, incumbent, bounds=False)[1:] if may_stop_early else ()
 
     def matrix(self, problem: MetricInstance[MetricProblem], context: SolveContext) -> Matrix:
-        """Return the closed form at half of epsilon or, if "calibrated", at the largest share that certifies."""
+        """Return the closed form at half of epsilon or, for "calibrated", at the largest share that is private."""
         data, epsilon, epsilon_share = problem.data, float(problem.data.epsilon), 0.5
         if context.method == "calibrated":
             epsilon_share = largest_share(data.to_outputs, epsilon, *data.standing)
@@ -114,7 +117,7 @@ _OVER: Final = {"planar": "points", "geographic": "points", "vector": "vectors",
 
 LEAST: Final = Fraction(1, 10**150)
 GREATEST: Final = Fraction(10**150)
-"""Epsilons between which planar Laplace noise was integrated without a fault."""
+"""Range of epsilon in which the numerical integration of planar Laplace noise was tested."""
 
 
 class PlanarLaplace(_ClosedForm):
@@ -141,13 +144,13 @@ class PlanarLaplace(_ClosedForm):
         """
         super().check_problem(problem, method)
         data = problem.data
-        # Noise is added along the plane or the globe, so the distance must be a straight line or a great circle.
+        # The noise depends on the distance in the plane or on the globe, so this must be the distance of the problem.
         straight = isinstance(problem.declared.distance, (Euclidean, Haversine))
         if data.records.kind not in ("planar", "geographic") or not straight:
             actual = f"{problem.declared.distance.kind} over {_OVER[data.records.kind]}"
             expectation = "euclidean or haversine over points or a grid, where planar noise can be drawn"
             raise InputError([Fault(data.file, "distance.kind", actual, expectation)])
-        # Beyond these, squares of distances in units of the noise leave the range of doubles.
+        # Outside this range, squared distances in units of 1 / epsilon leave the range of doubles.
         if not LEAST <= data.epsilon <= GREATEST:
             expectation = (
                 f"{float(LEAST):g} to {float(GREATEST):g} (per {data.unit}), where the noise can be integrated"
@@ -165,8 +168,8 @@ class PlanarLaplace(_ClosedForm):
         data = problem.data
         epsilon_share = 1.0
         if data.region is not None:
-            # The rows of a region's vertices are constrained by lengths l' below the real distances
-            # (docs/guide/everywhere.md). Noise at epsilon min l' / l satisfies them on every edge.
+            # The rows of a region's vertices are constrained by lengths l' that may be below the real distances l
+            # (docs/guide/everywhere.md). Noise at epsilon times the smallest l' / l satisfies them on every edge.
             i, j = data.pairs.T
             epsilon_share = float((data.distances / data.distance.between(i, j)).min(initial=1.0))
         z = planar_laplace(data.records, data.outputs, epsilon_share * float(data.epsilon))
@@ -181,14 +184,20 @@ class ConstOptProblem(MetricProblem):
 
 
 class ConstOptimal(MetricMechanism[ConstOptProblem]):
-    """Mechanism of an LP within a radius of each record, and an exponential form beyond (Imola et al., UAI 2022)."""
+    """Mechanism that optimises entries within a radius of each record by an LP, with an exponential form beyond it.
+
+    Source: Imola et al., UAI 2022.
+    """
 
     problem_class = ConstOptProblem
     programs = falls_back = True
     kit = "privopt_metric_dp.kit.profiles:CONST_OPT"
 
     def search(self, problem: MetricInstance[ConstOptProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the exponential mechanism at its largest valid share, then the LP's solution if it fits into memory."""
+        """Offer the exponential mechanism at the largest private share of epsilon, then the LP's solution.
+
+        If the LP does not fit into memory, this is noted instead.
+        """
         from privopt_metric_dp.mechanisms.const_opt import const_opt_bytes
 
         data = problem.data

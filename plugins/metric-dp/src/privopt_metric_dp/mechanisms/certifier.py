@@ -1,4 +1,4 @@
-"""The trusted code of metric DP, which repairs and certifies candidates, and proves bounds."""
+"""The code of metric DP on which guarantees rest: it repairs and certifies candidates, and proves bounds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dual:
     """Dual multipliers, from which a lower bound is proved.
 
     Attributes:
-        multipliers: Multipliers of privacy rows.
+        multipliers: Multipliers of the privacy rows, the inequalities of the guarantee.
         over: Pairs (S, 2) that the multipliers belong to, and their distances (S,); None for all required pairs.
         bound: Approximate bound that the multipliers prove; None if unknown.
     """
@@ -52,7 +52,12 @@ class Dual:
 
 @frozen(eq=False)
 class CertifiedRelease:
-    """A certified release, and details of how it was made."""
+    """A certified release, and details of how it was made.
+
+    Attributes:
+        release: The release.
+        details: Figures of the repair and of the remapping of outputs, for result.json.
+    """
 
     release: MatrixRelease
     details: Mapping[str, Any] = field(factory=dict)
@@ -79,9 +84,9 @@ class MatrixCertifier:
     context: SolveContext
 
     def certify(self, candidate: Candidate) -> tuple[float, CertifiedRelease]:
-        """Turn a candidate into a certified release; return its loss and the release.
+        """Turn a candidate into a certified release, and return its loss and the release.
 
-        A utility that is maximised counts as a negative loss.
+        The loss of a utility that is maximised is its negative.
 
         Raises:
             CertificationError: The repair failed, or the loss cannot be evaluated.
@@ -90,13 +95,13 @@ class MatrixCertifier:
         if release.repaired is not None:
             details["repair"] = release.repaired.details
         if self.data.remap:
-            # Renaming outputs is post-processing, so the repaired release keeps its guarantee.
+            # Replacing outputs by others is post-processing, so the release keeps its guarantee.
             original, release = release, remap_outputs(release, self.loss, self.data)
             details["remap"] = {"loss_before": self.loss.state(original)[0], "loss_after": self.loss.state(release)[0]}
         value = self.loss.state(release)[0]
         if value is None or math.isnan(value):
             raise CertificationError("the release's objective could not be evaluated; nothing written")
-        # A search minimises, whatever the loss does.
+        # The search minimises in any case.
         return (-value if self.loss.maximise else value), CertifiedRelease(release, details)
 
     def _certify_release(self, candidate: Candidate) -> MatrixRelease:
@@ -105,8 +110,8 @@ class MatrixCertifier:
         Raises:
             CertificationError: The repair failed.
         """
-        # Integers that satisfy the notion are released unchanged. Only others are converted to doubles and repaired,
-        # which would change them even if they hold.
+        # Integers that satisfy the notion are released unchanged. All others are converted to doubles and repaired,
+        # which would change even integers that satisfy it.
         if isinstance(candidate, MatrixRelease):
             if self.constraint.measure(candidate).holds:
                 return candidate
@@ -114,7 +119,7 @@ class MatrixCertifier:
         return self.constraint.repair(candidate, self.data, self.context)
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate multipliers exactly; return the bound that they prove, and the proof.
+        """Evaluate multipliers exactly, and return the bound that they prove, and the proof.
 
         Args:
             proof: The multipliers that a solver offered.
@@ -138,15 +143,15 @@ class MatrixCertifier:
 def instance_view(data: MetricData, offers: MatrixOffers) -> Offers[Floats, Multipliers]:
     """Return an adapter through which a solver of ``Instance.of(data)`` makes offers to a search.
 
-    The instance has a slightly smaller epsilon and rounded-down distances. The adapter scales multipliers, because
-    bounds are evaluated with the exact ones.
+    The instance has a slightly smaller epsilon, and distances that are rounded down. Bounds are evaluated with the
+    exact epsilon and distances, so the adapter scales the multipliers accordingly.
 
     Args:
         data: The problem's data.
         offers: The search, which receives bounds over the pairs ``data.needed``.
     """
     lengths, solved_epsilon = data.needed[1], Instance.reduce_epsilon(data.epsilon)
-    # By how much the log-ratios that bounds are evaluated with exceed those of the instance. Multipliers that are not
-    # scaled down for it would prove little where eps d is large (`Multipliers.freer`).
+    # By how much the log-ratios with which bounds are evaluated exceed those of the instance. Multipliers that are not
+    # scaled down by exp(-gain) would prove little where epsilon d is large.
     gain = float(data.epsilon) * data.metric.upper_distances(lengths) - solved_epsilon * lengths
     return offers.through("", lambda z: z, lambda multipliers: Dual(multipliers.freer(gain), data.needed))

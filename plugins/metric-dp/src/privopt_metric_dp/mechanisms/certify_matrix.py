@@ -42,11 +42,13 @@ __all__ = ["CertifiedMatrix", "certify", "measure", "repair", "with_matrix"]
 GIVEN: Final = "given"
 """Name of the mechanism for given matrices, of its table in problem files, and of its details in results."""
 MEASURED: Final = "repair"
+"""Method of this mechanism that measures a matrix, and repairs it if necessary."""
 BOUNDED: Final = "bounded"
+"""Method that also searches for a lower bound."""
 SEARCH_TIME_SHARE: Final = 0.9
 """Share of the remaining time for the search for a bound. The rest is reserved for the proof."""
 MATRIX_COPIES: Final = 5
-"""Number of arrays of the matrix's size in a measurement: matrix, file bytes, costs, costs times prior, weights."""
+"""Number of arrays of the matrix's size in memory: matrix, bytes of its file, costs, costs times prior, weights."""
 
 
 @frozen(kw_only=True)
@@ -86,7 +88,7 @@ class CertifiedMatrix:
     problem: Problem = field(repr=False, eq=False)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON object of ``privopt certify --json``, in which infinite numbers are still floats."""
+        """Return the object that ``privopt certify --json`` prints. Infinite numbers in it are still floats."""
         fields = ("epsilon", "asked", "holds", "pair", "output", "loss", "lower_bound")
         return {name: list(value) if isinstance(value := getattr(self, name), tuple) else value for name in fields}
 
@@ -106,10 +108,11 @@ class CertifiedMatrix:
         return [*lines, f"loss {self.loss:.6g} {self.loss_unit}{bound}"]
 
     def _format_epsilons(self) -> tuple[str, str]:
-        """Return the least and the requested epsilon as texts, which differ if the requested epsilon is not satisfied.
+        """Return the least and the requested epsilon as texts.
 
-        If the requested epsilon is satisfied, it is at least the least one. The two doubles may not show this, because
-        one is rounded up and the other to nearest.
+        If the requested epsilon is satisfied, it is not below the least one. As doubles it may seem to be, because the
+        least one is rounded up and the requested one to nearest, so the smaller double is shown. If the requested
+        epsilon is not satisfied, the two texts differ, with more than twelve digits if necessary.
         """
         min_epsilon = min(self.epsilon, self.asked) if self.holds else self.epsilon
         twelve = f"{min_epsilon:.12g}", f"{self.asked:.12g}"
@@ -203,7 +206,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
     context = SolveContext(
         method=MEASURED,
         solver=options.solver,
-        gap=1e-6 if options.gap is None else options.gap,  # measuring does not use the gap; only a bound does
+        gap=1e-6 if options.gap is None else options.gap,  # used only by the search for a bound
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )
@@ -232,8 +235,8 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         pair=None if figures["pair"] is None else tuple(figures["pair"]),
         output=figures["output"],
         loss=figures["loss"],
-        # A matrix that holds is one of those that the bound is on, so its loss is at least the bound. The two doubles,
-        # which are rounded in different ways, may not show it.
+        # If the matrix satisfies epsilon, the bound holds for it too. The doubles of its loss and the bound are rounded
+        # in different ways, so the bound is lowered to the loss if it seems to exceed it.
         lower_bound=bound if bound is None or not figures["holds"] else min(bound, figures["loss"]),
         unit=f"per {data.unit}",
         loss_unit=data.loss_unit,
@@ -264,15 +267,16 @@ def _search_bound(
     data = problem.data
     certifier = MatrixCertifier(data, privacy, ExpectedLoss.of(data), context)
     incumbent: Incumbent[float, Dual, float] = Incumbent(_GivenLoss(certifier), context.gap)
-    # Solvers make offers through this view, which drops their matrices, because only the given one is of interest.
-    bounds: MatrixOffers = incumbent.through("", None, lambda proof: proof)
-    # This view passes on no candidates, so its gap is that between the solvers' own mechanisms and their bounds.
+    # Solvers make offers through this view. It drops their matrices, because only the loss of the given matrix counts,
+    # and passes their multipliers on unchanged.
+    bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
+    # A view without candidates has its own gap, between the solvers' own matrices and their bounds.
     bounds.gap = SOLVER_GAP_SHARE * context.gap
     answer = run_search(
         partial(search_structured, data, bounds, context),
         incumbent,
         Clock(SEARCH_TIME_SHARE * clock().left, clock()),
-        # The given loss is the only candidate. Without one that certifies, run_search would raise.
+        # The loss of the given matrix stands for a matrix here. Without any candidate, run_search would raise an error.
         first_offers=[lambda: incumbent.offer(GIVEN, candidate=loss, value=loss)],
     )
     return answer.bound, answer.stopped
@@ -289,7 +293,7 @@ class _GivenLoss:
         return candidate, candidate
 
     def prove(self, proof: Dual, value: float) -> tuple[float, Proof]:
-        """Evaluate multipliers exactly; return the bound and its proof."""
+        """Evaluate multipliers exactly, and return the bound and its proof."""
         return self.certifier.prove(proof, value)
 
 
@@ -330,7 +334,8 @@ def with_matrix(source: File, matrix: File) -> File:
         expectation = "no such table (the matrix is the file named beside the problem)"
         raise InputError([Fault(source.name, GIVEN, "a table", expectation)])
     name = Path(matrix.name).name
-    # The file must not take the name of one that the problem uses. Names are matched as they are escaped in TOML.
+    # The matrix must not get the name of another file that the problem names. In the text of the problem, names are
+    # escaped as in JSON.
     while json.dumps(name)[1:-1] in text or name == source.name or name in source.in_memory:
         name = f"given-{name}"
     new_text = f"{text.rstrip()}\n\n{to_toml({GIVEN: {'matrix': name}})}"

@@ -44,12 +44,13 @@ __all__ = [
 
 FORMS = ("full", "half")
 _BLOCK = 1 << 22
-"""Number of entries, pairs times outputs, whose privacy rows are made at a time."""
+"""Number of pairs times outputs whose privacy rows are made at a time."""
 STEEPEST = math.log(1e9)
 """Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
 replaced by 1e9, which tightens only rows whose weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""Largest tied mass that is omitted from row sums. Solvers treat it as 0, and the repair restores the sums."""
+"""Largest coefficient of a tied entry that is omitted from row sums. Solvers would treat it as 0, and the repair restores
+the sums."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -75,7 +76,7 @@ class TiedForm:
 
     @property
     def forms(self) -> Floats:
-        """(F, N, K) the scaled forms g_fik of tied entries; 0 for free entries."""
+        """(F, N, K) the forms g_fik of tied entries, scaled as in ``exponents``; 0 for free entries."""
         return np.exp(np.where(self.free, -np.inf, self.exponents))
 
     def matrix(self, z: Floats, weights: Floats) -> Floats:
@@ -95,7 +96,7 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         pairs, pair_distances: Required pairs (P, 2) and their distances (P,), or a subset that implies the others.
 
     Raises:
-        InputError: A record reaches no output.
+        InputError: A record has no output at a finite distance.
     """
     d = np.asarray(distances, dtype=np.float64)
     isolated = np.flatnonzero(np.isinf(d).all(axis=1))
@@ -105,8 +106,8 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
         )
     free = d <= radius
     exponents = _form_exponents(consistent(d, pairs, pair_distances), epsilon)
-    # Scaled so that the largest tied entry of each form and output is 1. A weight is then of the size of a probability,
-    # not of exp(eps d), which solvers would round.
+    # Forms are scaled so that the largest tied entry of each form and output is 1. A weight is then of the size of a
+    # probability. Without this it could be as large as exp(eps d), and solvers would lose digits of other numbers.
     max_exponents = np.where(free, -np.inf, exponents).max(axis=1, keepdims=True)
     exponents = exponents - np.where(np.isfinite(max_exponents), max_exponents, 0.0)
     upper_exponents, lower_exponents = np.full(exponents.shape, np.inf), np.full(exponents.shape, -np.inf)
@@ -120,9 +121,9 @@ def tied_form(distances: Floats, epsilon: float, radius: float, pairs: Ints, pai
             row_blocks.append(np.column_stack([i[row], j[row], k]))
             row, k = np.nonzero(free[i] & ~free[j])
             for f in range(len(exponents)):
-                # z_jk is tied, so z_ik <= exp(budget) z_jk and z_ik >= exp(-budget) z_jk bound the free entry by the
-                # weights. The smallest of the upper and the largest of the lower factors implies those of all tied
-                # neighbours.
+                # z_ik is free and z_jk tied, so exp(-budget) z_jk <= z_ik <= exp(budget) z_jk bounds the free entry by
+                # the weights. For each form, the smallest upper and the largest lower factor imply those of all other
+                # tied neighbours.
                 tied = exponents[f, j[row], k]
                 np.minimum.at(upper_exponents[f], (i[row], k), budget[row] + tied)
                 np.maximum.at(lower_exponents[f], (i[row], k), tied - budget[row])
@@ -156,7 +157,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     y = m.variable("y", F, Y, lower=0, upper=np.where(tied, 1.0, 0.0))
     forms = form.forms
     c, g = m.param("c", data.weighted), m.param("g", np.where(forms > NEGLIGIBLE_MASS, forms, 0.0))
-    # The loss counts all tied mass; only the row sums omit what a solver takes for 0.
+    # The loss counts all tied entries, and only the row sums omit negligible ones.
     w = m.param("w", np.einsum("ik,fik->fk", data.weighted, forms))
     m.minimize(total(c[i, k] * z[i, k], over=(i, k)) + total(w[f, k] * y[f, k], over=(f, k)))
     m.require("mass", Eq(total(z[i, k], over=k) + total(g[f, i, k] * y[f, k], over=(f, k)), 1), forall=i)
@@ -164,7 +165,7 @@ def const_opt_model(form: TiedForm, data: MetricData) -> dsl.Model:
     if len(form.rows):
         row = Le(z[i, k], exp(float(data.epsilon) * d[i, j]) * z[j, k])
         m.require("geo-ind", row, forall=(i, j, k), where=form.rows)
-    # Free entries with a tied neighbour; these are the same for all forms.
+    # The free entries with a tied neighbour, which are the same for all forms.
     bound = np.argwhere(np.isfinite(form.upper_exponents[0]))
     if len(bound):
         # A smaller factor makes the upper bound stricter, so the cap may increase the loss but never weakens privacy.
@@ -186,8 +187,8 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
-    # A pair has four coefficients for each output at which its entries are free, as the mean over all records estimates
-    # it; the rest grows with the matrix.
+    # A pair has two rows of two coefficients for each output at which both entries are free. The number of such outputs is
+    # estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
     near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
@@ -209,8 +210,8 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
     form = tied_form(data.to_outputs, float(data.epsilon), radius, *data.needed)
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the program, check the time limit, and solve the program by one solver."""
-        # Each check raises OutOfTime if the time limit came before what it names.
+        """Build the program, and solve it by the solver of the context ``how``."""
+        # check() raises OutOfTime if the time limit has passed. The message says that it came before what is named here.
         check("the program was made")
         model = const_opt_model(form, data)
         check("the program was solved")

@@ -92,7 +92,7 @@ class GivenMatrix:
         else:
             raise InputError([Fault(name, "", f"values of type {array.dtype}", expectation)])
         faults = _row_faults(values, name)
-        # A square matrix that was transposed would have a fault in nearly every row: name the one mistake instead.
+        # A transposed square matrix would have a fault in nearly every row, so its one real mistake is named instead.
         if faults and not _row_faults(values.T, name):
             turned = "a transposed matrix (its columns sum to 1, its rows do not)"
             faults = [Fault(name, "", turned, f"{expectation}, a row for each record")]
@@ -137,8 +137,8 @@ class GivenMatrix:
             worst = math.inf if certificate.worst is None else certificate.worst
             return LeastEpsilon(epsilon=worst, holds=certificate.holds is True)
         if data.region is None:
-            # All required pairs, because those that data.standing omits are implied by rounded distances, while the
-            # distances here are exact.
+            # All required pairs are measured. Some of them are implied by others (data.standing leaves these out) only
+            # for rounded distances, and the distances here are exact.
             pairs, distances = data.required
             exact = ExactDistances(
                 above=data.metric.upper_distances(distances), balls=lambda rows: data.metric.exactly(pairs[rows])
@@ -147,7 +147,8 @@ class GivenMatrix:
                 self.values, pairs, distances, data.epsilon, exact=exact, sums=self.sums, progress=report
             )
         region_certificate = certify_everywhere(self.weights, data.region, data.epsilon)
-        # A certificate that fails by little can round to the allowed epsilon. What is stated must exceed it.
+        # If the certificate fails by little, the least epsilon may be rounded to the allowed one. It is then stated as
+        # the next larger double.
         worst = (
             region_certificate.worst
             if region_certificate.holds
@@ -168,7 +169,7 @@ class GivenMatrix:
 
 
 def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
-    """Return a fault for each entry that is not a probability, and for each other row with a wrong sum.
+    """Return a fault for each entry that is not a probability, and for each row of valid entries with a wrong sum.
 
     Args:
         values: (N, K) doubles, whose rows must sum to 1 up to ``ROW_SUM``, or uint64 weights with sums of 2**63.
@@ -180,13 +181,13 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
     if values.dtype == np.uint64:
         wrong_rows = rows_with_wrong_sum(values).tolist()
         return [Fault(name, f"row {r} (from 0)", f"a sum of {sum(values[r].tolist())}", "2**63") for r in wrong_rows]
-    # Written as a negation, here and for the sums below, because every comparison with NaN is false.
+    # Comparisons with NaN are false, so negated comparisons, here and for the sums below, find NaN as well.
     is_invalid = ~(values >= 0) | ~np.isfinite(values)
     faults = [
         Fault(name, f"row {r}, column {c} (from 0)", repr(float(values[r, c])), "a probability, at least 0")
         for r, c in np.argwhere(is_invalid)[:100].tolist()
     ]
-    # Sums of invalid rows may be NaN or overflow; those rows are excluded.
+    # The sums of rows with invalid entries may be NaN or overflow. Those rows are excluded.
     with np.errstate(invalid="ignore", over="ignore"):
         has_wrong_sum = ~(np.abs(values.sum(axis=1) - 1.0) <= ROW_SUM) & ~is_invalid.any(axis=1)
     return faults + [
@@ -197,7 +198,7 @@ def _row_faults(values: NDArray[Any], name: str) -> list[Fault]:
 
 @frozen(kw_only=True)
 class GivenTable:
-    """Options of the mechanism given."""
+    """The table [given]: options of the mechanism "given"."""
 
     matrix: File = key(help=".npy (N, K) of probabilities or of uint64 weights that sum to 2**63, made anywhere")
 
@@ -251,9 +252,21 @@ class Given(MetricMechanism[GivenProblem]):
         return Matrix(z=given_matrix.rows, release=release, solver={"name": "as given"}, details={"given": figures})
 
     def search(self, problem: MetricInstance[GivenProblem], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Offer the matrix and, for the method "bounded", the bounds of structured solvers but not their matrices."""
+        """Offer the matrix and, for the method "bounded", the bounds of structured solvers but not their matrices.
+
+        Structured solvers (column generation, an interior point method and others) solve the program of the optimal
+        matrix without building it as a whole.
+
+        Args:
+            problem: The problem with the matrix.
+            incumbent: Receives the offers, certifies the matrix and proves the best bound.
+            context: The method, gap and limits of the run.
+        """
         from privopt_metric_dp.mechanisms.optimal_lp import search_structured
 
         super().search(problem, incumbent, context)
         if context.method == "bounded":
-            search_structured(problem.data, incumbent.through("", None, lambda proof: proof), context)
+            # This view of the search drops matrices, since only the given one may be released, and passes multipliers
+            # on.
+            only_bounds = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
+            search_structured(problem.data, only_bounds, context)

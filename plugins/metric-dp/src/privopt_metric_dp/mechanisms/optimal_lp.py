@@ -1,4 +1,8 @@
-"""The mechanism ``optimal-lp``, which minimises the expected loss by the whole LP or by structured solvers."""
+"""The mechanism ``optimal-lp``, which minimises the expected loss by the whole LP or by structured solvers.
+
+The whole LP (linear program) has a variable for each record and output. Structured solvers, such as column generation
+and an interior point method, solve it without building it.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +35,8 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 
     Minimise sum_ik p_i c_ik z_ik over z >= 0 with rows that sum to 1, subject to the privacy rows of the notion.
 
-    If the notion holds along paths (:attr:`MatrixConstraint.along_paths`), the model omits implied pairs: a path over
-    the other pairs is at most as long, in exact arithmetic. The release is certified over all pairs.
+    If the notion holds along paths (:attr:`MatrixConstraint.along_paths`), the model omits each pair that others imply,
+    because a path over these is at most as long in exact arithmetic. The release is certified over all pairs.
 
     Args:
         data: The problem's data.
@@ -57,7 +61,8 @@ def optimal_model(data: MetricData, privacy: MatrixConstraint, utility: UtilityL
 def full_bytes(data: MetricData) -> float:
     """Estimate the memory in bytes for the whole LP and the solver's copy in another process."""
     pairs, (records, outputs) = len(data.standing[0]), data.shape
-    # A pair has two rows for each output, of two coefficients each.
+    # For each output, a pair has two rows of two coefficients. A record has a cost, a coefficient in its sum and a
+    # bound.
     return BYTES_A_NUMBER * outputs * (4.0 * pairs + 3.0 * records)
 
 
@@ -78,9 +83,9 @@ def whole_program(
     """
 
     def solve(how: SolveContext) -> Matrix:
-        """Build the model and solve it by one solver."""
+        """Build the model, and solve it by the solver of the context ``how``."""
         model = optimal_model(data, privacy, utility)
-        # Building a large model takes a while; the solver is not started if the time limit has come meanwhile.
+        # Building a large model may take longer than the time limit. If so, this raises OutOfTime.
         check("the model was made")
         how.report(f"model of {len(data.records):,} x {len(data.outputs):,}, {how.solver}")
         return Matrix.of(model.solve(how.solver, gap=how.gap), data, how)
@@ -89,7 +94,7 @@ def whole_program(
         return by_any_solver(solve, context)
     except SolverError as error:
         if not isinstance(privacy, MetricDP):
-            # The structured methods solve for metric DP alone, so there is no other method to recommend.
+            # Other methods solve for metric DP only, so there is none to recommend.
             raise
         raise SolverError(f"{error}; --method auto solves the same problem without a solver's help") from error
 
@@ -110,7 +115,7 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
     try:
         return solve(context)
     except SolverDiedError:
-        # The reason, such as a lack of memory, would also apply to the next solver.
+        # Whatever killed the process, such as a lack of memory, would probably also stop the next solver.
         raise
     except SolverError as error:
         next_solver = next((name for name in names() if name != context.solver), None)
@@ -124,14 +129,14 @@ def by_any_solver(solve: Callable[[SolveContext], Matrix], context: SolveContext
 
 
 def search_structured(data: MetricData, offers: MatrixOffers, context: SolveContext, *, method: str = "auto") -> None:
-    """Run one structured solver, or a sequence of all that apply to the problem (``auto``), and collect the offers.
+    """Run one structured solver, or in sequence all that suit the problem (``auto``), which make offers to a search.
 
     In the sequence, later solvers can use the results of earlier ones.
 
     Args:
         data: The problem's data.
         offers: Receives matrices and multipliers.
-        context: The run, whose free memory limits the solvers. ``offers`` has the gap.
+        context: The context of the run, whose free memory limits the solvers. The gap to reach is that of ``offers``.
         method: Name of a structured solver, or "auto".
 
     Raises:
@@ -145,10 +150,15 @@ def search_structured(data: MetricData, offers: MatrixOffers, context: SolveCont
 
 
 PRICED_PER_OUTPUT: Final = 6
-"""Largest number of priced records per output for a bound over all streets. Its program takes that much longer."""
+"""Largest number of priced records (those with multipliers) per output for a bound over all streets. With more of them,
+the program of this bound would take too long.
+"""
 OVER_ALL: Final = 2.0
-"""Gap to which the program of this bound is solved, in multiples of the requested gap, since nobody requested it
-(5,000 nodes of Helsinki with 960 outputs, requested gap 2 %: 95 s to 4 %, and still 3.8 % after 220 s)."""
+"""Gap to which the program of this bound is solved, in multiples of the requested gap.
+
+It is coarse, because the bound was not requested and takes long. For 5,000 nodes of Helsinki with 960 outputs, a gap of
+4 % took 95 s, and after 220 s it was still 3.8 %.
+"""
 CHOICE_TIME_SHARE: Final = 0.3
 """Share of the remaining time in which outputs are chosen."""
 
@@ -171,10 +181,11 @@ class Optimal(MetricMechanism[D], Generic[D]):
             return begins_with_star(*problem.data.shape, context.method)
 
     def search(self, problem: MetricInstance[D], incumbent: MatrixOffers, context: SolveContext) -> None:
-        """Solve the whole LP if it is requested and fits into memory; otherwise run the structured solvers."""
+        """Solve the whole LP if it is requested and fits into memory. Otherwise run the structured solvers."""
         if context.method != "full":
             search_structured(problem.data, incumbent, context, method=context.method)
-        # The structured solvers solve for metric DP alone: any other notion has only the whole LP, however large it is.
+        # The structured solvers solve for metric DP only. For any other notion, the whole LP is solved, however large
+        # it is.
         elif full_bytes(problem.data) <= context.free_memory or not isinstance(self.privacy(problem, "full"), MetricDP):
             super().search(problem, incumbent, context)
         else:
@@ -183,7 +194,7 @@ class Optimal(MetricMechanism[D], Generic[D]):
 
 
 MIN_ADVANTAGE: Final = 0.02
-"""Share of the loss by which noise without a mesh must be better to be named, since its loss is an estimate."""
+"""Share of the loss by which noise without a mesh must be better to be recommended, because its loss is an estimate."""
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
@@ -229,12 +240,12 @@ class OptimalLP(Optimal[MetricProblem]):
     ) -> tuple[Proof, float] | None:
         """Prove a bound over mechanisms that may report any point of the streets.
 
-        This needs losses that are path lengths, and few crossings. Only crossings, dead ends and records that divide
-        long streets have multipliers; the other records lie on pieces of street between two of these
-        (docs/reference/proof.md, "Over all streets").
+        This needs losses that are path lengths, and few crossings. Only some records are priced, that is, have
+        multipliers: crossings, dead ends and records that divide long streets. All others lie on pieces of street
+        between two of these (docs/reference/proof.md, "Over all streets").
 
         Returns:
-            The proof and its bound, or None.
+            The proof and its bound, or None if one of the conditions is not met or no multipliers were found in time.
         """
         from privopt_metric_dp.proof.make_proof import prove_over_streets
         from privopt_metric_dp.solvers.street_bound import priced_records, solve_street_bound
@@ -257,7 +268,7 @@ class OptimalLP(Optimal[MetricProblem]):
             return None
         if multipliers is None:
             return None
-        # The stated loss, which the stated bound must not exceed by rounding.
+        # The stated loss. Rounding must not raise the stated bound above it.
         value = loss.state(release)[0] or 0.0
         with context.time_phase("verify"):
             return prove_over_streets(

@@ -68,19 +68,19 @@ class Predictive(MetricMechanism[PredictiveProblem]):
         return self.release_class.of(release, prediction=prediction, terms=terms)
 
     def privacy(self, problem: MetricInstance[PredictiveProblem], method: str) -> MatrixConstraint:
-        """Return the notion of the problem, or if that is metric DP, metric DP of fresh reports and whole traces."""
+        """Return the problem's notion or, if that is metric DP, metric DP of fresh reports and of whole traces."""
         constraint, data = super().privacy(problem, method), problem.data
         return TraceDP.over(data, problem.declared.terms(data)) if isinstance(constraint, MetricDP) else constraint
 
     def meaning(
         self, problem: MetricInstance[PredictiveProblem], release: MatrixRelease, result: Result
     ) -> Sequence[str]:
-        """Return the sentences of the base class, and one on the cost of a segment that repeats one fresh report."""
+        """Return the sentences of the base class, and one on what the first and each later fresh report cost."""
         terms, unit = problem.declared.terms(problem.data), problem.data.unit
         afford = ""
         if terms.total is not None:
-            # No test comes before the first report, so it costs its own epsilon alone; each later fresh report ends a
-            # segment.
+            # No test comes before the first report, so it costs only its own epsilon. Each later fresh report ends a
+            # segment of repeated reports and costs the epsilon of a segment.
             moves = (terms.total - terms.report) // terms.segment
             afford = f" A budget of {float(terms.total):g} covers the first report and {number_of(moves, 'move')}."
         return [

@@ -14,13 +14,13 @@ from privopt_metric_dp.traces.prediction import Terms
 
 __all__ = ["PredictiveKeys", "PredictiveProblem"]
 
-# Epsilon is divided in eighths, so that the last bit of a distance does not change how it is divided.
+# Shares of epsilon are multiples of an eighth, so that the last bit of a distance hardly ever changes a share.
 _SHARE_PARTS = 8
 
 
 @frozen(kw_only=True)
 class PredictiveKeys:
-    """Options of predictive. Every epsilon is per unit of distance. A fresh report has epsilon ``privacy.epsilon``."""
+    """The table [predictive]. Every epsilon is per unit of distance. A fresh report has ``privacy.epsilon``."""
 
     good_within: Fraction | None = key(
         None,
@@ -55,7 +55,9 @@ class PredictiveProblem(MetricProblem):
     predictive: PredictiveKeys = key(factory=PredictiveKeys, help="options of predictive")
 
     def terms(self, data: MetricData) -> Terms:
-        """Return the epsilons and the distance of the test, with defaults for omitted keys (ADR 16).
+        """Return the epsilons, and the distance up to which the last report is good, with defaults for omitted keys.
+
+        The defaults are explained in ADR 16.
 
         Args:
             data: The problem's data, on whose mean distances the default epsilons depend.
@@ -81,8 +83,8 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """Return the share of a report's epsilon for the threshold and for each test.
 
     It is the smallest share from 1/2 to 1, in eighths, with which the default of ``good_within`` is at most the mean
-    distance of the records to the best single output; 1 if no share is large enough. A last report that is farther away
-    is no better than that output.
+    distance of the records to the best single output. If no share is large enough, it is 1. The reason for this limit
+    is that a last report which is farther away is no better than that output.
 
     Args:
         report: Epsilon of a fresh report, per unit of distance.
@@ -90,9 +92,10 @@ def _part_of_epsilon(report: Fraction, data: MetricData) -> Fraction:
     """
     distances = data.to_outputs if data.region is None else data.distance.to_outputs()
     is_finite = np.isfinite(distances)
+    # The mean distance to the best single output. Outputs without a path count as the farthest.
     scale = float((data.prior @ np.where(is_finite, distances, distances[is_finite].max(initial=0.0))).min())
-    # Round numbers, such as a grid of whole kilometres, can meet the limit exactly. The margin decides such a tie in
-    # the same way on every machine, whatever the last bits of the scale are.
+    # With round numbers, such as a grid of whole kilometres, the limit can be met exactly. The margin decides such a
+    # tie in the same way on every machine, although the last bits of the mean may differ.
     scale *= 1.0 + 2.0**-30
     eighths = (Fraction(n, _SHARE_PARTS) for n in range(_SHARE_PARTS // 2, _SHARE_PARTS))
     # 2 / report + 3 / (part report) <= scale, multiplied by the report's epsilon.

@@ -1,4 +1,4 @@
-"""Metric DP over traces: the guarantee of a sequence of repeated and fresh reports."""
+"""Metric DP over traces: the guarantee of a subject's sequence of reports, of which some repeat the last one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ class TraceRelease(MatrixRelease):
 
     Attributes:
         prediction: Parameters of the test. Sampling uses exactly the numbers that were certified.
-        terms: Epsilons of the parts of a segment; None if the problem was not read.
+        terms: Epsilons of the parts of a segment (a report with its repetitions); None if the problem was not read.
+        walks: The class that draws the reports of a trace.
     """
 
     prediction: Prediction
@@ -50,7 +51,7 @@ class TraceRelease(MatrixRelease):
     walks: ClassVar[type[Walker]] = Walker
 
     def write(self, folder: Path) -> None:
-        """Write mechanism.npz and prediction.npz."""
+        """Write the matrix to mechanism.npz, and the parameters of the test to prediction.npz."""
         super().write(folder)
         self.prediction.write(folder)
 
@@ -74,11 +75,12 @@ class TraceRelease(MatrixRelease):
 
 @frozen(kw_only=True)
 class TraceDP(MetricDP):
-    """Epsilon-metric DP of fresh reports, and metric DP of whole traces, whose epsilon is the sum of segment costs.
+    """Epsilon-metric DP of fresh reports, and metric DP of whole traces, whose epsilon is the sum over segments.
 
-    The proof is in docs/guide/repeated.md, "Prediction".
+    A segment is a fresh report with its repetitions. The proof is in docs/guide/repeated.md, "Prediction".
 
     Attributes:
+        kind: The name of the notion.
         terms: Epsilons of the parts of a segment.
     """
 
@@ -96,7 +98,7 @@ class TraceDP(MetricDP):
         """
         fresh = MetricDP.of(data)
         parts = {"threshold": terms.threshold, "test": terms.test, "segment": terms.segment}
-        # Exact decimals or fractions, which verify compares; doubles would lose digits.
+        # verify() compares exact decimals or fractions, because doubles would lose digits.
         texts = {name: exact_text(epsilon) for name, epsilon in parts.items()}
         texts["good_within"] = exact_text(terms.good_within)
         if terms.total is not None:
@@ -135,7 +137,8 @@ class TraceDP(MetricDP):
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Return two lists of sentences: what verify checks of the guarantee, and what it does not check.
 
-        The sentences of metric DP are extended by the noise of tests, and by the public number and times of reports.
+        To the sentences of metric DP, this adds ones on the noise of tests, and on the number and times of reports, which
+        are public.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
@@ -146,13 +149,13 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify exactly fresh reports over the release's pairs, and the noise of tests over all outputs."""
+        """Certify exactly the matrix of fresh reports over the release's pairs, and the tests' noise over all outputs."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))
         # A release without its test fails the certificate, since the guarantee of a trace rests on both.
         failures = release.prediction.failures(self.data, self.terms)
-        # In a region the rates alone decide; otherwise each pair and output is compared.
+        # In a region, only the rates of the noise are compared. Otherwise, each pair and output is.
         tests = 1 if self.data.region is not None else len(self.data.standing[0]) * release.prediction.steps.shape[1]
         return evolve(
             fresh,

@@ -28,10 +28,15 @@ T = TypeVar("T")
 
 
 class _Gather:
-    """A collection of the faults of independent steps, so that one error names all of them."""
+    """A collection of the faults of independent steps, so that one error names all of them.
+
+    Attributes:
+        file: Name of the problem file, for messages.
+        faults: The faults so far.
+    """
 
     def __init__(self, file: str) -> None:
-        """Create an empty collection; ``file`` is the name of the problem file, for messages."""
+        """Create an empty collection of faults in the problem file ``file``."""
         self.file = file
         self.faults: list[Fault] = []
 
@@ -46,7 +51,7 @@ class _Gather:
         self.faults.append(Fault(self.file, where, got, expectation))
 
     def run_step(self, step: Callable[[], T]) -> T | None:
-        """Run a step and return its result. If it raises an InputError, record the faults and return None."""
+        """Run a step and return its result. If the step raises an InputError, record its faults and return None."""
         try:
             return step()
         except InputError as error:
@@ -74,8 +79,8 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     """
     gather = _Gather(file)
     _check_keys(problem, gather)
-    # `records` are the vertices of the region if the guarantee holds at all of its points (privacy.everywhere): the
-    # declared records first, then the added vertices.
+    # If the guarantee holds at all points of a region (privacy.everywhere), `ground` is this region, and `records` are
+    # its vertices: the declared records first, then the added vertices.
     spaces, declared_records, ground = _read_spaces(problem, gather)
     utility, records = problem.utility, declared_records if ground is None else ground.records
     prior = gather.run_step(lambda: prior_of(utility.prior, declared_records))
@@ -84,7 +89,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     assert prior is not None  # gather has raised an error if it is missing
     metric = spaces.metric
     if ground is None and problem.distance.path_metric and problem.privacy.neighbours_within is None:
-        # Every pair is required here, and one at an infinite distance would promise nothing.
+        # Every pair is required here, and the guarantee would say nothing on a pair at an infinite distance.
         gather.run_step(lambda: _check_connected(metric, records, file))
     warnings = gather.run_step(lambda: _compare_lengths(problem, declared_records))
     choose_count = None if problem.outputs is None else problem.outputs.choose
@@ -96,7 +101,7 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     crossed = spaces.own or not metric.own_outputs
     if not crossed and utility.measures_outputs:
         gather.add_fault("distance.output_matrix", "nothing", "the distances to outputs that the loss is made of")
-    # A loss from a file has no values for vertices that a region adds.
+    # A loss that is read from a file has no values for vertices that a region adds.
     if len(records) > len(declared_records) and not utility.measures_outputs:
         added_count = len(records) - len(declared_records)
         actual = f"{utility.kind}, losses of {len(declared_records)} records, beside {added_count} added vertices"
@@ -110,17 +115,18 @@ def load(problem: MetricProblem, file: str) -> MetricData:
     if utility.per_km is not None and loss_unit != "km":
         gather.add_fault("utility.per_km", f"a loss in {loss_unit}", "a loss in km")
     gather.stop_if_any()
-    # Without a spread, people are at the declared records alone, and never at vertices that a region adds.
+    # `spread` is the distribution of people over a region. Without it, they are at the declared records only, so the
+    # vertices that a region adds have a prior of 0.
     prior = np.concatenate([prior, np.zeros(len(records) - len(declared_records))])
 
     def choose_rows(rows: Ints) -> MetricData:
         """Return the data of the problem with the records ``rows`` (K,) as outputs."""
-        # The outputs are some of the records now, so distances to them are no longer those between all records.
+        # The outputs are only some of the records now, and distances to outputs are those to these records.
         outputs, metric = declared_records.select(rows), spaces.metric.towards(rows)
         return make_data(evolve(spaces, outputs=outputs, own=False, metric=metric))
 
     def make_data(spaces: Spaces) -> MetricData:
-        """Return the data for the given records and outputs.
+        """Return the data for the records and outputs of ``spaces``.
 
         Losses and the distances of a region are passed as functions and computed at the first request, because not
         every command needs them.
@@ -163,7 +169,7 @@ def _mean_errors(errors: Floats, cost: Floats, ground: RegionVertices | None) ->
     Args:
         errors: (N,) or (N, K) errors of the costs at the vertices.
         cost: (N, K) the costs.
-        ground: The region with its vertices, or None.
+        ground: The region with its vertices, or None for a problem without a region.
 
     Returns:
         Without a region, the errors unchanged. In a region, the largest of all errors plus 2^-40 of each record's
@@ -183,12 +189,12 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         gather: Collects the faults. An InputError with all of them is raised before the next step needs the files.
     """
     distance, listed, file = problem.distance, problem.outputs, gather.file
-    # Until outputs are chosen among the records, all records are outputs.
+    # Whether the outputs are the records. This is so until outputs are chosen among the records.
     has_own_outputs = listed is None or listed.choose is not None
     records = gather.run_step(lambda: space_of(problem.records, "records", file, ids_alone=distance.ids_alone))
     outputs = records
     if listed is not None and not has_own_outputs:
-        # Records and outputs lie on one plane. The records state its unit.
+        # Records and outputs lie on one plane, whose unit the problem states with the records.
         listed = evolve(listed, unit=problem.records.unit)
         outputs = gather.run_step(lambda: space_of(listed, "outputs", file, ids_alone=distance.ids_alone))
     gather.stop_if_any()
@@ -199,7 +205,7 @@ def _read_spaces(problem: MetricProblem, gather: _Gather) -> tuple[Spaces, Space
         ground = gather.run_step(lambda: distance.ground(records, privacy.epsilon, privacy.split_km, file))
         gather.stop_if_any()
     vertices = records if ground is None else ground.records
-    # Rows of added vertices make the matrix taller than wide: the outputs are the declared records alone.
+    # If a region adds vertices, these have rows but are no outputs, which are the declared records only.
     has_own_outputs = has_own_outputs and len(vertices) == len(records)
     chosen_outputs = None if has_own_outputs else outputs
     metric = gather.run_step(
@@ -224,13 +230,13 @@ def _make_edge_metric(problem: MetricProblem, ground: RegionVertices, spaces: Sp
     from privopt_metric_dp.region.street_metric import EdgeMetric
 
     outputs = None if spaces.own else spaces.outputs
-    # Distances to outputs that the problem lists are measured by [distance]; other outputs are vertices.
+    # If the problem lists outputs, distances to them are measured by [distance]. Otherwise outputs are vertices.
     output_metric = None if problem.outputs is None or problem.outputs.choose is not None else spaces.metric
     return EdgeMetric(ground.region, problem.privacy.epsilon, ground.records, outputs, output_metric)
 
 
 def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
-    """Record a fault for each key that requires another key, or that contradicts others, before files are read.
+    """Record a fault for each key that requires another key or contradicts one, before any files are read.
 
     Args:
         problem: The parsed problem file.
@@ -262,7 +268,8 @@ def _check_keys(problem: MetricProblem, gather: _Gather) -> None:
 def _spread_people(problem: MetricProblem, ground: RegionVertices) -> Spread | None:
     """Return a uniform distribution of people over a region, or None if the problem has a prior over the records.
 
-    It is uniform by area or by length of street. A uniform distribution over the vertices would depend on the mesh.
+    It is uniform by area or by length of street. A uniform distribution over the vertices would depend on how the
+    region is divided.
     """
     from privopt_metric_dp.problem.loss_over_region import spread_evenly
 
@@ -293,8 +300,8 @@ def _compute_cost(
     raw_cost = np.asarray(utility.cost(spaces))
     if raw_cost.dtype.kind not in "biuf":
         raise RegistryError(f"utility.kind {utility.kind}: cost() must return real numbers, got {raw_cost.dtype}")
-    # A third party's kind may return anything, so type, shape and finiteness are checked here for all.
-    cost = np.asarray(raw_cost, dtype=np.float64).view()  # a table of distances is shared with its metric
+    # A kind of loss from another package may return anything, so type, shape and finiteness are checked here for all.
+    cost = np.asarray(raw_cost, dtype=np.float64).view()  # a view, since the array may be the metric's own table
     shape = (len(spaces.records), len(spaces.outputs))
     if cost.shape != shape:
         raise RegistryError(f"utility.kind {utility.kind}: cost() must have shape {shape}, got {cost.shape}")
@@ -307,8 +314,8 @@ def _compute_cost(
     from privopt_metric_dp.problem.loss_over_region import expected_cost
 
     vertex_masses = spread.vertex_masses(len(spaces.records))[:, None]
-    # `MetricData.weighted` multiplies costs by the prior, which is the vertices' mass here. Divided by it, C_ck is
-    # restored there. Vertices that are never drawn cost nothing.
+    # expected_cost() weights the losses by the probability of each vertex. `MetricData.weighted` will multiply them by
+    # it again, as the prior, so they are divided by it here. Vertices that are never drawn cost nothing.
     expected = expected_cost(spread, ground.region, utility, problem.distance, spaces, cost)
     return np.divide(expected, vertex_masses, out=np.zeros(shape), where=vertex_masses > 0)
 
@@ -316,7 +323,7 @@ def _compute_cost(
 def _compare_lengths(problem: MetricProblem, records: Space) -> tuple[str, ...]:
     """Compare the lengths of all road files of the problem with the records' positions, and return warnings."""
     edges = (getattr(problem.distance, "edges", None), getattr(problem.utility, "edges", None))
-    # By contents: if distance and loss name the same file, it is compared and reported once.
+    # The key is the contents, so that a file that both distance and loss name is compared and reported once.
     files = {file.contents: file for file in edges if isinstance(file, File)}
     return tuple(warning for file in files.values() for warning in compare_lengths(file, records))
 
@@ -380,7 +387,7 @@ def space_of(places: Places, table: str, file: str, *, ids_alone: bool) -> Space
         if places.ids is not None and len(ids) != len(vectors):
             raise InputError([Fault(places.ids.name, "", f"{len(ids)} ids", f"{len(vectors)}, one for each vector")])
         return Space(ids=ids.tolist(), coordinates=vectors, kind="vector", source=places.vectors.name)
-    # The only remaining key is `count`: ids without coordinates. The number is checked before ids are created.
+    # The only key that is left is `count`, for ids without coordinates. The number is checked before ids are created.
     check_places(places.count or 0, f"{file}: {table}.count")
     return Space(ids=[str(number) for number in range(places.count or 0)], kind="plain", source=file)
 
@@ -418,6 +425,7 @@ class MetricInstance(Generic[D]):
         declared: The parsed problem file: a :class:`MetricProblem`, a subclass with the keys of a mechanism, or
             another class whose data the mechanism's ``load`` returns.
         data: The contents of the files as arrays, over the chosen outputs if any (:attr:`MetricData.over`).
+        _chosen: The data over the chosen outputs, as a list of one; empty before the choice.
     """
 
     declared: D
@@ -426,7 +434,7 @@ class MetricInstance(Generic[D]):
 
     @property
     def data(self) -> MetricData:
-        """The contents of the files, over the chosen outputs if any; before the choice, over records far apart."""
+        """The contents of the files. If outputs are to be chosen, these are the outputs, at first records far apart."""
         if self._data.choose is None:
             return self._data
         if not self._chosen:

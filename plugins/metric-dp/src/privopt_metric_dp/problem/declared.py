@@ -1,4 +1,4 @@
-"""The keys of a metric problem's file: places, grid, mesh and kinds, which `MetricProblem` contains.
+"""The keys of a metric problem's file: places, distance, privacy notion and loss.
 
 :class:`MetricProblem` mirrors the problem file. :class:`MetricInstance` adds the contents of the files that it names,
 :class:`MetricData`: records, outputs, distances, required pairs, cost and prior as read-only arrays.
@@ -53,7 +53,7 @@ __all__ = [
 
 
 def rounding(cost: Floats) -> Floats:
-    """Return (N,) bounds of the rounding errors of costs: 2^-40 times the largest cost of each record.
+    """Return (N,) bounds on the rounding errors of costs: 2^-40 times the largest cost of each record.
 
     Args:
         cost: (N, K) costs, computed by sums without cancellation, whose relative error is far below 2^-40.
@@ -67,11 +67,11 @@ class Spaces:
 
     Attributes:
         records: The secrets.
-        outputs: The possible reports; the records themselves if ``own``.
+        outputs: The possible reports, which are the records if ``own`` is true.
         own: Whether the outputs are the records.
         metric: Distances between records, and from records to outputs.
         file: Name of the problem file, for messages.
-        listed: Number of declared records, which precede the added vertices of a region; None if all are declared.
+        listed: Number of declared records, which come before the vertices that a region adds; None if all are declared.
     """
 
     records: Space
@@ -89,7 +89,8 @@ class RegionVertices:
     Attributes:
         region: The region. Its first vertices are the records.
         records: The vertices of the region. Added vertices have new ids.
-        metric: Returns the distances that losses use, from the vertices to given outputs (None: the vertices).
+        metric: Function that returns the distances that losses use, from the vertices to given outputs. With None, the
+            outputs are the vertices.
     """
 
     region: Region
@@ -158,7 +159,10 @@ class DistanceKind(ABC):
         return f"by {self.kind} distance"
 
     def faults(self, *, own_outputs: bool) -> Iterator[tuple[str, str, str]]:
-        """Yield contradictions between keys, as (key, actual, expected); ``own_outputs`` if there is no [outputs]."""
+        """Yield contradictions between keys, as (key, actual, expected).
+
+        ``own_outputs`` says whether the outputs are the records, or are chosen among them.
+        """
         yield from ()
 
 
@@ -210,17 +214,21 @@ class LossKind(ABC):
         """
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N,) bounds of how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
+        """Return (N,) bounds on how much a record's computed costs exceed the exact ones. Lower bounds subtract them.
 
-        ``cost`` is the (N, K) result of :meth:`cost`. The default covers the rounding errors of sums without
-        cancellation: 2^-40 of the record's largest cost.
+        The default covers the rounding errors of sums without cancellation: 2^-40 of the record's largest cost.
+
+        Args:
+            spaces: The N records and K outputs.
+            cost: (N, K) the result of :meth:`cost`.
         """
         return rounding(cost)
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N, K) or (N, 1) bounds of how much computed costs lie below the exact ones.
+        """Return (N, K) or (N, 1) bounds on how much computed costs are below the exact ones.
 
-        They determine how many digits of a lower bound are stated. The default is :meth:`excess`.
+        They determine how many digits of a lower bound are stated. The default is :meth:`excess`, whose arguments are
+        those of this method.
         """
         return self.excess(spaces, cost)[:, None]
 
@@ -317,7 +325,7 @@ class Mesh:
 
 @frozen(kw_only=True)
 class Places:
-    """Records or outputs, stated by one of grid, points, vectors, count and mesh; outputs also by choose."""
+    """Records or outputs, declared by exactly one of grid, points, vectors, count and mesh, or for outputs choose."""
 
     grid: Grid | None = key(None, help="even cells")
     points: File | None = key(None, help="CSV, Parquet or GeoJSON: id,lat,lon (degrees) or id,x,y (km), or id alone")
@@ -356,7 +364,7 @@ def _check_places(value: Places) -> str | None:
     given_keys = [name for name in _GIVEN if getattr(value, name) is not None]
     if len(given_keys) != 1:
         return "exactly one of " + ", ".join(_GIVEN)
-    # Each side of a grid has been checked separately; this checks the product.
+    # The numbers of rows and columns have been checked separately. This checks the number of cells.
     if value.grid is not None and value.grid.rows * value.grid.cols > MOST_RECORDS:
         return f"a grid of at most {MOST_RECORDS:,} cells"
     if value.ids is not None and value.vectors is None:
@@ -367,7 +375,7 @@ def _check_places(value: Places) -> str | None:
 
 
 def _check_listed_places(value: Places) -> str | None:
-    """Return None if ``[records]`` is valid, which excludes ``choose``; otherwise a description of valid tables."""
+    """Return None if ``[records]`` is valid, otherwise a description of valid tables. It cannot have ``choose``."""
     if value.choose is not None:
         return "places, not a number of those to choose"
     if value.unit is None:
@@ -378,7 +386,7 @@ def _check_listed_places(value: Places) -> str | None:
 
 
 def _check_output_places(value: Places) -> str | None:
-    """Return None if ``[outputs]`` is valid, which excludes ``unit``; otherwise a description of valid tables."""
+    """Return None if ``[outputs]`` is valid, otherwise a description of valid tables. It cannot have ``unit``."""
     return "unit only in [records], for both" if value.unit is not None else _check_places(value)
 
 

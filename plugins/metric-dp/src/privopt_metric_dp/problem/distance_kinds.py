@@ -22,6 +22,7 @@ from privopt_metric_dp.space.roads import Roads, read_roads
 __all__ = ["Euclidean", "Graph", "Haversine", "Table"]
 
 _UNNAMED = "unit of distance"
+"""Name of a unit that the problem does not name."""
 
 
 @frozen(kw_only=True)
@@ -32,7 +33,7 @@ class Euclidean(DistanceKind):
     places: ClassVar[frozenset[str]] = frozenset({"grid", "points", "vectors", "mesh"})
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return Euclidean distances, in km or in the unit of the vectors; see :class:`EuclideanMetric`."""
+        """Return the metric of Euclidean distances, in the unit of the points (km by default) or of the vectors."""
         return EuclideanMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -40,15 +41,18 @@ class Euclidean(DistanceKind):
 
         Args:
             records: The points, which become the first vertices.
-            epsilon: Unused.
+            epsilon: Not used here.
             split_km: Triangles with longer sides are divided; None to divide none.
             file: Name of the problem file, for messages.
+
+        Raises:
+            InputError: The records are no points of a plane.
         """
         if records.kind == "vector":
             expectation = "points, a grid or a mesh"
             raise InputError([Fault(file, "privacy.everywhere", "true over records.vectors", expectation)])
         if records.kind != "planar":
-            EuclideanMetric(records)  # its error names the kind of places that was given
+            EuclideanMetric(records)  # raises an InputError that names the kind of places
         return _triangulate_plane(records, split_km, EuclideanMetric, file)
 
     def unit(self, records: Space) -> str:
@@ -68,7 +72,7 @@ class Haversine(DistanceKind):
     kind: ClassVar[str] = "haversine"
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return great-circle distances in km between the places; see :class:`HaversineMetric`."""
+        """Return the metric of great-circle distances in km between the places."""
         return HaversineMetric(records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -77,7 +81,7 @@ class Haversine(DistanceKind):
         Planar distances do not exceed great-circle distances, so a guarantee per km of the plane holds per km of the
         earth. The arguments are those of :meth:`DistanceKind.ground`.
         """
-        HaversineMetric(records)  # refuses planar points
+        HaversineMetric(records)  # raises an InputError for planar points
         return _triangulate_plane(records, split_km, HaversineMetric, file)
 
     def way(self, records: Space) -> str:
@@ -97,7 +101,7 @@ class Graph(DistanceKind):
     edges: File = key(help="CSV: from,to,km, or u,v,length (metres) of OSMnx; undirected")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Return shortest-path distances in km along the roads of the file; see :class:`RoadMetric`."""
+        """Return the metric of shortest-path distances in km along the roads of the file."""
         return RoadMetric(read_roads(self.edges, directed=False), records, outputs)
 
     def ground(self, records: Space, epsilon: Fraction, split_km: float | None, file: str) -> RegionVertices:
@@ -112,7 +116,7 @@ class Graph(DistanceKind):
         from privopt_metric_dp.region.streets import streets_of
 
         vertices, region = streets_of(self.edges, records, epsilon, split_km, file)
-        # Losses follow the pieces of the divided streets, so that added vertices have distances too.
+        # Losses are measured along the pieces of the divided streets, so that added vertices have distances too.
         names = np.asarray(vertices.ids, dtype=np.str_)[region.simplices]
         roads = Roads(names[:, 0], names[:, 1], region.km, source=self.edges.name)
         return RegionVertices(
@@ -136,7 +140,7 @@ class Table(DistanceKind):
     output_matrix: File | None = key(None, help=".npy (N, K), with [outputs]")
 
     def metric(self, records: Space, outputs: Space | None) -> Metric:
-        """Read the tables of distances and return them as a metric; see :class:`MatrixMetric`.
+        """Read the tables of distances, and return them as a metric.
 
         Without ``output_matrix``, the metric knows only the distances between records.
         """

@@ -72,8 +72,8 @@ def travel_cost(
         InputError: The shapes do not match, or the travel to a target of positive weight is not finite.
 
     Notes:
-        Each of the N K T terms takes 0.23 ns, or half of that if the outputs are the records: 0.96 s and 0.49 s of
-        processor time for 1600^3 terms on a busy machine. Memory is N K + (N + K) T numbers.
+        Each of the N K T terms takes 0.23 ns of CPU time, or half of that if the outputs are the records: 0.96 s and
+        0.49 s for 1600^3 terms on a busy machine. Memory is N K + (N + K) T numbers.
     """
     q = normalise_weights(weights, source=source)
     a = np.asarray(from_records, dtype=np.float64)
@@ -82,7 +82,7 @@ def travel_cost(
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != len(q) or b.shape[1] != len(q):
         actual = f"travel of shapes {a.shape} and {b.shape} for {len(q)} weights"
         raise InputError([Fault(source, "", actual, "one column a target")])
-    # Targets of weight 0 are omitted: they may be unreachable, and 0 times an infinite length would be NaN.
+    # Targets of weight 0 are left out. They may be unreachable, and 0 times an infinite length would be NaN.
     has_weight = q > 0
     shares = np.ascontiguousarray(q[has_weight])
     tables = [np.ascontiguousarray(table[:, has_weight]) for table in (a, b)]
@@ -97,7 +97,7 @@ def travel_cost(
     cost = np.zeros((len(a), len(b)))
     _sum_taxicab(tables[0], tables[1], shares, cost, is_square)
     if is_square:
-        # Mirrored instead of computed, so that the matrix is symmetric bit for bit.
+        # The lower triangle is copied from the upper one, so that the matrix is symmetric bit for bit.
         lower = np.tril_indices(len(a), -1)
         cost[lower] = cost.T[lower]
     return read_only(cost)
@@ -126,7 +126,8 @@ def _sum_taxicab(a: Any, b: Any, shares: Any, total: Any, upper: bool) -> None: 
                     for k in range(k0, min(k0 + 32, columns)):
                         q = b[k, l0 : l0 + 512]
                         part = 0.0
-                        for t in range(len(p)):  # slices from 0: only then do the compilers use vectors
+                        # Over slices from 0, because only such loops are compiled to vector instructions.
+                        for t in range(len(p)):
                             part += weights[t] * abs(p[t] - q[t])
                         total[i, k] += part
 
@@ -150,11 +151,11 @@ class DistanceLoss(LossKind):
         return _check_reachable(spaces.metric.to_outputs(), spaces, "distance.edges")
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,): computed distances never exceed the exact ones, because they are rounded down."""
+        """Return zeros (N,), because distances are rounded down and so never exceed the exact ones."""
         return np.zeros(len(cost))
 
     def shortfall(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N, K) bounds of how much distances were rounded down: the metric's upper bounds minus its doubles."""
+        """Return (N, K) bounds on how much distances were rounded down: the metric's upper bounds minus its doubles."""
         short = np.empty(cost.shape)
         for part in slices(len(cost), cost.shape[1], _LOSSES_AT_ONCE):
             short[part] = spaces.metric.upper_distances(cost[part]) - cost[part]
@@ -182,7 +183,7 @@ class CostMatrix(LossKind):
         return read_array(self.file, shape, what="costs", maximum=MAX_COORDINATE).copy()
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return zeros (N,): costs never exceed those of the file, because the conversion to doubles rounds down."""
+        """Return zeros (N,), because the conversion to doubles rounds down, so costs never exceed those of the file."""
         return np.zeros(len(cost))
 
     def unit(self, distance: str) -> str:
@@ -191,7 +192,7 @@ class CostMatrix(LossKind):
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss uses distances to outputs: no, because the file states every loss."""
+        """Whether the loss uses distances to outputs. It does not, because the file states every loss."""
         return False
 
 
@@ -215,7 +216,7 @@ class TravelCost(LossKind):
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N,) bounds of the rounding errors of the differences of path lengths and of their sum.
+        """Return (N,) bounds on the rounding errors of a record's losses, which are sums of differences of path lengths.
 
         Integer path lengths have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
         Otherwise the metric states the error of each length, which matters most for differences of similar lengths.
@@ -228,17 +229,19 @@ class TravelCost(LossKind):
         # A sum of T products rounds by less than a relative (T + 16) 2^-51 of it.
         summed = np.abs(cost).max(axis=1) * ((len(targets) + 16.0) * 2.0**-51)
         if roads is not None and roads.integer_roads is not None:
-            # Paths are shorter than 2^50 units, and each declared length differs from its integer by 2^-100 of itself:
-            # 2^-39 units are far more than these errors.
+            # Paths are shorter than 2^50 units, and each declared length differs from its integer by at most 2^-100 of
+            # itself. 2^-39 units are far more than these errors together.
             return np.asarray(summed + 2.0**-39 * float(roads.integer_roads[1]))
-        # Otherwise each path has its own error: the upper bound less the double, plus the rounding of the difference.
+        # Otherwise each path has its own error, the upper bound of its length minus the double, and a difference of two
+        # lengths is rounded as well.
         tables, weights, _, _ = self._travel_tables(spaces)
         has_weight, errors = weights > 0, []
         for table in tables:
             ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
-        # The errors of the record's paths and the largest of any output add up; with one table these are the records'.
+        # The error of a record's paths and the largest error of any output's paths add up. With one table, the outputs are
+        # the records.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
@@ -253,7 +256,8 @@ class TravelCost(LossKind):
         """
         records, metric = spaces.records, spaces.metric
         roads, targets, weights = self.travel_targets(records, metric)
-        # Vertices that a region adds are records but no targets: the weights of the declared ones sum to 1 again.
+        # Without a file of targets, all declared records are targets, but not the vertices that a region adds. So the
+        # weights of the declared records are scaled to sum to 1.
         if self.targets is None and spaces.listed is not None:
             targets, weights = targets[: spaces.listed], weights[: spaces.listed] * (len(records) / spaces.listed)
         where = "distance.edges" if self.edges is None else "utility.edges"
@@ -274,7 +278,7 @@ class TravelCost(LossKind):
             tables = [metric.rows(positions).T]
             if not spaces.own:
                 tables.append(metric.to_outputs(positions).T)
-        # Not strict: if the outputs are the records, there is only one table.
+        # zip() is not strict, because there is only one table if the outputs are the records.
         for space, table in zip((records, spaces.outputs), tables, strict=False):
             unreachable = np.argwhere(~np.isfinite(table) & (weights > 0))
             if unreachable.size:
@@ -289,7 +293,7 @@ class TravelCost(LossKind):
 
     @property
     def measures_outputs(self) -> bool:
-        """Whether the loss uses distances to outputs: only if ``utility.edges`` is omitted."""
+        """Whether the loss uses distances to outputs, which it does only if ``utility.edges`` is omitted."""
         return self.edges is None
 
     def faults(self) -> Iterator[tuple[str, str, str]]:

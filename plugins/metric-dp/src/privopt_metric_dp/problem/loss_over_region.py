@@ -1,9 +1,9 @@
 """The loss of a release for people anywhere in a region: C_ck = E[lambda_c(X) c(X, k)].
 
-The position X is uniform over the region, and lambda_c(X) is the probability that the mechanism draws vertex c for X.
-The loss is the sum of C_ck z_ck over vertices c and outputs k. It is linear in the rows z_c, as with a prior over
-records. A prior over the vertices would understate it: a segment with z = 1 - x and cost x would seem to cost nothing,
-but costs 1/6. See docs/guide/everywhere.md, "Whose loss".
+c(X, k) is the cost of reporting output k at X. The position X is uniform over the region, and lambda_c(X) is the
+probability that the mechanism draws vertex c for X. The loss is the sum of C_ck z_ck over vertices c and outputs k. It
+is linear in the rows z_c, as with a prior over records. A prior over the vertices would understate it: a segment with z
+= 1 - x and cost x would seem to cost nothing, but costs 1/6. See docs/guide/everywhere.md, "Whose loss".
 
 A loss that is a function of distances is measured at X. Other losses are known at the vertices only, and are assumed to
 be linear on each simplex.
@@ -30,7 +30,7 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["Spread", "expected_cost", "spread_evenly"]
 
 MIN_PIECES: Final = 16
-"""Smallest number of pieces of a street. Two points represent each piece."""
+"""Smallest number of pieces into which a street is divided. Two points represent each piece."""
 
 MIN_PLANE_POINTS: Final = 20_000
 """Smallest number of points that represent a plane: seven in each triangle, or in each of its equal parts."""
@@ -70,7 +70,7 @@ class Spread:
         return np.bincount(self.corners.ravel(), masses, minlength=size).astype(np.float64)
 
     def sum_costs(self, size: int, cost: Callable[[slice], Floats]) -> Floats:
-        """Return C (N, K): the mean over the points of the probability of vertex c times the cost of output k.
+        """Return C (N, K): the mean over the points of the probability of each vertex times the cost of each output.
 
         Args:
             size: The number of vertices N.
@@ -83,12 +83,15 @@ class Spread:
             part = slice(start, start + _BLOCK_POINTS)
             costs, weights = cost(part), self.mass[part, None] * self.shares[part]
             total = total if start else np.zeros((size, costs.shape[1]))
-            # The points of a block lie in few simplices, so they touch few vertices, and only these are updated.
-            touched, positions = np.unique(self.corners[part], return_inverse=True)
-            # A sparse (B, touched) matrix with the m weights of each point, in CSR form.
+            # The points of a block lie in few simplices. Only the vertices of these are updated.
+            vertices, positions = np.unique(self.corners[part], return_inverse=True)
+            # A sparse matrix with a row for each point and a column for each of these vertices, in CSR form: `offsets`
+            # says where the m weights of each point begin.
             offsets = np.arange(len(weights) + 1) * weights.shape[1]
-            gather = csr_array((weights.ravel(), positions.ravel(), offsets), shape=(len(weights), len(touched)))
-            total[touched] += gather.T @ costs
+            point_weights = csr_array(
+                (weights.ravel(), positions.ravel(), offsets), shape=(len(weights), len(vertices))
+            )
+            total[vertices] += point_weights.T @ costs
         return total
 
 
@@ -108,7 +111,8 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
     if isinstance(region, Plane):
         return _spread_over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
-    # A multiple of 2n, so that the kinks of the S-shaped shares lie between pieces and not inside them.
+    # The probabilities of a street's ends are S-shaped and linear on 2n equal parts of the street. A multiple of 2n
+    # pieces has no change of slope inside a piece.
     pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
     # The two Gauss points of the unit interval.
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)
@@ -126,7 +130,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
 def _length_shares(lengths: Floats) -> Floats:
     """Return (S,) each length as a share of the sum; equal shares if all lengths are 0."""
     longest = float(lengths.max())
-    # Divided by the longest first, so that sum and shares are in the normal range of doubles.
+    # Lengths are first divided by the longest, so that neither their sum nor the shares overflow or underflow.
     scaled = lengths / longest if longest else np.ones(len(lengths))
     shares: Floats = scaled / scaled.sum()
     return shares
@@ -140,7 +144,7 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
         geographic: Whether to state the points' coordinates in degrees instead of planar km.
     """
     corners = region.vertices[region.simplices].astype(np.float64) / MM_PER_KM
-    # In km. Areas are positive, because the corners of triangles are counter-clockwise.
+    # Two sides of each triangle, in km. Areas are positive, because corners are in counter-clockwise order.
     u, v = corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0]
     area = (u[:, 0] * v[:, 1] - u[:, 1] * v[:, 0]) / 2
     # Barycentric coordinates of Radon's points: the centre, then two rings of three rotations each.
@@ -165,8 +169,8 @@ def _spread_over_plane(region: Plane, *, geographic: bool) -> Spread:
     places = points
     if region.projection is not None:
         earth = region.projection.to_earth(points * MM_PER_KM)
-        # People are spread by area on the earth, which is that of the plane times the cosine of the latitude, up to a
-        # constant.
+        # People are spread evenly by area on the earth. Up to a constant, this is the area on the plane times the
+        # cosine of the latitude.
         mass, places = mass * np.cos(np.radians(earth[:, 0])), earth if geographic else points
     all_shares = np.tile(shares, (len(corners), 1))
     return Spread(
@@ -229,7 +233,8 @@ def expected_cost(
         metric = distance.metric(points, outputs) if ways is None else _KnownDistances(ways)
         return utility.cost(Spaces(records=points, outputs=outputs, own=False, metric=metric, file=spaces.file))
 
-    # The loss is known only at the vertices, so it is interpolated linearly on each simplex.
+    # A loss that is no function of distances is known only at the vertices, so it is interpolated linearly on
+    # simplices.
     if not utility.of_distances:
         return spread.sum_costs(
             region.size, lambda part: np.einsum("bm,bmk->bk", spread.linear[part], costs[spread.corners[part]])
@@ -243,15 +248,15 @@ def expected_cost(
         """Return the costs (B, K) at a slice of the points on streets."""
         a, b = spread.corners[part].T
         legs = km[spread.streets[part], None] * spread.linear[part]
-        # From a point of a street, a path leads over one of its two ends. Column 0 of `legs` is the way to b, as
-        # `linear` is the weight of a.
+        # From a point of a street, a path leads over one of its ends a and b. Column 0 of `legs` is the length to b,
+        # because column 0 of `linear` is 1 at a and 0 at b.
         return cost_at(len(a), None, np.minimum(ways[a] + legs[:, 1:], ways[b] + legs[:, :1]))
 
     return spread.sum_costs(region.size, cost_along)
 
 
 class _KnownDistances(Metric):
-    """Precomputed distances (B, K) from points on streets to outputs, for losses that use distances."""
+    """A metric of precomputed distances (B, K) from points on streets to outputs, for losses that use distances."""
 
     def __init__(self, ways: Floats) -> None:
         """Store the distances (B, K) of B points to K outputs."""
