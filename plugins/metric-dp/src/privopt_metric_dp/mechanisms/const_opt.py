@@ -49,7 +49,7 @@ STEEPEST = math.log(1e9)
 """Largest exponent of a factor in a row that bounds a free entry from above by tied weights. Larger factors are
 replaced by 1e9, which tightens only rows whose weight is below 1e-9."""
 NEGLIGIBLE_MASS = 2e-9
-"""Largest coefficient of a tied entry that is omitted from row sums. Solvers would treat it as 0, and the repair restores
+"""Largest coefficient of a tied entry that is omitted from row sums, because solvers treat it as 0. The repair restores
 the sums."""
 
 
@@ -187,8 +187,8 @@ def const_opt_bytes(data: MetricData, radius: float) -> float:
     """
     from privopt_metric_dp.mechanisms.optimal_lp import BYTES_A_NUMBER
 
-    # A pair has two rows of two coefficients for each output at which both entries are free. The number of such outputs is
-    # estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
+    # A pair has two rows of two coefficients for each output at which both entries are free. The number of such outputs
+    # is estimated by the mean number of free entries in a row. The rest of the memory grows with the matrix.
     near_count = float((data.to_outputs <= radius).mean()) * data.cost.size
     return BYTES_A_NUMBER * (4.0 * len(data.standing[0]) * near_count / len(data.records) + 8.0 * data.cost.size)
 
@@ -211,7 +211,8 @@ def solve_const_opt(data: MetricData, radius: float, context: SolveContext) -> M
 
     def solve(how: SolveContext) -> Matrix:
         """Build the program, and solve it by the solver of the context ``how``."""
-        # check() raises OutOfTime if the time limit has passed. The message says that it came before what is named here.
+        # check() raises OutOfTime if the time limit has passed. The message says that it came before what is named
+        # here.
         check("the program was made")
         model = const_opt_model(form, data)
         check("the program was solved")

@@ -137,8 +137,8 @@ class TraceDP(MetricDP):
     def limits(cls, result: Result) -> tuple[list[str], list[str]]:
         """Return two lists of sentences: what verify checks of the guarantee, and what it does not check.
 
-        To the sentences of metric DP, this adds ones on the noise of tests, and on the number and times of reports, which
-        are public.
+        To the sentences of metric DP, this adds ones on the noise of tests, and on the number and times of reports,
+        which are public.
         """
         checked, unchecked = super().limits(result)
         checked.append("The noise of every test against how much distances to every output can differ, in rationals.")
@@ -149,7 +149,7 @@ class TraceDP(MetricDP):
         return checked, unchecked
 
     def measure(self, release: MatrixRelease) -> Certificate:
-        """Certify exactly the matrix of fresh reports over the release's pairs, and the tests' noise over all outputs."""
+        """Certify exactly the fresh reports over the release's pairs, and the noise of tests over all outputs."""
         fresh = super().measure(release)
         if not isinstance(release, TraceRelease) or self.data is None:
             return evolve(fresh, holds=False, failures=(*fresh.failures, f"{ARTEFACT}: no test to certify"))

@@ -216,7 +216,7 @@ class TravelCost(LossKind):
         return _check_reachable(cost if unit is None else read_only(cost * float(unit)), spaces, where)
 
     def excess(self, spaces: Spaces, cost: Floats) -> Floats:
-        """Return (N,) bounds on the rounding errors of a record's losses, which are sums of differences of path lengths.
+        """Return (N,) bounds on the rounding errors of losses, which are sums of differences of path lengths.
 
         Integer path lengths have exact differences (:attr:`privopt_metric_dp.space.roads.Roads.integer_roads`).
         Otherwise the metric states the error of each length, which matters most for differences of similar lengths.
@@ -240,8 +240,8 @@ class TravelCost(LossKind):
             ways = table[:, has_weight]
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
-        # The error of a record's paths and the largest error of any output's paths add up. With one table, the outputs are
-        # the records.
+        # The error of a record's paths and the largest error of any output's paths add up. With one table, the outputs
+        # are the records.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:

@@ -23,7 +23,7 @@ from privopt_metric_dp.space.road_metric import RoadMetric
 __all__ = ["MetricData"]
 
 MAX_REDUCED_PAIRS: Final = 200_000
-"""Largest number of required pairs among which implied ones are searched (2 s). Scattered points have few."""
+"""Largest number of required pairs among which implied ones are searched for, which takes 2 s."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -33,21 +33,21 @@ class MetricData:
     Attributes:
         records: Places that are secret.
         outputs: Places that may be released; the records if the file has no [outputs].
-        metric: Distances that constrain the rows, or a function that returns the metric and is called at the first
-            request. Distances are computed on request, without an N x N table.
+        metric: Distances that constrain the rows. They are computed on request, without an N x N table. The constructor
+            also accepts a function that returns the metric, which is called at the first request.
         epsilon: Exact epsilon, per ``unit``.
         within: Largest distance of a required pair; None if every pair is required.
         unit: Unit of distance.
         loss_unit: Unit of the cost.
         prior: (N,) probabilities of the records; in a region, the probabilities that the vertices are drawn.
-        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``; for a vertex of a region, the mean over
-            the positions for which it is drawn. Or a function that returns the losses and is called at the first
-            request; it may raise an InputError.
-        file: Name of the problem file in error messages.
-        excess: (N,) upper bounds of how much a record's mean cost exceeds the exact one. Passed as a function of the
-            costs.
-        shortfall: Upper bounds of how much a weighted cost lies below the exact one. Passed as a function of the
-            costs.
+        cost: (N, K) loss of releasing output k for record i, in ``loss_unit``. For a vertex of a region, it is the mean
+            over the positions for which it is drawn. The constructor also accepts a function that returns the losses,
+            which is called at the first request and may raise an InputError.
+        file: Name of the problem file, for error messages.
+        excess: (N,) upper bounds on how much a record's costs, weighted by the prior, exceed the exact ones. The
+            constructor gets them as a function of the costs.
+        shortfall: Method that returns upper bounds on how much weighted costs are below the exact ones. The constructor
+            gets them as a function of the costs.
         crossed: Whether distances from records to outputs are known (a matrix metric may lack them).
         remap: Whether each released output is replaced by the best guess under the prior.
         ground: Distances of [distance] if other distances constrain the rows, otherwise None.
@@ -55,7 +55,7 @@ class MetricData:
             the region, beginning with the declared records.
         choose: Number of records to choose as outputs; None if outputs are not chosen. Before the choice, ``outputs``
             are all records.
-        over: Returns the problem with the given records (K,) as outputs; None unless outputs are chosen.
+        over: Function that returns the problem with the given records (K,) as outputs; None if outputs are not chosen.
         along_streets: Whether losses are path lengths along undirected streets.
         way: Phrase that messages put after the unit of distance, such as "by road".
         per_km: Cost of a kilometre of loss in the reader's unit, if the problem declares it.
@@ -87,7 +87,7 @@ class MetricData:
 
     @property
     def distance(self) -> Metric:
-        """Distances of [distance], which losses and figures refer to."""
+        """The distances that the table [distance] declares, which losses and figures refer to."""
         return self.metric if self.ground is None else self.ground
 
     @cached_property
@@ -112,19 +112,19 @@ class MetricData:
 
     @cached_property
     def excess(self) -> Floats:
-        """(N,) upper bounds of how much a record's costs in ``weighted`` exceed the exact costs of the files."""
-        # The factor covers the rounding of these products.
+        """(N,) upper bounds on how much a record's costs in ``weighted`` exceed the exact costs of the files."""
+        # The factor 1 + 2^-40 covers the rounding of these products.
         return read_only(self.prior * (self._excess or rounding)(self.cost) * (1.0 + 2.0**-40))
 
     def shortfall(self) -> Floats:
-        """Upper bounds (N, K) or (N, 1) of how much ``weighted`` is below the exact costs; not cached."""
+        """Return upper bounds (N, K) or (N, 1) on how much ``weighted`` is below the exact costs, computed anew."""
         errors = rounding(self.cost)[:, None] if self._shortfall is None else self._shortfall(self.cost)
         short: Floats = self.prior[:, None] * errors
         short *= 1.0 + 2.0**-40
         return short
 
     def surely_required(self, pairs: Ints, distances: Floats) -> NDArray[np.bool_]:
-        """Return (P,) booleans: whether each required pair is proved to be required at its exact distance as well.
+        """Return (P,) whether each required pair is proved to be required also at its exact distance.
 
         Lower bounds use only these pairs, and so hold for every mechanism that satisfies the declared guarantee.
 
@@ -168,20 +168,21 @@ class MetricData:
     def between(self, pairs: Ints) -> Floats:
         """Return (P,) distances of any pairs (P, 2) of records. Distances of certified pairs are precomputed."""
         pairs_known, distances = self.standing
-        # Computing distances can take a search of shortest paths, so those of the usual pairs are reused.
+        # Computing distances may need a search for shortest paths, so those of the certified pairs are reused.
         is_known = pairs is pairs_known or np.array_equal(pairs, pairs_known)
         return distances if is_known else self.metric.between(pairs[:, 0], pairs[:, 1])
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return distances (P,), where those not proved to be at most the exact ones are replaced.
+        """Return the given distances (P,), with a smaller one in place of each that may exceed the exact distance.
 
-        The replacement is the problem's double, which is rounded down.
+        The smaller one is the problem's own double, which is rounded down.
 
         Args:
             pairs: (P, 2) pairs of records.
             distances: (P,) stated distances of the pairs, such as those of a release.
         """
-        # Distances are rounded down, so a stated one may exceed the double here without exceeding the exact distance.
+        # The problem's doubles are rounded down. A stated distance above its double may still be at most the exact one,
+        # which the metric decides.
         doubtful = np.flatnonzero(distances > self.between(pairs))
         safe_distances = np.array(distances, dtype=np.float64)
         if doubtful.size:
@@ -202,8 +203,8 @@ class MetricData:
     def standing(self) -> tuple[Ints, Floats]:
         """Pairs (S, 2) that the certificate checks and that imply the others, and their distances (S,).
 
-        The certificate checks all required pairs if there are many, and no roads show which pairs imply the others,
-        because finding a subset would then take longer than checking all.
+        The certificate checks all required pairs if there are many of them and the metric does not know which pairs
+        imply the others, because finding a subset would then take longer than checking all.
         """
         has_implying_pairs = self.metric.implying(self.within) is not None
         return self.needed if has_implying_pairs or len(self.pairs) <= MAX_REDUCED_PAIRS else self.required
@@ -211,7 +212,7 @@ class MetricData:
     def with_outputs(self, rows: Ints) -> MetricData:
         """Return the problem with the records ``rows`` (K,), in ascending order, as outputs, at this epsilon."""
         assert self.over is not None  # the caller has checked that outputs are chosen
-        # `over` builds the problem anew at the declared epsilon, and the caller may have changed it.
+        # `over` builds the data anew from the problem file, whose epsilon may differ from that of this data.
         return evolve(self.over(rows), epsilon=self.epsilon)
 
     @property

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["COORDINATES", "Columns", "points_as_csv", "read_points"]
 
 _GEOJSON: Final = (".geojson", ".json")
+"""Endings of the names of GeoJSON files."""
 BETWEEN: Final = "/"
 """Separator between the values of the columns that form an id."""
 
@@ -62,7 +63,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     """
     columns = columns or Columns()
     ids = (columns.id,) if isinstance(columns.id, str) else columns.id
-    # Formats with geometries are converted to CSV first, so that all formats are checked by the same reader.
+    # Files with geometries are converted to CSV first, so that all formats are checked by the same reader.
     if columns.geometry is not None or points.name.lower().endswith(_GEOJSON):
         points = evolve(points, kept=points_as_csv(points, columns) or points.contents)
     if columns.geometry is not None:
@@ -70,7 +71,8 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
     specs = [Column(name=f"id {index}", kind="id", label=name) for index, name in enumerate(ids)]
     specs += [
         Column(name=name, optional=True, unit=unit, rests=True, label=getattr(columns, name), least=lower, most=upper)
-        # (name, unit, smallest and largest value). A file has lat and lon, or x and y.
+        # Name, unit, and smallest and largest value. A file has either lat and lon, or x and y. ``rests`` also asks for
+        # the difference of each decimal from its double.
         for name, unit, lower, upper in (
             ("lat", "degrees", -90.0, 90.0),
             ("lon", "degrees", -180.0, 360.0),
@@ -91,7 +93,7 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
         if all(name in table for name in names):
             coordinates = np.column_stack([table[name] for name in names])
             rests = np.column_stack([table[f"{name} rest"] for name in names])
-            # Upper bound of the difference between a decimal and its double, over all coordinates.
+            # The largest difference between a decimal coordinate and its double.
             position_error = float(np.abs(rests).max())
             written = np.column_stack([table[f"{name} written"] for name in names])
             return Space(
@@ -104,12 +106,12 @@ def read_points(points: File, columns: Columns | None, *, ids_alone: bool) -> Sp
                 written=written,
                 names=place_names,
             )
-    # A table without coordinates, which `ids_alone` permits.
+    # The table has no coordinates, which `ids_alone` permits.
     return Space(ids=joined, kind="plain", source=points.name, names=place_names)
 
 
 def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
-    """Convert a points file to CSV with the same points and columns; return None if it is CSV already.
+    """Convert a points file to CSV with the same points and columns, or return None if it is CSV already.
 
     Releases contain the CSV file, which a verifier can read without libraries for other formats. A geometry column NAME
     becomes two columns, ``NAME (latitude)`` and ``NAME (longitude)``.
@@ -127,14 +129,14 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
         frame, places = _read_geojson(points, texts)
     elif columns.geometry is None:
         return as_csv(points)
-    # A table that was converted before has these columns already.
+    # A table that was converted before already has the two columns of the geometry.
     elif points.name.lower().endswith(".csv") and f"{columns.geometry} (latitude)".encode() in points.contents:
         return None
     else:
         frame, places = _read_geoparquet(points, texts, columns.geometry)
     if columns.geometry is not None:
         lat, lon = f"{columns.geometry} (latitude)", f"{columns.geometry} (longitude)"
-    # A missing point becomes an empty cell, which the reader of the table reports by row.
+    # Coordinates of a missing point are NaN. They become empty cells, which the reader of the table reports by row.
     return csv_bytes(frame.with_columns(pl.Series(lat, places[:, 0]), pl.Series(lon, places[:, 1])).fill_nan(None))
 
 
@@ -203,10 +205,10 @@ def _read_geojson(points: File, texts: Sequence[str]) -> tuple[pl.DataFrame, Flo
         }
         names = {name: ["" if value is None else str(value) for value in column] for name, column in values.items()}
         shapes = [feature["geometry"] or {} for feature in features]
-        # Another geometry gets an empty position, which the reader of the table reports by row.
+        # A geometry that is no point gets an empty position, which the reader of the table reports by row.
         places = [shape["coordinates"][:2] if shape.get("type") == "Point" else (None, None) for shape in shapes]
         positions = np.array(places, dtype=np.float64).reshape(-1, 2)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise InputError([Fault(points.name, "", "JSON of another form", expectation)]) from None
-    # GeoJSON has the longitude first.
+    # GeoJSON has the longitude first, so the columns are swapped.
     return pl.DataFrame(names, schema=dict.fromkeys(texts, pl.String)), positions[:, ::-1]

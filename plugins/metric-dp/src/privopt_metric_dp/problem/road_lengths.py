@@ -25,8 +25,11 @@ from privopt_metric_dp.space.places import Space
 __all__ = ["compare_lengths"]
 
 MODEL_TOLERANCE: Final = 0.01
-"""Relative amount by which a straight line may exceed the length of a road along it. WGS 84 explains at most 0.56 %
-(north and south near the equator), a UTM zone 0.04 %."""
+"""Relative amount by which a straight line may exceed the length of a road along it.
+
+The difference between a sphere and the ellipsoid WGS 84 explains at most 0.56 % (north to south near the equator), and
+the projection of a UTM zone 0.04 %.
+"""
 UNITS: Final = (
     (0.0005, 0.0015, "the positions are in metres"),
     (0.55, 0.95, "the lengths are in miles (0.62 a km)"),
@@ -36,7 +39,7 @@ UNITS: Final = (
     (1_500.0, 2_400.0, "the lengths are in metres, and the positions in miles"),
     (2_400.0, 5_000.0, "the lengths are in feet"),
 )
-"""Ranges of the median ratio of length to straight line, with the likely reason. Streets in km have 1 to 1.45."""
+"""Ranges of the median ratio of length to straight line, with the likely reason. For streets in km it is 1 to 1.45."""
 DEGREES: Final = (80.0, 170.0, "the positions are in degrees")
 """A further range with its reason for planar positions: a degree is 111 km."""
 
@@ -49,7 +52,8 @@ class _Lengths:
         rows: (E,) rows of the table, from 0.
         km: (E,) lengths, rounded down.
         straight: (E,) straight lines in km between the positions in the file.
-        min_straight: (E,) shortest straight lines in km that the rounding of positions allows.
+        min_straight: (E,) shortest straight lines in km that the rounding of positions and the model of the earth
+            allow.
     """
 
     rows: Ints
@@ -79,8 +83,8 @@ def compare_lengths(edges: File, records: Space) -> Iterator[str]:
     table = road_table(edges)
     lengths = _measure_roads(table, records)
     ratio = lengths.ratio
-    # The median tells the unit: single roads may be long detours, but in km the median road is little longer than its
-    # line.
+    # The median shows the unit: single roads may be long detours, but in km the median road is only a little longer
+    # than its straight line.
     reason = None if ratio is None else _likely_reason(ratio, records.kind)
     times = "" if ratio is None else f"{ratio:.3g}" if ratio < 1000 else f"{ratio:,.0f}"
     too_short, doubtful = _find_short(lengths, table["km written"])
@@ -118,7 +122,7 @@ def _find_short(lengths: _Lengths, texts: NDArray[np.str_]) -> tuple[list[int], 
     """
     suspects = np.flatnonzero(lengths.km < lengths.straight * (1.0 - MODEL_TOLERANCE))
     resolution = np.array([_last_digit(texts[row]) for row in lengths.rows[suspects].tolist()])
-    # A written length may have been rounded or cut at its last digit, so the road can be longer by that much.
+    # A length in the file may have been rounded or truncated at its last digit, so the road can be longer by that much.
     max_km = lengths.km[suspects] + resolution
     is_short = max_km < lengths.straight[suspects] * (1.0 - MODEL_TOLERANCE)
     is_unexplained = max_km < lengths.min_straight[suspects]
@@ -146,7 +150,7 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
     assert records.coordinates is not None  # the caller checked
     number = {name: index for index, name in enumerate(records.ids)}
     tails, heads = (np.array([number.get(name, -1) for name in table[end].tolist()]) for end in ("from", "to"))
-    # Roads to nodes that are not records have no straight line to compare with, and that of a loop is 0.
+    # A road to a node that is no record (-1) has no straight line to compare with, and that of a loop is 0.
     rows = np.flatnonzero((tails >= 0) & (heads >= 0) & (tails != heads))
     endpoints = records.coordinates[tails[rows]], records.coordinates[heads[rows]]
     resolution = _table_resolution(records)
@@ -160,7 +164,12 @@ def _measure_roads(table: dict[str, Any], records: Space) -> _Lengths:
 
 
 def _straight_line(a: Floats, b: Floats, resolution: float) -> Floats:
-    """Return (E,) the smallest distances in km between planar points that round to ``a`` and ``b`` at a resolution."""
+    """Return (E,) the smallest distances in km between planar points that round to ``a`` and ``b``.
+
+    Args:
+        a, b: (E, 2) x and y in km.
+        resolution: Largest error of the difference of two rounded coordinates, in km.
+    """
     return np.asarray(np.hypot(*np.maximum(np.abs(a - b) - resolution, 0.0).T))
 
 
@@ -175,7 +184,7 @@ def _great_circle(a: Floats, b: Floats, resolution: float) -> Floats:
     longitude %= 360.0  # one end may be in -180 to 180 and the other in 0 to 360
     longitude = np.minimum(longitude, 360.0 - longitude)
     change = np.radians(np.maximum(np.column_stack([latitude, longitude]) - resolution, 0.0))
-    # Parallels are shorter towards the poles, so the shortest circle has both ends moved there.
+    # Circles of latitude are shorter towards the poles, so the distance is smallest with both ends moved towards them.
     cosines = [np.cos(np.radians(np.minimum(np.abs(point[:, 0]) + resolution, 90.0))) for point in (a, b)]
     # The haversine formula.
     chord = np.sin(change[:, 0] / 2) ** 2 + cosines[0] * cosines[1] * np.sin(change[:, 1] / 2) ** 2
@@ -189,7 +198,7 @@ def _table_resolution(records: Space) -> float:
     truncated at this digit, their difference has an error of at most this value.
     """
     if records.corner is not None or records.coordinates is None:
-        return 0.0  # cells of a grid are where the problem says
+        return 0.0  # the cells of a grid have exact positions
     texts: Iterable[str] = map(repr, records.coordinates.ravel().tolist())
     if records.written is not None:
         texts = records.written.ravel().tolist()

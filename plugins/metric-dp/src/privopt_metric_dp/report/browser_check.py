@@ -36,7 +36,7 @@ TABLES: Final = ("records", "outputs", "distance", "privacy", "utility")
 
 
 def check_section(folder: Path, release: MatrixRelease, result: Result) -> Section | None:
-    """Return a section on how to check the release without privopt.
+    """Return a section on how to check the release without the program that made it.
 
     Args:
         folder: The release folder.
@@ -55,10 +55,11 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
             commands=CHECKER,
         )
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
-    # Decimals stay texts: the page computes with rationals, and a double would already be rounded.
+    # Decimals remain texts, because the page computes with rationals, and doubles would already be rounded.
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
     has_pairs = bool(len(release.pairs)) or size[0] == 1
-    has_chosen_outputs = result.objective.bound_over is not None  # the problem does not list such outputs
+    # Outputs that were chosen among the records are not listed in the problem.
+    has_chosen_outputs = result.objective.bound_over is not None
     is_known = result.guarantee.scope in SCOPES and has_pairs and not has_chosen_outputs
     if max(size) > MOST_RECORDS or result.mark or not is_known:
         return None
@@ -66,7 +67,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     paths_by_name = {
         str(path.relative_to(folder / PROBLEM)): path for path in (folder / PROBLEM).rglob("*") if path.is_file()
     }
-    # Only the files that the checked tables name, so that the page stays small.
+    # The page gets only the files that these tables name, so that it stays small.
     used_files = [name for name in paths_by_name if any(_names_file(table, name) for table in tables.values())]
     content: dict[str, Any] = {
         "problem": _integers_to_text(tables),

@@ -45,7 +45,7 @@ def cell_around(places: Floats) -> tuple[float, float] | None:
     Args:
         places: (N, 2) positions on the map, the centres of cells.
     """
-    # Rounded, because projected coordinates of one column differ in the last bits.
+    # Coordinates are rounded, because projected ones of the same column differ in the last bits.
     sides = [np.unique(axis) for axis in places.round(6).T]
     if min(map(len, sides)) < 2 or len(np.unique(places.round(6), axis=0)) != len(places):
         return None
@@ -65,13 +65,14 @@ def lines_between(data: MetricData) -> Ints | None:
 def hidden_among(release: MatrixRelease, result: Result, odds: Sequence[int]) -> Ints | None:
     """Count, for each record, the other records against which no report changes the odds by more than given factors.
 
-    A report changes the odds between the records of a certified pair by at most exp(epsilon d). If a path of length L
-    joins two records, it changes their odds by at most exp(epsilon L).
+    A report changes the odds between the two records of a certified pair by at most exp(epsilon d). If a path of
+    certified pairs of total length L joins two records, a report changes the odds between them by at most exp(epsilon
+    L).
 
     Args:
         release: The release, with its pairs and distances. For a region, the pairs are the region's edges.
         result: The result with the guarantee.
-        odds: Factors by which odds may change, ascending.
+        odds: Factors by which odds may change, in ascending order.
 
     Returns:
         (N, len(odds)) numbers of records; None if the release does not guarantee metric DP.
@@ -116,20 +117,24 @@ def _count_near(graph: csr_array, limits: Floats) -> Ints:
 
 
 STEPS: Final = (255, 63, 31, 15)
-"""Numbers of steps to which probabilities may be rounded. A byte has a probability's share of the row's largest one, on
-a square root scale. Fewer steps are used if the page would be too large: rows of the exponential mechanism have no
-zeros and compress badly."""
+"""Numbers of steps to which probabilities may be rounded.
+
+A byte has the ratio of a probability to the largest one of its row, on a square root scale. Fewer steps are used if the
+page would be too large: rows of the exponential mechanism have no zeros and compress badly.
+"""
 
 WANTED_BYTES: Final = 1_000_000
-"""Largest number of bytes of encoded shares, except with the fewest steps. Under this limit, a page of 2,032 street
-nodes of Rome (exponential, 3 per km) has 63 steps and stays below 1.5 MB."""
+"""Largest number of bytes of the encoded matrix, except with the fewest steps. With this limit, a page of 2,032 street
+nodes of Rome (exponential mechanism, 3 per km) has 63 steps and stays below 1.5 MB.
+"""
 
 MOST_BYTES: Final = 3_000_000
-"""Largest number of bytes of encoded shares with the fewest steps; a matrix that needs more gets no map."""
+"""Largest number of bytes of the encoded matrix with the fewest steps. A matrix that needs more gets no map."""
 
 MAX_EXCESS_FACTOR: Final = 3.0
-"""If the encoded shares exceed this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes of Rome, 15
-steps took 0.36 of the bytes of 255 steps."""
+"""If the encoded matrix exceeds this multiple of MOST_BYTES, fewer steps are not tried. For the 2,032 nodes of Rome, 15
+steps took 0.36 of the bytes of 255 steps.
+"""
 
 MOST_ENTRIES: Final = 40_000_000
 """Largest number of entries that a browser must unpack."""
@@ -138,6 +143,7 @@ ODDS: Final = (2, 3, 5, 10, 20)
 """Odds to 1 that the reader can select. Places within the selected odds may be mistaken for each other."""
 
 ODDS_AT_FIRST: Final = 3
+"""Odds to 1 that are selected at first."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -223,7 +229,7 @@ def _pack_shares(z: Floats, rows: Ints, columns: Ints) -> tuple[int, str] | None
     roots = np.sqrt(z / z.max(axis=1, keepdims=True))[rows][:, columns]
     for steps in STEPS:
         shares = np.asarray(np.rint(roots * steps), dtype=np.uint8)
-        # Rows of neighbouring places are similar, so their differences (modulo 256) compress better than the rows.
+        # Consecutive rows are similar, so their differences (modulo 256) compress better than the rows.
         shares[1:] -= shares[:-1].copy()
         text = base64.b64encode(zlib.compress(shares.tobytes(), 6)).decode()
         if len(text) <= (MOST_BYTES if steps == STEPS[-1] else WANTED_BYTES):

@@ -24,7 +24,7 @@ __all__ = ["Layout", "convergence", "layout", "loss_map", "privacy_map", "spent_
 
 
 PER_KIND: Final = [(SERIES[1], "D"), (SERIES[0], "o"), (SERIES[2], "s")]
-"""Colour and marker for each kind of reports: fresh, sticky, predicted."""
+"""Colour and marker for each kind of reports: fresh, sticky (the first is repeated), and predicted (along a trace)."""
 
 MOST_RATIOS: Final = 3e8
 """Largest number of ratios of probabilities (pairs times outputs) that are computed for a figure."""
@@ -40,7 +40,7 @@ class Layout:
 
     Attributes:
         places: (N, 2) positions.
-        axes: Names of the two axes; empty if the axes have no meaning.
+        axes: Names of the two axes, which are empty if the axes have no meaning.
         unit: Unit of lengths on the drawing, if these lengths are distances between places; otherwise empty.
     """
 
@@ -127,8 +127,8 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
     if positive_pairs.size <= max_pairs:
         return positive_pairs
     pairs_per_record = max(1, max_pairs // len(release.records))
-    # Each pair is listed for both of its records, by record and distance; a pair is drawn if it is among the nearest of
-    # one.
+    # Each pair is listed twice, once for each of its records, and the list is sorted by record and distance. A pair is
+    # selected if it is among the nearest of at least one of its records.
     endpoints = np.concatenate([release.pairs[positive_pairs, 0], release.pairs[positive_pairs, 1]])
     pair_rows = np.concatenate([positive_pairs, positive_pairs])
     order = np.lexsort([release.distances[pair_rows], endpoints])
@@ -140,7 +140,7 @@ def nearest_pairs(release: MatrixRelease) -> NDArray[np.int64]:
 
 
 def spent_of_records(release: MatrixRelease, epsilon: float) -> Floats:
-    """Return the share of epsilon that each record uses, shape (N,): its largest log ratio / (epsilon d).
+    """Return the share of epsilon that each record uses, shape (N,): its largest log ratio divided by epsilon d.
 
     Only the pairs of :func:`nearest_pairs` are examined. If the release satisfies epsilon, the share is at most 1 up to
     rounding. It is 0 for a record without pairs.
@@ -160,7 +160,7 @@ def loss_map(release: MatrixRelease, data: MetricData) -> Figure:
 
 
 def privacy_map(release: MatrixRelease, data: MetricData) -> Figure:
-    """Draw a map of the share of epsilon that each record uses; 1 is the largest share allowed."""
+    """Draw a map of the share of epsilon that each record uses, on a scale up to 1, the largest allowed share."""
     spent = spent_of_records(release, float(data.epsilon))
     return _draw_map(data.records, spent, "share of the allowed epsilon", 1.0, lines_between(data))
 
@@ -181,7 +181,7 @@ def spread_from(release: MatrixRelease, data: MetricData, record: str) -> Figure
 def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     """Draw the largest log ratio of each required pair over its distance, with the line that epsilon allows."""
     figure, axes = axes_of(5.6, 4.3)
-    # An even sample of the pairs; the negated division rounds up.
+    # Every n-th pair, so that at most `MOST_POINTS` are drawn. The negated division rounds n up.
     selected = np.arange(len(release.pairs))[:: max(1, -(-len(release.pairs) // MOST_POINTS))]
     worst, distance = max_log_ratios(release.weights, release.pairs[selected]), release.distances[selected]
     end = float(distance.max()) if len(distance) else 1.0
@@ -200,7 +200,8 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     """Draw the lower bound and the loss of a search over time.
 
     Args:
-        trajectory: Rows (seconds, lower bound, loss). Values that are not finite numbers are unknown and not drawn.
+        trajectory: Rows of seconds, lower bound and loss. Values that are not finite numbers are unknown, and not
+            drawn.
         unit: Label of the vertical axis.
     """
     figure, axes = axes_of(7.6, 3.4)
@@ -210,7 +211,7 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
     values[~np.isfinite(values)] = np.nan
     seconds, lower, upper = values.T
     is_known = np.isfinite(lower) & np.isfinite(upper)
-    # Steps, because a bound or a loss stays the best one until the next.
+    # Lines are drawn as steps, because a bound or a loss remains the best one until the next.
     axes.fill_between(
         seconds[is_known], lower[is_known], upper[is_known], step="post", color=LINE, alpha=0.5, label="open"
     )
@@ -224,9 +225,9 @@ def convergence(trajectory: Sequence[Sequence[float | str | None]], unit: str) -
 
 @use_theme
 def over_time(attacked: Mapping[str, Any]) -> Figure:
-    """Draw the error that an attacker does not exceed in half and in 95 % of the places, over the number of reports.
+    """Draw how far off an attacker is at most for half of the places and for 95 % of them, over the number of reports.
 
-    There is one line for each kind of reports.
+    There is one panel for each of the two, with one line for each kind of reports.
 
     Args:
         attacked: Result of :func:`privopt_metric_dp.attacks.many_reports.over_time`.
@@ -239,7 +240,8 @@ def over_time(attacked: Mapping[str, Any]) -> Figure:
         axes.set_xscale("log")
         axes.set_title(title)
         axes.set_xlabel("reports of one place")
-    sides[0].set_ylim(bottom=0.0)  # for both axes, which share it, and last, so that the upper limit fits the data
+    # Both panels share the axis. The limit is set last, so that the upper limit fits the data of both.
+    sides[0].set_ylim(bottom=0.0)
     sides[0].set_ylabel(f"off by at most ({attacked['unit']})")
     add_legend(figure)
     return figure

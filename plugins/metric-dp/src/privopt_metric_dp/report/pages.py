@@ -47,7 +47,7 @@ __all__ = [
 
 
 MOST_ATTACKED: Final = 4_000_000
-"""Largest number of entries of a matrix for which the report shows attacks on many reports."""
+"""Largest number of entries of a matrix for which the report shows attacks on many reports of one place."""
 
 _SECRET: Final = {
     "geographic": "--lat LAT --lon LON",
@@ -65,9 +65,10 @@ _ATTACKED = "The attack was tried {places:,} times, on places drawn as often as 
 
 
 def trajectory_of(result: Result) -> list[Any]:
-    """Return the rounds of ``details.told.trajectory`` that have a bound or a loss.
+    """Return the rows (seconds, lower bound, loss) of the search's trajectory that have a bound or a loss.
 
-    This field of result.json is not verified and may contain anything, so its form is checked here.
+    The field ``details.told.trajectory`` of result.json is not verified and may contain anything, so its form is
+    checked.
     """
     rounds = result.details.told.get("trajectory")
     rows = [row for row in rounds if isinstance(row, list) and len(row) == 3] if isinstance(rounds, list) else []
@@ -75,10 +76,10 @@ def trajectory_of(result: Result) -> list[Any]:
 
 
 def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, float, str]]:
-    """Return the loss of this release and, if costs are known, of mechanisms that need no solver, for a comparison.
+    """Return the loss of this release and, if costs are known, those of mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the mechanism's loss; None if the loss has no costs.
+        data: The problem's data with the costs of the mechanism's loss; None if this is no expected cost.
         result: The result, with the mechanism's name and its loss.
 
     Returns:
@@ -87,7 +88,7 @@ def compare_losses(data: MetricData | None, result: Result) -> list[tuple[str, f
     rows = [(f"this release ({result.mechanism})", float(result.objective.value), "")]
     if data is None:
         return rows
-    # A page about the exponential mechanism has its loss already, and a large matrix takes too long.
+    # A page about the exponential mechanism already states its loss, and for a large matrix it takes too long.
     skipped = data.cost.size > 4_000_000 or result.mechanism == "exponential"
     exponential_value = None if skipped else exponential_loss(data)
     if exponential_value is not None:
@@ -107,7 +108,7 @@ def metric_figures(
     *,
     attacked: Mapping[str, Any] | None = None,
 ) -> dict[str, Figure]:
-    """Return the report's figures by file name; figures without data are omitted.
+    """Return the report's figures by file name. Figures for which there are no data are omitted.
 
     Args:
         release: The release.
@@ -172,7 +173,7 @@ def metric_sections(
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
     sections.append(_maps_section(drawings))
-    # One record, or records that all share a place: there is no pair to tell apart, and the table would be empty.
+    # With one record, or with records that all share a place, there is no pair to tell apart.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
     if attacked is not None:
@@ -232,7 +233,7 @@ def _maps_section(figures: Mapping[str, Figure]) -> Section:
     """Return the section with maps of each record's loss and of the share of epsilon that it uses.
 
     Args:
-        figures: The report's figures. The figure "loss-map" is missing if the loss has no costs.
+        figures: The report's figures by name. There is no "loss-map" if the loss is no expected cost.
     """
     spent = "the share of the allowed epsilon that each place uses; the certificate proves that none uses more than 1."
     drawings = [
@@ -306,7 +307,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
 
 
 def _pairs_section(release: MatrixRelease, data: MetricData, spent: Figure) -> Section:
-    """Return the section on how well an attacker distinguishes pairs: all in a figure, the worst in a table.
+    """Return the section on how well an attacker distinguishes pairs of records: a figure of all, a table of the worst.
 
     Args:
         release: The release. For a region, its pairs are the region's edges.
@@ -344,7 +345,7 @@ def _worst_pairs(release: MatrixRelease, data: MetricData) -> list[tuple[Any, ..
         [np.abs(z[i[s : s + 512]] - z[j[s : s + 512]]).sum(axis=1) / 2 for s in range(0, len(selected), 512)]
         or [np.zeros(0)]
     )
-    # Distances are above 0 here; the bound only keeps tiny ones from an overflow.
+    # All distances are above 0 here. The bound 1e-300 only prevents an overflow.
     order = np.argsort(-variation / np.maximum(release.distances[selected], 1e-300))[:10]
     return [
         (
@@ -363,7 +364,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     """Return the section that compares the loss with the bound and with mechanisms that need no solver.
 
     Args:
-        data: The problem's data with the costs of the loss; None if the loss has no costs.
+        data: The problem's data with the costs of the loss; None if the loss is no expected cost.
         result: The result.
         unit: Unit of the loss.
         chart: The figure of these losses.
@@ -372,7 +373,7 @@ def _show_comparison(data: MetricData | None, result: Result, unit: str, chart: 
     if result.objective.lower_bound is not None:
         bound = float(result.objective.lower_bound)
         rows.insert(1, ("proved bound", bound, f"{_covered_mechanisms(result)} is below"))
-    # A price per km, for readers, exists only for losses in km.
+    # What a km costs in the reader's unit, such as minutes, is known only for losses in km.
     price = None if data is None or unit != "km" else data.per_km
     header = ["mechanism", f"loss ({unit})", *([] if price is None else [f"loss ({price.unit})"]), "remark"]
     cells = [[name, value, *([] if price is None else [price.cost * value]), remark] for name, value, remark in rows]

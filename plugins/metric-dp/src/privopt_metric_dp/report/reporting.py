@@ -1,4 +1,4 @@
-"""The reports of metric mechanisms' releases."""
+"""The report page of a release of a metric mechanism."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
     def headline(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> str:
         """Return sentences that say what is reported, how large the error is, and how often an attacker is right."""
         data, noun = problem.data, noun_of(problem.data.records)
-        # A mechanism may have a problem file of its own kind, without a table [utility].
+        # A mechanism may have another class of problem files, without a table [utility].
         declared = problem.declared
         kind = declared.utility.kind if isinstance(declared, MetricProblem) else ""
         # A mechanism may have a loss of its own, which is not that of [utility].
@@ -40,7 +40,7 @@ class MetricReporting(Reporting[MetricInstance[Any], MatrixRelease]):
         return f"{published} {describe_error(data, result.objective, kind)} {guess}"
 
     def report(self, problem: MetricInstance[Any], release: MatrixRelease, result: Result) -> Sequence[Section]:
-        """Return the sections of the report: what the guarantee means, then the release itself."""
+        """Return the sections of the report: the map, what the guarantee means, and further sections on the release."""
         utility = self.mechanism.utility(problem, result.method)
         sections = pages.metric_sections(release, problem.data, result, utility)
         relation = self.mechanism.privacy(problem, result.method).relation

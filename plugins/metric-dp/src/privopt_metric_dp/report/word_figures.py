@@ -43,7 +43,7 @@ class WordFigures:
     Attributes:
         stays: (N,) probability that a word is reported as itself (N_w of the paper); 0 for a word that is no output.
         distinct: (N,) expected number of distinct words among ``DRAWS_PER_WORD`` reports (S_w of the paper).
-        away: (N,) expected distance from a word to its report; None if distances are unknown.
+        away: (N,) expected distance from a word to its report, in the unit of distance; None if distances are unknown.
     """
 
     stays: Floats
@@ -62,15 +62,16 @@ def word_figures(release: MatrixRelease, data: MetricData) -> WordFigures:
     column_by_record = np.array([column.get(name, -1) for name in release.records.tolist()], dtype=np.int64)
     count, width = release.weights.shape
     stays, distinct, distances = np.zeros(count), np.zeros(count), np.zeros(count)
-    # A release may have rows for some records only, in an order of its own.
+    # A release may have rows for only some records, and in another order than the problem.
     to_outputs = data.to_outputs[data.records.numbers(release.records.tolist())] if data.crossed else None
-    # In blocks, so that the matrix is not held a second time as doubles.
+    # The matrix is converted to doubles in blocks, so that it is never in memory a second time.
     for rows in slices(count, width, BLOCK):
         # Weights are integers whose rows sum to 2**63.
         z = release.weights[rows] / float(1 << 63)
         columns = column_by_record[rows]
         stays[rows] = np.where(columns >= 0, z[np.arange(len(z)), columns], 0.0)
-        # A word of probability z is among n reports with probability 1 - (1 - z)^n. The limit avoids log(0).
+        # A word of probability z is among n reports with probability 1 - (1 - z)^n. The minimum avoids log(0) for z =
+        # 1.
         distinct[rows] = -np.expm1(DRAWS_PER_WORD * np.log1p(-np.minimum(z, 1.0 - 1e-16))).sum(axis=1)
         if to_outputs is not None:
             distances[rows] = (z * to_outputs[rows]).sum(axis=1)
@@ -94,7 +95,7 @@ def word_section(release: MatrixRelease, data: MetricData) -> Section:
         "protected among those of the same number of known words, or with masks of the same pattern of known and "
         "unknown words."
     )
-    # Stable, so that equally probable words are listed in their order.
+    # The sort is stable, so that equally probable words are listed in their order.
     listed = np.argsort(-data.prior, kind="stable")[:LISTED_WORDS].tolist()
     rank = {name: row for row, name in enumerate(release.records.tolist())}
     # A release may lack rows for some records.
@@ -116,16 +117,16 @@ def _format_quantiles(values: Floats, unit: str) -> list[str]:
 
 
 def _name_replacements(release: MatrixRelease, name: str, row: int) -> str:
-    """Return a text of the likeliest replacements of a word, each with its probability in percent.
+    """Return a list, as text, of the likeliest replacements of a word, each with its probability in per cent.
 
     Args:
         release: The release.
-        name: The word, which is not listed itself.
+        name: The word, which is left out of the list.
         row: The word's row in the release.
     """
     weights = release.weights[row]
-    # One more than listed, because the word itself may be among them. Converted first: unsigned integers cannot be
-    # negated.
+    # One more than is listed, because the word itself may be among them. Weights are converted to doubles, because
+    # unsigned integers cannot be negated.
     order = np.argsort(-weights.astype(np.float64), kind="stable")[: LISTED_REPLACEMENTS + 1].tolist()
     others = [index for index in order if str(release.outputs[index]) != name and weights[index]][:LISTED_REPLACEMENTS]
     return ", ".join(

@@ -18,14 +18,10 @@ __all__ = ["MatrixMetric"]
 class MatrixMetric(Metric):
     """Distances read from a table.
 
-    Args:
-        table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a relative
-            difference of 1e-12; the smaller of the two numbers is used, which errs on the side of privacy.
-        output_table: (N, K) distances from records to outputs. By default the outputs are the records.
-        source, output_source: Names of the files in error messages.
-
-    Raises:
-        InputError: A table violates these conditions. Entries are named by row and column, counted from 0.
+    Attributes:
+        _table: (N, N) distances between records. If the two numbers of a pair differ, it has the smaller one.
+        _uneven: Whether the two numbers of some pair differ.
+        _to_outputs: (N, K) distances from records to outputs, which is ``_table`` if the outputs are the records.
     """
 
     def __init__(
@@ -39,9 +35,13 @@ class MatrixMetric(Metric):
         """Check and store the tables. All faults of both tables are reported together.
 
         Args:
-            table: (N, N) distances between records.
+            table: (N, N) non-negative, finite numbers with a zero diagonal. The table must be symmetric up to a
+                relative difference of 1e-12. The smaller of the two numbers is used, which errs on the side of privacy.
             output_table: (N, K) distances from records to outputs; None if the outputs are the records.
-            source, output_source: Names of the files in error messages.
+            source, output_source: Names of the files, for error messages.
+
+        Raises:
+            InputError: A table violates these conditions. Entries are named by row and column, counted from 0.
         """
         square = _read_numbers(table, source)
         faults = _table_faults(square, source)
@@ -54,7 +54,7 @@ class MatrixMetric(Metric):
                 faults += _entry_faults(to_outputs, output_source).listed
         if faults:
             raise InputError(faults)
-        # A pair gets one distance, the smaller of its two entries: it demands more privacy than the larger one.
+        # The distance of a pair is the smaller one of its two entries, which demands more privacy than the larger one.
         self._table = read_only(np.minimum(square, square.T))
         self._uneven = bool((square != square.T).any())
         self._to_outputs = self._table if to_outputs is None else read_only(to_outputs)
@@ -66,29 +66,29 @@ class MatrixMetric(Metric):
 
     @property
     def exactness(self) -> str:
-        """Description of the exact distances for reports: the table's numbers, the smaller one of both directions."""
+        """Description, for reports, of what counts as the exact distances: the numbers of the table."""
         return "exact distances: the numbers of the table"
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds of the table's distances, in both directions.
+        """Return upper bounds on the distances that the file declares, in both directions.
 
-        Lower bounds on losses use them, because a bound must hold for each number that the file may have meant.
+        Lower bounds on losses use them, because such a bound must hold for each number that the file may have meant.
 
         Args:
             distances: Doubles of this metric, of any shape.
         """
-        # Larger integers may have been rounded when they were written as doubles.
+        # Integers beyond 2^53 may have been rounded down when they were written as doubles.
         rounded_distances = np.where(distances < 2.0**53, distances, np.nextafter(distances, np.inf))
         # The two directions of a pair may differ by a relative 1e-12, and the smaller number is used.
         return rounded_distances * (1.0 + 2e-12) if self._uneven else rounded_distances
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i to every output."""
+        """Return (B, K) distances from the records i (all by default) to every output."""
         return self._to_outputs if i is None else self._to_outputs[np.asarray(i, dtype=np.int64)]
 
     def towards(self, rows: Ints) -> MatrixMetric:
-        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
-        # A shallow copy: the (N, N) table is shared, only the distances to outputs are replaced.
+        """Return this metric with the records ``rows`` (K,) as outputs."""
+        # A shallow copy shares the (N, N) table. Only the distances to outputs are replaced.
         metric = copy(self)
         metric._to_outputs, metric.output_size, metric.own_outputs = read_only(self._table[:, rows]), len(rows), False
         return metric
@@ -113,11 +113,11 @@ def _table_faults(table: Floats, source: str) -> list[Fault]:
         (Fault(source, f"row {r}, column {r}", repr(float(table[r, r])), "0 on the diagonal") for r in diagonal),
         len(diagonal),
     )
-    # Symmetry is checked only if all entries are valid: one invalid entry would be reported twice.
+    # Symmetry is checked only if all entries are valid, because an invalid one would be reported twice.
     if faults.count:
         return faults.listed
-    # Only the upper triangle: each asymmetric pair is one fault. The tolerance 1e-12 allows for the rounding of
-    # programs that compute the two directions of a pair separately.
+    # Only the upper triangle is compared, so that each asymmetric pair is one fault. The tolerance of 1e-12 is for
+    # programs that compute and round the two directions of a pair separately.
     uneven = np.argwhere(np.triu(np.abs(table - table.T) > 1e-12 * np.maximum(table, table.T))).tolist()
     asymmetry_faults = (
         Fault(
@@ -155,7 +155,7 @@ def _read_numbers(values: npt.ArrayLike, source: str) -> Floats:
         InputError: The array does not hold numbers, or an integer beyond 2^53 has no equal double.
     """
     array = np.asarray(values)
-    # Long doubles (more than 8 bytes) are refused: rounding them could raise a distance.
+    # Floats of more than 8 bytes are refused, because rounding them to doubles could increase a distance.
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8:
         raise InputError([Fault(source, "", f"an array of {array.dtype}", "an array of numbers")])
     inexact_entries = np.argwhere(no_doubles(array)).tolist()

@@ -17,7 +17,7 @@ from privopt.execution.compiled import jit
 
 __all__ = ["limbs", "short_enough"]
 
-_LIMB_BITS = 62
+_LIMB_BITS = 62  # bits of a limb, one less than a signed 64-bit integer has, so that sums of two limbs fit
 _HEADROOM_BITS = 16  # bits above the largest distance, so that sums of many distances do not overflow
 
 
@@ -31,8 +31,8 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
     fractions, exponents = zip(*(np.frexp(v) for v in values), strict=True)
     wholes = [np.ldexp(f, 53).astype(np.int64) for f in fractions]
     shifts = [e.astype(np.int64) - 53 for e in exponents]
-    # All values are mantissa * 2^shift with 53-bit integer mantissas. The lowest bit that any value uses becomes the
-    # common unit, and the highest one determines the number of limbs.
+    # All values are mantissa times 2^shift, with integer mantissas of 53 bits. The lowest bit that any value uses is
+    # the common unit, and the highest one determines the number of limbs.
     lowest_bit, highest_bit = 0, 0
     nonzero_parts = [(w[w > 0], s[w > 0]) for w, s in zip(wholes, shifts, strict=True)]
     mantissas, shift = (np.concatenate([u[part] for u in nonzero_parts]) for part in (0, 1))
@@ -42,7 +42,7 @@ def limbs(*values: npt.NDArray[np.float64]) -> tuple[list[npt.NDArray[np.int64]]
         lowest_bit = int((shift + trailing).min())
         highest_bit = int(shift.max()) + 53
     count = (highest_bit - lowest_bit + _HEADROOM_BITS) // _LIMB_BITS + 1
-    # The last limb may hold nothing but headroom, and its unit would overflow a double.
+    # 1023 is the largest exponent of a double. The last limb may be needed only for sums, and its unit may be larger.
     units = np.ldexp(1.0, np.minimum(lowest_bit + _LIMB_BITS * np.arange(count), 1023))
     return [_split_into_limbs(w, s - lowest_bit, count) for w, s in zip(wholes, shifts, strict=True)], units
 
@@ -75,7 +75,7 @@ def _split_into_limbs(
 
 @jit()
 def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - compiled
-    """Return whether the number in row i of a is less than that in row j of b; rows are limbs."""
+    """Return whether the number in row i of a is less than that in row j of b. A row has limbs, the least one first."""
     for limb in range(a.shape[1] - 1, -1, -1):
         if a[i, limb] != b[j, limb]:
             return bool(a[i, limb] < b[j, limb])
@@ -84,7 +84,7 @@ def _is_less(a: Any, i: int, b: Any, j: int) -> bool:  # pragma: no cover - comp
 
 @jit()
 def _add_rows(a: Any, i: int, b: Any, j: int, total: Any) -> None:  # pragma: no cover - compiled
-    """Set row 0 of ``total`` to the sum of row i of a and row j of b; rows are limbs, least significant first."""
+    """Set row 0 of ``total`` to the sum of row i of a and row j of b. Rows are limbs, least significant first."""
     carry = 0
     for limb in range(a.shape[1]):
         value = a[i, limb] + b[j, limb] + carry
@@ -102,7 +102,7 @@ def _copy_row(a: Any, i: int, b: Any, j: int) -> None:  # pragma: no cover - com
 
 @jit()
 def _set_infinite(a: Any, i: int) -> None:  # pragma: no cover - compiled
-    """Set a[i] to a number that exceeds every length."""
+    """Set row i of a, a number in limbs, to one that exceeds every length."""
     for limb in range(a.shape[1]):
         a[i, limb] = 0
     a[i, a.shape[1] - 1] = 4611686018427387904  # 2^62, above every value that a limb may have
@@ -191,7 +191,7 @@ def _pop_nearest(heap: Any, slots: Any, key: Any, size: int) -> int:  # pragma: 
 def _mark_touched(is_touched: Any, touched: Any, count: int, j: int) -> int:  # pragma: no cover - compiled
     """Append node j to the first ``count`` entries of ``touched`` if it is new, and return the new count.
 
-    ``is_touched`` (n,) says of each node whether it has been appended.
+    ``is_touched`` (n,) says for each node whether it has been appended.
     """
     if is_touched[j]:
         return count
@@ -248,7 +248,7 @@ def short_enough(
     total = np.empty((1, width), dtype=np.int64)
     longest_bound[:], slots[:] = -1.0, -1
     _reset_nodes(np.arange(n), best, detour, length, give_up, is_touched)
-    margin = 1.0 + 1e-12  # far above what rounding can do to a key, far below what matters for speed
+    margin = 1.0 + 1e-12  # far above the relative rounding error of a key, and too little to cost time
     for source in range(n):
         if ask[source] == ask[source + 1]:
             continue
@@ -277,8 +277,8 @@ def short_enough(
                 if reach > limit:
                     break  # later edges of r are longer still
                 j = node[e]
-                # give_up[j] exceeds the best length so far by a margin above the rounding of keys: doubles rule out
-                # only paths that are longer in exact arithmetic too.
+                # give_up[j] exceeds the best length so far by more than the rounding errors of keys. So this comparison
+                # of doubles discards only paths that are longer in exact arithmetic too.
                 if reach > give_up[j] or j == source:
                     continue
                 _add_rows(best, r, exact, e, total)

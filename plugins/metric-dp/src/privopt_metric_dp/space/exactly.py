@@ -1,9 +1,10 @@
 """Exact distances as balls (``flint.arb``) that contain them, at the current precision.
 
-The doubles of a metric are exact distances rounded down. If a limit lies between a double and the exact distance, a
-ball decides the comparison: a Euclidean distance is the square root of a rational, the length of a path is a rational,
-and a great circle can be enclosed to any precision. A comparison that the finest precision leaves undecided counts as
-not proved.
+A ball is an interval that contains a number. Functions that return balls evaluate them at the precision in force, so
+that it can be increased. The doubles of a metric are exact distances rounded down. If a limit lies between a double and
+the exact distance, a ball decides the comparison: a Euclidean distance is the square root of a rational, the length of
+a path is a rational, and a great circle can be enclosed to any precision. A comparison that the finest precision leaves
+undecided counts as not proved.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ The stand-alone checker has the same limit.
 
 
 def decimal_of(text: str) -> Fraction | None:
-    """Convert a decimal, or a fraction "p/q", to a rational; return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
+    """Convert a decimal or a fraction "p/q" to a rational, or return None if it exceeds :data:`MAX_DECIMAL_DIGITS`."""
     if "/" in text:
         return Fraction(text)
     # A decimal such as 1e999999999 is short as text and would need gigabytes as a rational, hence the limit.
@@ -50,7 +51,8 @@ def place_of(space: Space, i: int) -> list[Fraction] | None:
     Coordinates are in the unit of the space: km or degrees. In a space with a corner (a grid on the earth), they are
     the km north and east of the corner.
     """
-    # Without declared texts the doubles are the declared coordinates, but only if nothing was rounded (off is 0).
+    # Without declared texts, the doubles are the declared coordinates if none of them was rounded (`off`, the largest
+    # rounding error, is 0).
     if space.written is None:
         return None if space.coordinates is None or space.off else [Fraction(x) for x in space.coordinates[i].tolist()]
     coordinates = [decimal_of(text) for text in space.written[i].tolist()]
@@ -95,8 +97,8 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
     the unit of ``radius``, the radius R of the earth; ``i`` and ``j`` are the numbers of the places.
 
     The haversine h = sin(d / 2R)^2 and 1 - h are sums of non-negative terms, so the formula is well conditioned both
-    for close and for antipodal points. The steps of a grid have their declared length; steps to the east have that
-    length at the latitude of the corner.
+    for close and for antipodal points. The steps of a grid have their declared length, those to the east at the
+    latitude of the corner.
     """
     a, b = place_of(space, i), place_of(space, j)
     if a is None or b is None:
@@ -129,21 +131,17 @@ def great_circle_of(space: Space, i: int, j: int, radius: float) -> Ball | None:
 class Ways:
     """Shortest paths over undirected roads, computed in integers.
 
-    Args:
-        roads: (E,) pairs of node numbers, each with a rational length of at least 0. Of several roads between two
-            nodes, the shortest counts.
-        size: Number of nodes.
-
     Attributes:
-        unit: Lengths are integer multiples of 1 / unit.
-        after: Maps each neighbour of a node to the length of the road between them; one mapping for each node.
+        unit: The common denominator of all lengths, which are stored as integer multiples of 1 / unit.
+        after: For each node, a mapping from its neighbours to the lengths of the roads that lead there.
     """
 
     def __init__(self, roads: Sequence[tuple[int, int, Fraction]], size: int) -> None:
-        """Build the adjacency lists from undirected roads.
+        """Build the mappings of neighbours from undirected roads.
 
         Args:
-            roads: Two node numbers, below ``size``, and a rational length for each road.
+            roads: Two node numbers, below ``size``, and a rational length of at least 0 for each road. Of several roads
+                between two nodes, the shortest counts.
             size: Number of nodes.
         """
         # With the common denominator of all lengths as unit, every length is an integer and sums need no fractions.

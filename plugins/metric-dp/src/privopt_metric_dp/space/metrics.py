@@ -41,17 +41,17 @@ MAX_SHORTENING: Final = 2.0**-33
 """Largest share of a planar distance that is subtracted so that distances along a line imply one another."""
 MAX_LATITUDE_WITH_RESTS: Final = 89.999
 """Largest latitude in degrees at which great-circle distances take the rests of coordinates into account."""
-_CHUNK = 1 << 14  # numbers that are computed at once, few enough to stay in the processor's cache
+_CHUNK = 1 << 14  # number of distances that are computed at once, few enough to stay in the processor's cache
 _BLOCK = 1 << 21  # distances in memory at once while a table is processed in blocks
 _TREE_WIDTH = 12  # in more dimensions a k-d tree visits nearly every point, and blocks are faster
 _TABLES: WeakValueDictionary[bytes, Floats] = WeakValueDictionary()
 """Tables of distances to all outputs, which metrics over equal places share while any of them uses the table."""
-MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that rounding misses no pair
+MORE = 1.0 + 1e-9  # factor on the radius of tree searches, so that no pair is missed for rounding
 KM_A_DEGREE = 111.2  # upper bound of km per degree of latitude, or of longitude on the equator: above pi R / 180
 
 
 class Metric(ABC):
-    """Distances between N records, and from records to K outputs.
+    """A metric: distances between N records, and from records to K outputs.
 
     `between(i, j)` and `between(j, i)` return the same double, and every other method returns that double for the pair.
     The double is at most the exact distance, so a guarantee at the double also holds at the exact distance. Distances
@@ -84,9 +84,7 @@ class Metric(ABC):
         """Return (B, K) distances from the records i (all by default) to every output."""
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records ``rows`` (K,) as outputs.
-
-        Used when a mechanism chooses few outputs among the records.
+        """Return this metric with the records ``rows`` (K,) as outputs, for mechanisms that choose outputs.
 
         Raises:
             UsageError: The outputs of this metric cannot be chosen.
@@ -94,20 +92,25 @@ class Metric(ABC):
         raise UsageError(f"{type(self).__name__} takes no outputs that are chosen among its records")
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds of the exact distances, given this metric's doubles; lower bounds need them."""
+        """Return upper bounds on the exact distances, given this metric's doubles. Lower bounds on losses need them."""
         return distances
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
         """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be within ``limit``.
 
         A pair whose double in ``distances`` is within the limit may fail, because the double may be below the exact
-        distance. Lower bounds use only the privacy rows of pairs that pass.
+        distance. Lower bounds on losses use only the inequalities of pairs that pass.
+
+        Args:
+            pairs: (P, 2) pairs of records.
+            distances: (P,) this metric's doubles.
+            limit: The limit, in the metric's unit.
         """
         # A number below the double after the limit is rounded down to at most the limit.
         return self.upper_distances(distances) < math.nextafter(limit, math.inf)
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact, finite distances of pairs (P, 2). The default returns the doubles.
+        """Return balls around the exact, finite distances of pairs (P, 2). By default, the doubles count as exact.
 
         A ball is a function that returns an enclosing interval (``flint.arb``) at the current precision.
         """
@@ -119,7 +122,7 @@ class Metric(ABC):
         return "distances as their kind gives them, in doubles"
 
     def not_above(self, pairs: Ints, distances: Floats) -> Floats:
-        """Return distances (P,), where those not proved to be at most the exact ones are replaced by :meth:`between`.
+        """Return the given distances (P,), with the metric's double in place of each that may exceed the exact one.
 
         A release stores its distances. A guarantee at a distance above the exact one would not hold.
 
@@ -153,16 +156,20 @@ class Metric(ABC):
         pair_blocks, records = [], np.arange(self.size)
         for part in slices(self.size, self.size, _BLOCK):
             row, col = np.nonzero(self.rows(records[part]) <= within)
-            upper = col > row + part.start  # each pair once; row counts from the start of the block
+            # Each pair is listed once, with the smaller record first. `row` counts from the start of the block.
+            upper = col > row + part.start
             pair_blocks.append(np.column_stack([row[upper] + part.start, col[upper]]))
         pairs = np.concatenate(pair_blocks).astype(np.int64)
         return pairs, self.between(pairs[:, 0], pairs[:, 1])
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return a small set of pairs known to imply every pair (or all within a distance); None by default.
+        """Return a small set of pairs that is known to imply every pair, or every pair within a distance.
 
-        A pair is implied if a path over pairs of the set is at most as long: the inequalities along the path then imply
-        the inequality of the pair.
+        A pair is implied if a path over pairs of the set is at most as long, because then the inequalities along the
+        path imply that of the pair. By default, no such set is known.
+
+        Args:
+            within: Largest distance of the pairs to imply; None for all pairs.
 
         Returns:
             (S, 2) pairs i < j and their distances (S,), or None if the metric knows no such set.
@@ -171,9 +178,15 @@ class Metric(ABC):
 
 
 class _PointMetric(Metric):
-    """Distances that are computed from coordinates on request.
+    """A metric whose distances are computed from coordinates on request.
 
     Coordinates are stored as doubles. The "rest" of a coordinate is the declared decimal minus its double.
+
+    Attributes:
+        records, outputs: The places, whose coordinates are doubles.
+        _kinds, _name: The supported kinds of places and the name of the metric, for messages.
+        _off: By how much computed distances may exceed those of the declared places, in the metric's unit: between
+            records, and from records to outputs.
     """
 
     _kinds: tuple[str, ...] = ()
@@ -194,13 +207,12 @@ class _PointMetric(Metric):
         self.outputs = records if outputs is None else outputs
         record_error = self._distance_error(self.records, self.records.remaining_error)
         output_error = self._distance_error(self.outputs, self.outputs.remaining_error)
-        # The rounding error of distances between records [0], and of distances from records to outputs [1].
         self._off = (2.0 * record_error, record_error + output_error)
         super().__init__(len(self.records), len(self.outputs), outputs is None)
         expectation = " or ".join(self._kinds)
         faults = [
             Fault(space.source, "", f"{space.kind} places", f"{expectation} places for {self._name} distance")
-            # Without duplicates, because the outputs may be the records themselves.
+            # dict.fromkeys() drops duplicates, because the outputs may be the records themselves.
             for space in dict.fromkeys((self.records, self.outputs))
             if space.kind not in self._kinds
         ]
@@ -216,7 +228,7 @@ class _PointMetric(Metric):
             raise InputError(faults)
 
     def towards(self, rows: Ints) -> Metric:
-        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
+        """Return this metric with the records ``rows`` (K,) as outputs."""
         return type(self)(self.records, self.records.select(rows))
 
     @property
@@ -239,11 +251,14 @@ class _PointMetric(Metric):
         """Bound, in the metric's unit, how far a place moves if each coordinate changes by ``position_error``."""
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return a ball around the exact distance of two records; None if their exact coordinates are unknown."""
+        """Return a ball (:meth:`exactly`) around the exact distance of records i and j; None if that is unknown."""
         return None
 
     def exactly(self, pairs: Ints) -> list[Ball]:
-        """Return balls around the exact distances; without exact coordinates, they extend between two doubles."""
+        """Return balls around the exact distances of pairs (P, 2).
+
+        Without exact coordinates, a ball extends from the lower to the upper bound of the distance.
+        """
         lower = self.between(pairs[:, 0], pairs[:, 1])
         bounds = zip(pairs.tolist(), lower.tolist(), self.upper_distances(lower).tolist(), strict=True)
         return [self._enclose_distance(i, j) or between_bounds(a, b) for (i, j), a, b in bounds]
@@ -258,7 +273,7 @@ class _PointMetric(Metric):
             outputs: Whether the distances lead to outputs instead of records.
         """
         error = self._off[outputs]
-        # The factor covers the rounding of the subtraction.
+        # The factor 1 - 2^-52 covers the rounding of the subtraction.
         return distances if error == 0.0 else np.maximum((distances - error) * (1.0 - 2.0**-52), 0.0)
 
     def _measure_in_chunks(self, i: Ints, j: Ints, outputs: bool) -> Floats:
@@ -282,7 +297,7 @@ class _PointMetric(Metric):
         result = np.empty(i.shape)
         step = max(1, _CHUNK // (i.size // len(i)))
         for s in range(0, len(i), step):
-            # A single row is passed on as one-dimensional, so that a long one is divided by the case above.
+            # A single row is passed on with one dimension, so that the case above divides it if it is long.
             part = slice(s, s + step) if step > 1 else s
             result[part] = self._measure_in_chunks(i[part], j[part], outputs)
         return result
@@ -300,7 +315,10 @@ class _PointMetric(Metric):
         """
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Find pairs i < j with a distance of at most `within` by a k-d tree; see :meth:`Metric.neighbours`."""
+        """Find the pairs i < j with a distance of at most `within`, and their distances, by a k-d tree.
+
+        The results are those of :meth:`Metric.neighbours`.
+        """
         points, radius = self._search_tree(within)
         # In many dimensions the tree would visit nearly every point, and blocks of the table are faster.
         if points.shape[1] > _TREE_WIDTH:
@@ -316,7 +334,10 @@ class _PointMetric(Metric):
         return pairs[order], distances[order]
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j, read from the table if it exists or nearly all are requested."""
+        """Return distances between records i and j, two index arrays that broadcast, in the metric's unit.
+
+        They are read from the shared table of all distances if that exists, or if nearly all of them are requested.
+        """
         rows, columns = np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64)
         table = _TABLES.get(self._table_key) if self.own_outputs else None
         # If nearly all distances are requested, the whole table is computed once and shared.
@@ -328,7 +349,7 @@ class _PointMetric(Metric):
     def _table_key(self) -> bytes:
         """Hash of everything that determines the table of distances to outputs.
 
-        Metrics of equal places share one table, which ``_TABLES`` holds under this key.
+        Metrics over equal places share one table, which ``_TABLES`` has under this key.
         """
         digest = hashlib.sha256(f"{type(self).__name__} {self.own_outputs} {self._off}".encode())
         for space in (self.records, self.outputs):
@@ -338,7 +359,11 @@ class _PointMetric(Metric):
         return digest.digest()
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i to every output; for all records, a shared read-only table."""
+        """Return (B, K) distances from the records i to every output, in the metric's unit.
+
+        If i is None, return the table for all records (N, K), which is read-only and shared with metrics over equal
+        places.
+        """
         if i is not None:
             return self._measure_in_chunks(
                 np.asarray(i, dtype=np.int64)[:, None], np.arange(self.output_size), not self.own_outputs
@@ -355,7 +380,7 @@ class _PointMetric(Metric):
         step = max(1, min(64, _BLOCK // self.size))
         for start in range(0, self.size, step):
             rows, columns = np.arange(start, min(start + step, self.size)), np.arange(start, self.size)
-            # All columns from the diagonal block on; the transposed block fills the part below the diagonal.
+            # All columns from the diagonal on are computed. Transposed, they fill the columns below the diagonal.
             part = self._measure_in_chunks(rows[:, None], columns[None, :], False)
             table[rows[0] : rows[-1] + 1, start:] = part
             table[start:, rows[0] : rows[-1] + 1] = part.T
@@ -363,7 +388,11 @@ class _PointMetric(Metric):
 
 
 class EuclideanMetric(_PointMetric):
-    """Euclidean distance between planar points (km) or vectors (their own unit).
+    """Euclidean distance between planar points (in km, or another unit that the problem names) or vectors.
+
+    Attributes:
+        _points, _rests: Coordinates of the records and of the outputs, and their rests (empty arrays if all are 0).
+        _proved_errors: The bounds in ``_off`` on the rounding errors alone. ``_off`` is increased further here.
 
     Raises:
         InputError: The records are geographic or plain, or the outputs differ from them in kind or dimension.
@@ -373,7 +402,7 @@ class EuclideanMetric(_PointMetric):
     _name = "euclidean"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare the arrays of the compiled kernels, and the amounts by which distances are reduced.
+        """Prepare the arrays for the compiled functions, and the amounts by which distances are reduced.
 
         Args:
             records: Planar places (km) or vectors.
@@ -382,17 +411,18 @@ class EuclideanMetric(_PointMetric):
         super().__init__(records, outputs)
         self._points = [np.ascontiguousarray(x) for x in (self.points, self.outputs.coordinates)]
         self._rests, self._proved_errors = rests_of(self.records, self.outputs), self._off
-        # The same small amount is subtracted from every distance, except between very near places (`_round_down`). So a
-        # distance along a line stays at least the sum of its parts, whose rows then imply its row: with rounding alone
-        # it could come out below the sum. The amount is the distance error for a rounding error of half a unit in the
-        # last place of the map's extent, unless the coordinates' own rounding errors (off) are smaller.
+        # The same small amount is subtracted from every distance, except between very near places (`_round_down`).
+        # Without this, rounding could make the distance of two places on a line less than the sum of its parts, so that
+        # the parts would not imply the pair. With it, the distance is reduced once, and the sum of its parts at least
+        # twice. The amount is the distance error for a rounding error of half a unit in the last place of the map's
+        # extent, unless the coordinates' own rounding errors (off) are smaller.
         all_points = np.concatenate(self._points)
         uniform_error = 2.0 * self._distance_error(self.records, 2.0**-53 * float(np.ptp(all_points, axis=0).max()))
         max_error = 2.0 * max(self._distance_error(space, space.off) for space in (self.records, self.outputs))
         self._off = (max(self._off[0], min(max_error, uniform_error)), max(self._off[1], min(max_error, uniform_error)))
 
     def _measure_pairs(self, i: Ints, j: Ints, outputs: bool) -> Floats:
-        """Return the Euclidean distances of pairs, rounded down, from a compiled kernel.
+        """Return the Euclidean distances of pairs, rounded down, by a compiled function.
 
         Args:
             i: Indices of records.
@@ -417,7 +447,10 @@ class EuclideanMetric(_PointMetric):
         return np.maximum(super()._round_down(distances, outputs), shortened)
 
     def _enclose_distance(self, i: int, j: int) -> Ball | None:
-        """Return the exact distance of two records, the root of a rational; None if their decimals are too long."""
+        """Return a ball around the exact distance of two records, the square root of a rational.
+
+        The result is None if a declared decimal is too long to be converted.
+        """
         a, b = place_of(self.records, i), place_of(self.records, j)
         return None if a is None or b is None else root_of(a, b)
 
@@ -429,18 +462,19 @@ class EuclideanMetric(_PointMetric):
     def _square_table(self) -> Floats:
         """Return (N, N) distances. Each pair is computed once, in parallel."""
         points, table = self._points[0], np.empty((self.size, self.size))
-        # The kernel reads one coordinate of many points at a time, so each coordinate is stored contiguously.
+        # The compiled function reads one coordinate of many points at a time, so each is stored contiguously.
         across, rests = np.ascontiguousarray(points.T), np.ascontiguousarray(self._rests[0].T)
         in_threads(lambda a, b: distances_of_block(points, across, rests, a, b, table), self.size)
         return self._round_down(table, False)
 
     def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the exact distances do not exceed, given this metric's doubles."""
-        # Twice: the error was subtracted from the doubles, and the exact places may also be farther apart by it.
+        # The error is added twice, because it was subtracted from the doubles, and the exact places may be farther
+        # apart by it.
         return upper_distances(distances + 2.0 * max(self._off))
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) booleans: whether each pair's exact distance is proved to be within the limit.
+        """Return (P,) whether each pair's exact distance is proved to be within the limit.
 
         Pairs whose bounds lie on both sides of the limit are decided by squared distances in rational arithmetic.
 
@@ -451,7 +485,8 @@ class EuclideanMetric(_PointMetric):
         """
         is_within = super().surely_within(pairs, distances, limit)
         undecided = np.flatnonzero(~is_within & (distances <= limit))
-        # At or below the error the strict limit could be negative, and its square would prove nothing.
+        # For a limit that does not exceed the error, `strict_limit` could be negative, and its square would prove
+        # nothing.
         if not undecided.size or not limit > self._proved_errors[0]:
             return is_within
         # The coordinates with their rests still differ from the declared ones, so the limit is reduced by that error.
@@ -468,12 +503,13 @@ class EuclideanMetric(_PointMetric):
     def _distance_error(space: Space, position_error: float) -> float:
         """Bound, in the unit of the space, how far a place moves if each coordinate changes by ``position_error``.
 
-        If all coordinates change by x, the place moves by sqrt(dim) x. The factor covers the rounding of the root.
+        If all coordinates change by x, the place moves by sqrt(dim) x. The factor 1 + 2^-50 covers the rounding of
+        this.
         """
         return position_error * math.sqrt(max(1, _coordinate_count(space))) * (1.0 + 2.0**-50)
 
     def _search_tree(self, within: float) -> tuple[Floats, float]:
-        """Return the records' coordinates, and a search radius that covers rounding errors; see the base class."""
+        """Return the records' coordinates, and a search radius for pairs at most ``within`` apart."""
         radius = within + self._off[0] + 2.0 * self._distance_error(self.records, self.records.off)
         # 1e-300 keeps the radius positive if the limit is 0, for places at the same position.
         return self.points, radius * MORE + 1e-300
@@ -481,6 +517,11 @@ class EuclideanMetric(_PointMetric):
 
 class HaversineMetric(_PointMetric):
     """Great-circle distance in km between geographic points, R = 6371.0 km.
+
+    Attributes:
+        _parts: Latitudes and longitudes in degrees, and cosines of latitudes, of the records and of the outputs.
+        _rests: Rests of the coordinates of records and outputs; empty arrays if all are 0 or they are not used.
+        _relative_error: Bound on the relative error of the product of two cosines.
 
     Raises:
         InputError: The records or outputs are not geographic.
@@ -490,7 +531,7 @@ class HaversineMetric(_PointMetric):
     _name = "haversine"
 
     def __init__(self, records: Space, outputs: Space | None = None) -> None:
-        """Prepare latitudes, longitudes and cosines for the compiled kernel, and the amounts by which distances shrink.
+        """Prepare latitudes, longitudes and cosines for the compiled function, and bounds on errors of distances.
 
         Args:
             records: Geographic places.
@@ -504,9 +545,9 @@ class HaversineMetric(_PointMetric):
         max_latitude = max(float(np.abs(part[0]).max()) for part in self._parts)
         position_error = max(self.records.off, self.outputs.off)
         self._rests, self._relative_error = rests_of(self.records, self.outputs), 0.0
-        # The cosine of a latitude depends on what the doubles omit of it, by tan(latitude) times that. Where this is no
-        # longer small, within 111 m of a pole, the rests are not used, and the whole error of the positions is
-        # subtracted from every distance.
+        # Cosines are computed from the doubles of latitudes, so the rest of a latitude changes its cosine by a relative
+        # tan(latitude) times the rest. If a place is within 111 m of a pole, where this is no longer small, rests are
+        # not used. Instead, the whole error of the positions is subtracted from every distance.
         if max_latitude > MAX_LATITUDE_WITH_RESTS:
             self._rests = [rests[:0] for rests in self._rests]
             self._off = (
@@ -545,7 +586,7 @@ class HaversineMetric(_PointMetric):
     def upper_distances(self, distances: Floats) -> Floats:
         """Return doubles that the exact distances do not exceed, given this metric's doubles.
 
-        The bound covers the relative error of the cosines, and twice the errors of positions, since they were also
+        The bound covers the relative error of the cosines, and the errors of positions twice, because these were also
         subtracted from the distances.
         """
         return upper_distances(distances * (1.0 + 2.0 * self._relative_error) + 2.0 * max(self._off))
@@ -561,7 +602,8 @@ class HaversineMetric(_PointMetric):
     def _search_tree(self, within: float) -> tuple[Floats, float]:
         """Return the records as unit vectors in space, and the length of the chord under an arc of ``within`` km.
 
-        The length of a chord grows with its arc, so the pairs within the arc are those within the chord.
+        The chord is the straight line between the ends of an arc. Its length grows with the arc, so the pairs within
+        the arc are those within the chord.
         """
         # The chord of an angle a on the unit sphere is 2 sin(a / 2); beyond half a turn it is the diameter.
         chord = 2.0 * math.sin(min(within / (2.0 * EARTH_RADIUS_KM), math.pi / 2))

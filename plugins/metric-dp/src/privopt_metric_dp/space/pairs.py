@@ -1,8 +1,8 @@
 """The required pairs of records, and a small subset that implies the others.
 
 A pair is implied if a path over other pairs is at most as long, because the bounds along a path multiply (Theorem 3.1
-of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles: a collinear distance often exceeds the
-rounded sum of its parts by the last bit.
+of Qiu, IJCAI 2024). Lengths are compared as exact sums of the stored doubles, because the distance of two places on a
+line often exceeds the rounded sum of its parts by the last bit.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
 _ALL_PAIRS: WeakValueDictionary[int, Ints] = WeakValueDictionary()
 """All pairs by the number of records, shared while in use, so that ``verify`` reuses the pairs of ``solve``."""
 _TRIANGLE_TOLERANCE = 1e-9  # relative violation of the triangle inequality that rounding explains
-_BLOCK = 1 << 22
+_BLOCK = 1 << 22  # number of distances in memory at once
 _MIN_SAMPLED_RECORDS = 1_000  # from this many records on, a sample decides whether all pairs are reduced
 _SAMPLE_RECORDS = 16  # number of records in the sample
 _PAIRS_PER_CHECK = 50_000  # pairs between two checks of the time limit
@@ -71,7 +71,7 @@ def required_pairs(metric: Metric, within: float | None = None) -> tuple[Ints, F
 
 
 def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: str, unit: str) -> None:
-    """Refuse a limit below the smallest positive distance: no pair would be required, and the truth could be released.
+    """Refuse a limit below the smallest positive distance, with which the truth could be released.
 
     Args:
         metric: Distances of the records.
@@ -84,7 +84,7 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     """
     if distances.any():
         return
-    # All distances within the limit are 0: find the smallest positive one, in blocks of rows, to name it.
+    # All distances within the limit are 0. The smallest positive distance is found for the message, in blocks of rows.
     min_distance, limit = np.inf, f"{within!r} {unit}"
     for part in slices(metric.size, metric.size, 1 << 21):
         rows = metric.rows(np.arange(part.start, part.stop))
@@ -95,15 +95,15 @@ def check_neighbours(metric: Metric, distances: Floats, within: float, *, file: 
     elif np.isinf(metric.rows(np.array([0]))).any():
         actual, expectation = f"{limit}, and no road that joins two records", "roads between records, for neighbours"
     else:
-        return  # all are at one place: their rows are equal
+        return  # all records are at one place, so their rows must be equal
     raise InputError([Fault(file, "privacy.neighbours_within", actual, expectation)])
 
 
 def farthest(metric: Metric, count: int) -> Ints:
     """Select ``count`` records, beginning with record 0, each as far as possible from the previous ones.
 
-    This is the algorithm of Gonzalez (1985). If a method is to choose the outputs of a problem, these records are the
-    outputs until it does.
+    This is the algorithm of Gonzalez (1985). If a mechanism is to choose the outputs among the records, these records
+    are the outputs until it does.
 
     Args:
         metric: Distances of N records.
@@ -114,7 +114,7 @@ def farthest(metric: Metric, count: int) -> Ints:
     """
     min_distances, selected = metric.rows(np.zeros(1, dtype=np.int64))[0], [0]
     while len(selected) < count:
-        # Below the 0 of other records at the same place, so that no record is selected twice.
+        # -1 is below the distance 0 of other records at the same place, so that no record is selected twice.
         min_distances[selected[-1]] = -1.0
         selected.append(int(min_distances.argmax()))
         min_distances = np.minimum(min_distances, metric.rows(np.array(selected[-1:]))[0])
@@ -153,12 +153,13 @@ def reduce_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0) -> Bools
     candidates, joined = _shortest_between_clusters(cluster[pairs], distances)
     if len(candidates):
         weights = distances[candidates]
-        # Locally a detour may use only a quarter of the slack, since the edges of a detour may be dropped for detours
-        # of theirs. At least two edges, because each pair is an edge too.
-        local = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
-        keep[candidates[~local]] = True
+        # A detour may use only a quarter of the slack here, because its edges may be dropped for detours of their own.
+        # It must have at least two edges, because each pair is itself an edge.
+        has_detour = _has_short_path(joined, weights, joined, _stretch_bounds(weights, slack / 4), two_edges=True)
+        keep[candidates[~has_detour]] = True
     if slack > 0:
-        # The slacks of nested detours still add up: restore the pairs whose path over kept pairs has become too long.
+        # The slacks of nested detours add up all the same. Pairs whose shortest path over kept pairs has become too
+        # long are restored.
         keep[not_implied(pairs[keep], distances[keep], pairs, distances, slack=slack)] = True
     return keep
 
@@ -202,7 +203,8 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
     n = int(pairs.max(initial=-1)) + 1
     if n <= _MIN_SAMPLED_RECORDS or len(pairs) != n * (n - 1) // 2:
         return True
-    # A symmetric table with infinity on the diagonal, so that a detour cannot begin by staying at its source.
+    # The symmetric table of distances has infinity on the diagonal, so that a detour cannot begin by staying at its
+    # source.
     table = np.full((n, n), np.inf)
     table[pairs[:, 0], pairs[:, 1]] = table[pairs[:, 1], pairs[:, 0]] = distances
     implied_count = 0
@@ -212,7 +214,7 @@ def has_implied_pairs(pairs: Ints, distances: Floats, *, slack: float = 0.0, rar
             part = table[start : start + 64] + table[source, start : start + 64, None]
             np.minimum(detours, part.min(axis=0), out=detours)
         detours[source] = np.inf
-        # Minus 1 for the source itself, for which both sides are infinite.
+        # The source itself is subtracted: for it, both sides are infinite.
         implied_count += int((detours <= table[source] * (1.0 + slack)).sum()) - 1
     return implied_count > rare * _SAMPLE_RECORDS * n
 
@@ -258,8 +260,8 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
     for part in slices(len(pairs), table.shape[1], _BLOCK):
         i, j = pairs[part].T
         rows, other_rows = table[i], table[j]
-        # Infinite entries are replaced by 0 before subtracting, since inf - inf is not a number. A pair of which only
-        # one record has a finite distance violates the condition.
+        # Infinite entries are replaced by 0 before subtracting, because inf - inf is not a number. If only one record
+        # of a pair has a finite distance to an output, the condition is violated.
         together = np.isfinite(rows) & np.isfinite(other_rows)
         changes = np.abs(np.where(together, rows, 0.0) - np.where(together, other_rows, 0.0))
         changes[np.isfinite(rows) != np.isfinite(other_rows)] = np.inf
@@ -269,7 +271,7 @@ def consistent(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
 
 
 def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Floats:
-    """Return (N, K) the lengths of the shortest paths from outputs to records.
+    """Return (N, K) the lengths of the shortest paths between records and outputs.
 
     A path begins with one entry of the table, from the output to some record, and continues along pairs. The result is
     the largest table that :func:`consistent` describes.
@@ -282,7 +284,7 @@ def _shortest_path_lengths(table: Floats, pairs: Ints, lengths: Floats) -> Float
 
     n, outputs = table.shape
     i, k = np.nonzero(np.isfinite(table))
-    # Outputs are the nodes n to n + K - 1 and have only outgoing edges: no path may pass through an output.
+    # Outputs are the nodes n to n + K - 1. They have only outgoing edges, because no path may pass through an output.
     edges = np.concatenate([pairs, pairs[:, ::-1], np.column_stack([n + k, i])])
     graph = edge_matrix(n + outputs, edges, np.concatenate([lengths, lengths, table[i, k]]))
     ways = dijkstra(graph, directed=True, indices=np.arange(n, n + outputs))
@@ -293,7 +295,8 @@ def _list_all_pairs(n: int) -> Ints:
     """Return all pairs i < j of n records in lexicographic order, (n (n - 1) / 2, 2)."""
     pairs = np.empty((n * (n - 1) // 2, 2), dtype=np.int64)
     start, records = 0, np.arange(n)
-    # Filled row by row: temporary arrays of all pairs would take 100 MB each at 5,000 records.
+    # The array is filled record by record, because temporary arrays of all pairs would take 100 MB each at 5,000
+    # records.
     for i in range(n):
         stop = start + n - 1 - i
         pairs[start:stop, 0], pairs[start:stop, 1] = i, records[i + 1 :]
@@ -314,7 +317,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
         faults.append(Fault("pairs", "", f"{len(lengths)} distances for {len(index)} pairs", "one distance a pair"))
     if index.size and index.min() < 0:
         faults.append(Fault("pairs", f"row {int(index.min(axis=1).argmin())}", str(index.min()), "nodes from 0"))
-    # Written so that NaN, for which every comparison is false, counts as a fault.
+    # The negated comparison is true for NaN, for which every comparison is false, so that it counts as a fault.
     if not (lengths >= 0).all():
         row = int(np.flatnonzero(~(lengths >= 0))[0])
         faults.append(Fault("pairs", f"row {row}", f"distance {float(lengths[row])!r}", "a number of at least 0"))
@@ -324,7 +327,7 @@ def _check_pairs(pairs: npt.ArrayLike, distances: npt.ArrayLike) -> tuple[Ints, 
 
 
 def _stretch_bounds(distances: Floats, slack: float) -> Floats:
-    """Return doubles from d to (1 + slack) d that never exceed the exact product.
+    """Return the bounds (1 + slack) d as doubles (P,), rounded down but never below d.
 
     Args:
         distances: (P,) the distances d.
@@ -350,13 +353,13 @@ def _merge_zeros(pairs: Ints, distances: Floats) -> tuple[Ints, Ints]:
     zero = np.flatnonzero((distances == 0) & (pairs[:, 0] != pairs[:, 1]))
     if not zero.size:
         return zero, np.arange(n)
-    # Row numbers (from 1) as weights: of several rows that join two parts, the first is selected.
+    # The weights are row numbers, counted from 1, so that of several pairs that join two parts the first is selected.
     forest = minimum_spanning_tree(edge_matrix(n, np.sort(pairs[zero], axis=1), zero + 1.0))
     return np.sort(forest.data).astype(np.int64) - 1, components(n, pairs[zero])
 
 
 def _shortest_between_clusters(joined: Ints, distances: Floats) -> tuple[Ints, Ints]:
-    """Return the row numbers of the shortest pair between every two clusters; the first one if several tie.
+    """Return the row numbers of the shortest pair between every two clusters, or of the first one if several tie.
 
     Args:
         joined: (P, 2) clusters of the two nodes of each pair.
@@ -389,15 +392,15 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
     if not len(goals):
         return np.zeros(0, dtype=np.bool_)
     n = int(max(edges.max(initial=0), goals.max())) + 1
-    # Questions are grouped by source, because the kernel makes one search per source. Always the smaller node, so that
-    # the number of searches is small.
+    # Questions are grouped by source, because the compiled function makes one search for each source. The source is
+    # always the smaller node, so that there are few.
     source, goal = goals.min(axis=1), goals.max(axis=1)
     order = np.argsort(source, kind="stable")
     (exact, exact_bound), units = limbs(weights, bounds)
     tail = np.concatenate([edges[:, 0], edges[:, 1]])
     head = np.concatenate([edges[:, 1], edges[:, 0]])
     doubled_weights = np.concatenate([weights, weights])
-    # The kernel expects the neighbours of a node in order of their lengths, so that it can stop early.
+    # The function expects the edges of a node in order of their lengths, so that it can stop early.
     sort = np.lexsort((doubled_weights, tail))
     graph = _row_starts(tail, n), head[sort], doubled_weights[sort], np.concatenate([exact, exact])[sort]
     question_offsets, answer = _row_starts(source, n), np.empty(len(goals), dtype=np.bool_)
@@ -408,7 +411,7 @@ def _has_short_path(edges: Ints, weights: Floats, goals: Ints, bounds: Floats, *
         if start:
             check("implied pairs were told from the others")
         rows = order[question_offsets[start] : question_offsets[stop]]
-        # Only the questions of these sources remain; all other sources have none.
+        # In this block, sources outside it have no questions.
         question_starts = (
             np.clip(question_offsets, question_offsets[start], question_offsets[stop]) - question_offsets[start]
         )

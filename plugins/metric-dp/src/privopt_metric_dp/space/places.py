@@ -38,9 +38,10 @@ __all__ = [
 Kind = Literal["planar", "geographic", "vector", "plain"]
 
 _RADIANS = math.pi / 180.0
-MAX_COORDINATE = 1e150  # squares of differences stay finite
+MAX_COORDINATE = 1e150  # largest absolute value of a coordinate, with which squares of differences stay finite
 
 
+# The limit that `places_at_most` sets; None for no limit.
 _PLACE_LIMIT: ContextVar[int | None] = ContextVar("_PLACE_LIMIT", default=None)
 
 
@@ -76,12 +77,12 @@ def check_places(count: int, subject: str) -> None:
 
 
 def _to_texts(values: Iterable[object]) -> tuple[str, ...]:
-    """Convert ids to texts; used as a converter by :class:`Space`."""
+    """Convert the ids of a :class:`Space` to texts."""
     return tuple(map(str, values))
 
 
 def _to_coordinates(values: npt.ArrayLike) -> Floats:
-    """Convert coordinates to doubles; used as a converter by :class:`Space`.
+    """Convert the coordinates of a :class:`Space` to doubles.
 
     Raises:
         UsageError: An integer beyond 2^53 has no equal double.
@@ -104,7 +105,7 @@ class Space:
             for vectors; None if plain.
         kind: planar, geographic, vector or plain.
         source: Name of the file in error messages.
-        off: Upper bound of the difference between a declared coordinate and its double, in the unit of the axis.
+        off: Upper bound on the difference between a declared coordinate and its double, in the unit of the axis.
             Metrics subtract it, so that distances never exceed those of the declared places.
         rests: Declared coordinates minus their doubles, in the shape of ``coordinates``; None if unknown.
         written: (N, dim) the declared coordinates as texts of decimals or fractions; None if they are unknown, or equal
@@ -136,7 +137,7 @@ class Space:
     unit: str = "km"
 
     def __attrs_post_init__(self) -> None:
-        """Check ids and coordinates, and report all faults together; the class describes the errors."""
+        """Check ids and coordinates, and report all faults together, as the class describes."""
         faults = list(self._id_faults())
         if self.coordinates is None:
             if self.kind != "plain":
@@ -146,7 +147,7 @@ class Space:
         if faults:
             raise InputError(faults)
         shape = None if self.coordinates is None else self.coordinates.shape
-        # Compiled code reads both arrays by the same indices, without checking bounds.
+        # Compiled code reads coordinates and rests by the same indices, without checking bounds.
         if self.rests is not None and self.rests.shape != shape:
             raise UsageError(f"rests have shape {self.rests.shape}, coordinates {shape}")
 
@@ -171,7 +172,7 @@ class Space:
         return self.coordinates if self.kind in ("geographic", "planar") else None
 
     def description(self, index: int) -> str:
-        """Describe a place to a reader by its name, or else by its position; return "" if it has neither."""
+        """Return the name of a place, or else its position as text, or "" if it has neither."""
         if self.names is not None and self.names[index]:
             return self.names[index]
         if self.on_map is None:
@@ -180,7 +181,7 @@ class Space:
         return position_text(*((y, x) if self.kind == "geographic" else (x, y)), self.kind, self.unit)
 
     def label(self, index: int) -> str:
-        """Return an id and its description in brackets."""
+        """Return the id of a place, with its description in brackets if there is one."""
         description = self.description(index)
         return f"{self.ids[index]} ({description})" if description else self.ids[index]
 
@@ -195,7 +196,7 @@ class Space:
 
     @property
     def remaining_error(self) -> float:
-        """Upper bound of the difference between a declared coordinate and the sum of its double and its rest."""
+        """Upper bound on the difference between a declared coordinate and the sum of its double and its rest."""
         if self.rests is None or self.coordinates is None or self.off == 0.0:
             return self.off
         # Rests are doubles too. The bound also covers the rounding of differences of two places.
@@ -212,7 +213,7 @@ class Space:
         yield from Faults(faults).listed
 
     def _coordinate_faults(self, points: Floats) -> list[Fault]:
-        """Return the faults of the coordinates: a wrong shape, or otherwise each place with a coordinate out of range.
+        """Return the faults of the coordinates: a wrong shape or, if the shape is right, each place out of range.
 
         Args:
             points: The given coordinates. A valid array has a row for each id, and two columns unless the kind is
@@ -267,11 +268,11 @@ def grid_points(
         raise InputError(faults)
     check_places(rows * cols, f"{source}: {key}")
     ids = tuple(f"r{r}c{c}" for r in range(rows) for c in range(cols))
-    # The declared side is exact, so a cell's position is a rational, and `rests` holds what its double omits.
+    # The declared side is exact, so a cell's position is a rational, and `rests` has the difference from its double.
     steps = [Fraction(cell_km) * step for step in range(max(rows, cols))]
     offsets = np.array([float(step) for step in steps])
     north, east = offsets[:rows], offsets[:cols]
-    # texts[s] is the exact position after s steps in either direction, such as 3/10. These texts become `written`.
+    # texts[s] is the exact position after s steps in either direction, such as "3/10", for the attribute `written`.
     triangles, texts = _split_squares(rows, cols), np.array([str(step) for step in steps])
     east_first = [np.tile(texts[:cols], rows), np.repeat(texts[:rows], cols)]
     if south_west is None:
@@ -296,13 +297,13 @@ def grid_points(
     longitudes = lon + east / (EARTH_RADIUS_KM * math.cos(lat * _RADIANS)) / _RADIANS
     if latitudes[-1] > 90.0 or longitudes[-1] - lon >= 360.0:
         raise InputError([Fault(source, key, "a grid that passes a pole or goes round the earth", "a smaller grid")])
-    # First-order error analysis with unit roundoff 2^-53: each operation has an error relative to its result, and the
-    # cosine has the error of its angle times the tangent.
+    # A bound on the rounding errors of latitudes and longitudes, to first order. Each operation has a relative error of
+    # at most 2^-53, and the relative error of the cosine is that of its angle times the tangent.
     span = max(float(latitudes[-1]) - lat, float(longitudes[-1]) - lon)
     position_error = 2.0**-53 * (
         4.0 * (abs(lat) + abs(lon) + span) + (16.0 + 8.0 * math.tan(abs(lat) * _RADIANS)) * span
     )
-    # A grid may cross the meridian of 180 degrees.
+    # A grid may cross the meridian of 180 degrees. Longitudes beyond it continue from -180.
     longitudes = np.where(longitudes > 180.0, longitudes - 360.0, longitudes)
     points = np.column_stack([np.repeat(latitudes, cols), np.tile(longitudes, rows)])
     return Space(
@@ -327,7 +328,8 @@ def _grid_faults(
 ) -> Iterator[Fault]:
     """Yield a fault for each argument of :func:`grid_points` that is out of range.
 
-    The formulas of the grid are invalid out of range: at a pole, for example, a step to the east has no length.
+    The formulas of the grid are not valid outside these ranges. At a pole, for example, a step to the east has no
+    length.
     """
     for name, value in (("rows", rows), ("cols", cols)):
         # In Python, True is an int, but it is not a valid number of rows.
@@ -343,7 +345,7 @@ def _grid_faults(
 
 
 def _split_squares(rows: int, cols: int) -> Ints:
-    """Return two triangles for each square of four neighbouring centres; none if the grid has one row or column.
+    """Return two triangles for each square of four neighbouring centres, which do not exist in a single row or column.
 
     Returns:
         (S, 3) place numbers of the corners, counter-clockwise. Place r * cols + c is the centre in row r, column c.
@@ -357,7 +359,7 @@ def _split_squares(rows: int, cols: int) -> Ints:
 def rests_of(records: Space, outputs: Space) -> list[Floats]:
     """Return the rests of records and outputs: their declared coordinates minus the doubles.
 
-    If all rests are unknown or zero, both arrays have no rows; the compiled kernels then add nothing.
+    If all rests are unknown or zero, both arrays have no rows, so that the compiled functions skip them.
 
     Returns:
         Two arrays (N, dim) and (K, dim) in the unit of the coordinates, or (0, dim) both.

@@ -26,7 +26,7 @@ UNITS_PER_DEGREE = 10_000_000
 _UNIT_BITS = 24
 """Number of binary places of mm per unit. Products with a full turn, 3.6e9 units, stay below 2^63."""
 
-_TURN = 360 * UNITS_PER_DEGREE
+_TURN = 360 * UNITS_PER_DEGREE  # a full turn
 _PI_DOWN = Fraction(math.pi)  # the double below pi
 
 
@@ -78,13 +78,14 @@ class Projection:
         margin = Fraction(margin_mm) * 2**_UNIT_BITS
         height_margin = math.ceil(margin / scale) + 1  # at least one unit: points are rounded by up to half of one
         width_margin = height_margin
-        # A wider box has a higher phi*, where the same margin in mm is more degrees of longitude: widen until it fits.
+        # A wider box has a higher phi*, where the same margin in mm is more degrees of longitude. So the box is widened
+        # until its margin is large enough at its own phi*.
         while True:
             max_latitude = max(abs(south - height_margin), abs(north + height_margin)) / UNITS_PER_DEGREE
             parallel = _highest_parallel(
                 max_latitude, ((east_end - west + 1) // 2 + width_margin) / UNITS_PER_DEGREE, source
             )
-            # Rounded down: a larger cosine would stretch distances, and epsilon would not hold on the earth.
+            # The cosine is rounded down: a larger one would stretch distances, and epsilon would not hold on the earth.
             cosine = Fraction(float(cosine_of_latitude(np.array([parallel]))[0]) * (1.0 - 1e-12))
             east = math.floor(per_unit * cosine * 2**_UNIT_BITS)
             min_margin = math.ceil(margin / east) + 1
@@ -101,25 +102,25 @@ class Projection:
         )
 
     def covers(self, vertices: Ints) -> bool:
-        """Return whether points (N, 2) in mm lie in the box, so that the plane stretches no distance between them."""
+        """Return whether points (N, 2) in mm on the plane lie in the box, so that no distance is stretched."""
         max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
-        # All comparisons are between integers of 2^-24 mm: no rounding can admit a point outside the box.
-        south, north, half_width = (
+        # Both sides are integers in 2^-24 mm, so that no rounding can admit a point outside the box.
+        south, north_units, half_width_units = (
             (self.box[0] - self.origin[0]) * self.north,
             self.box[1] - self.origin[0],
             self.box[2],
         )
         return (
             south <= min_y << _UNIT_BITS
-            and max_y << _UNIT_BITS <= north * self.north
-            and max_x << _UNIT_BITS <= half_width * self.east
+            and max_y << _UNIT_BITS <= north_units * self.north
+            and max_x << _UNIT_BITS <= half_width_units * self.east
         )
 
     def to_plane(self, units: Ints) -> Ints:
         """Map (latitude, longitude) in 1e-7 degrees to (N, 2) x and y in millimetres, rounded to nearest."""
         north = units[:, 0] - self.origin[0]
         east = (units[:, 1] - self.origin[1] + _TURN // 2) % _TURN - _TURN // 2
-        # Half a millimetre, so that the shift rounds to nearest.
+        # Half a millimetre is added, so that the shift rounds to the nearest one.
         half = 1 << (_UNIT_BITS - 1)
         return np.column_stack([(east * self.east + half) >> _UNIT_BITS, (north * self.north + half) >> _UNIT_BITS])
 
@@ -147,7 +148,7 @@ def _highest_parallel(max_latitude: float, half_width: float, source: str) -> fl
     reach = 90.0
     if max(max_latitude, half_width) < 90.0:
         reach = math.degrees(math.atan(math.tan(math.radians(max_latitude)) / math.cos(math.radians(half_width))))
-    # Rounded up to millionths of a degree (11 cm). That is far above rounding errors, so all machines get one number.
+    # Rounded up by one or two millionths of a degree (11 cm each), which is far above rounding errors.
     parallel = (math.floor(reach * 1e6) + 2) / 1e6
     if parallel > 85.0:
         actual = f"points between which great circles reach {reach:.4g} degrees of latitude"

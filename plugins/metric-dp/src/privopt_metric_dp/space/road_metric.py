@@ -1,7 +1,7 @@
 """Shortest-path distances over roads, as a metric between places.
 
 If sums along the roads are exact (:class:`privopt_metric_dp.space.roads.Roads`), distances are these sums. Otherwise a
-bound of the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
+bound on the rounding error is subtracted from each sum, so that a distance never exceeds the exact one.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ __all__ = ["RoadMetric"]
 
 
 class RoadMetric(Metric):
-    """Shortest-path distances over undirected roads, in km; infinite if no path joins two places.
+    """Shortest-path distances over undirected roads, in km. They are infinite if no path joins two places.
 
-    Args:
-        roads: Undirected roads. Paths may pass nodes that are not records.
-        records, outputs: Places whose ids are nodes of the roads; coordinates are ignored. By default the outputs are
-            the records.
-
-    Raises:
-        InputError: The roads are directed, or an id is not a node.
+    Attributes:
+        roads: The roads. Paths may pass nodes that are not records.
+        _places, _outputs: Node numbers of the records and of the outputs.
+        _implying: Results of :meth:`implying`, by the largest distance of a pair.
+        _rounding: Bound on the relative error of a sum along a path; 0 if sums are exact.
     """
 
     def __init__(self, roads: Roads, records: Space, outputs: Space | None = None) -> None:
@@ -43,7 +41,11 @@ class RoadMetric(Metric):
 
         Args:
             roads: Undirected roads.
-            records, outputs: Places whose ids are nodes; by default the outputs are the records.
+            records, outputs: Places whose ids are nodes of the roads. Coordinates are ignored. By default the outputs
+                are the records.
+
+        Raises:
+            InputError: The roads are directed, or an id is not a node.
         """
         if roads.directed:
             raise InputError([Fault(roads.source, "", "one-way roads", "undirected roads for a distance")])
@@ -65,9 +67,13 @@ class RoadMetric(Metric):
         self._rounding = 0.0 if roads.exact else (len(roads) + 2.0) * 2.0**-53
 
     def between(self, i: npt.ArrayLike, j: npt.ArrayLike) -> Floats:
-        """Return distances between records i and j, by one search from each record that is the lower one of a pair."""
+        """Return distances in km between records i and j, two index arrays that broadcast.
+
+        There is one search from each record that is the lower one of a pair.
+        """
         first, second = np.broadcast_arrays(np.asarray(i, dtype=np.int64), np.asarray(j, dtype=np.int64))
-        # Rounded sums may depend on the direction: always starting at the lower record gives a pair one double.
+        # Rounded sums may depend on the direction. Every search starts at the lower record, so that a pair has one
+        # double.
         lower, upper = np.minimum(first, second).ravel(), np.maximum(first, second).ravel()
         # Pairs are grouped by their lower record: `order[bounds[g] : bounds[g + 1]]` are the pairs of start g.
         starts, group = np.unique(lower, return_inverse=True)
@@ -81,29 +87,30 @@ class RoadMetric(Metric):
 
     @cached_property
     def streets(self) -> tuple[list[tuple[int, int, Fraction]], int, Ints] | None:
-        """Roads with declared lengths, the number of nodes, and the node of each record; None if unknown."""
+        """Roads with their declared lengths, the number of nodes, and the node of each record; None if unknown."""
         streets = self.roads.streets
         return None if streets is None else (streets, len(self.roads), self._places)
 
     @property
     def road_pairs(self) -> Ints:
-        """(E, 2) pairs of records that one road joins; roads to other nodes are omitted."""
+        """(E, 2) pairs of records that a single road joins. Roads to nodes that are no records are left out."""
         record_of = np.full(len(self.roads), -1, dtype=np.int64)
         record_of[self._places] = np.arange(len(self._places))
         edge_records = record_of[self.roads.edge_nodes]
         return edge_records[(edge_records >= 0).all(axis=1)]
 
     def upper_distances(self, distances: Floats) -> Floats:
-        """Return upper bounds of path lengths over the declared roads, given this metric's doubles."""
-        # The metric's doubles are rounded sums, reduced by their possible error once more: 2 errors, and 4 with a
-        # margin. 2^-51 covers the rounding of this function's products.
+        """Return upper bounds on path lengths over the declared roads, given this metric's doubles."""
+        # The metric's doubles are rounded sums that were reduced by their possible error, so the exact sums may be
+        # larger by two errors. Four leave a margin, and 2^-51 covers the rounding of the products below.
         factor = self.roads.stretch * (1.0 + 4.0 * self._rounding)
         return distances if factor == 1.0 else distances * (factor * (1.0 + 2.0**-51))
 
     def exactly(self, pairs: Ints) -> list[Ball]:
         """Return balls around the exact distances of pairs (P, 2), which are sums of the declared decimals.
 
-        There is one search from each first record of a pair. Without decimals, a ball extends between two doubles.
+        There is one search from each first record of a pair. If decimals are unknown, a ball extends from the lower to
+        the upper bound of the distance.
         """
         ways = self.roads.meant
         if ways is None:
@@ -121,9 +128,9 @@ class RoadMetric(Metric):
         return "distances between two doubles" if self.roads.meant is None else "exact distances: sums of decimals"
 
     def surely_within(self, pairs: Ints, distances: Floats, limit: float) -> Bools:
-        """Return (P,) booleans: whether each pair's exact distance, rounded down to a double, is at most the limit.
+        """Return (P,) whether each pair's exact distance, rounded down to a double, is proved to be at most the limit.
 
-        False also means that this could not be proved. If all road lengths are multiples of a common unit, integer path
+        If all road lengths are multiples of a common unit, integer path
         lengths decide the pairs near the limit.
 
         Args:
@@ -135,8 +142,8 @@ class RoadMetric(Metric):
         undecided = np.flatnonzero(~is_within)
         if undecided.size and self.roads.integer_roads is not None:
             roads, unit = self.roads.integer_roads
-            # The largest integer length below the double after the limit, because such a length rounds down to at most
-            # the limit. The factor allows for the declared lengths, which differ from the integers by a relative
+            # The largest integer length that is below the double after the limit, and so is rounded down to at most the
+            # limit. The factor 1 - 2^-90 allows for the declared lengths, which differ from the integers by a relative
             # 2^-100 at most.
             max_units = math.ceil(Fraction(math.nextafter(limit, math.inf)) / unit * (1 - Fraction(1, 2**90))) - 1
             starts, group = np.unique(pairs[undecided, 0], return_inverse=True)
@@ -148,18 +155,18 @@ class RoadMetric(Metric):
         return is_within
 
     def _round_down(self, sums: Floats) -> Floats:
-        """Reduce sums along paths by a bound of the rounding error, so that they never exceed the exact sums."""
+        """Reduce sums along paths by a bound on the rounding error, so that they never exceed the exact sums."""
         return sums if self.roads.exact else sums * (1.0 - self._rounding)
 
     def rows(self, i: npt.ArrayLike) -> Floats:
         """Return (B, N) distances from the records i to every record."""
         records = np.asarray(i, dtype=np.int64)
         if not self.roads.exact:
-            return super().rows(records)  # by between(), which gives a pair one double in both directions
+            return super().rows(records)  # uses between(), which gives a pair one double in both directions
         return self.roads.table(self._places[records], self._places)
 
     def to_outputs(self, i: npt.ArrayLike | None = None) -> Floats:
-        """Return (B, K) distances from the records i to every output."""
+        """Return (B, K) distances from the records i (all by default) to every output."""
         records = np.arange(self.size) if i is None else np.asarray(i, dtype=np.int64)
         return (
             self.rows(records)
@@ -168,33 +175,35 @@ class RoadMetric(Metric):
         )
 
     def towards(self, rows: Ints) -> RoadMetric:
-        """Return this metric with the records ``rows`` (K,) as outputs; see :meth:`Metric.towards`."""
-        # A shallow copy: both metrics share the roads and the pairs that were found in them.
+        """Return this metric with the records ``rows`` (K,) as outputs."""
+        # A shallow copy, so that both metrics share the roads and the pairs that were found in them.
         metric = copy(self)
         metric._outputs, metric.output_size, metric.own_outputs = self._places[rows], len(rows), False
         return metric
 
     def neighbours(self, within: float) -> tuple[Ints, Floats]:
-        """Find pairs i < j with a distance of at most `within`; see :meth:`Metric.neighbours`.
+        """Find the pairs i < j with a distance of at most `within` km, and their distances.
 
-        There is one search from each record, which stops at that distance.
+        There is one search from each record, which stops at that distance. The results are those of
+        :meth:`Metric.neighbours`.
         """
         pairs, distances = [], []
         # The search goes a little farther than the limit, because sums are reduced by their possible error afterwards.
         for part, block in self.roads.lengths(self._places, limit=within * (1.0 + 4.0 * self._rounding)):
             lengths = self._round_down(block[:, self._places])
             row, col = np.nonzero(lengths <= within)
-            upper = col > row + part.start  # each pair once; row counts from the start of the block
+            upper = col > row + part.start  # each pair once, where `row` counts from the start of the block
             row, col = row[upper], col[upper]
             pairs.append(np.column_stack([row + part.start, col]))
             distances.append(lengths[row, col])
         return np.concatenate(pairs).astype(np.int64), np.concatenate(distances)
 
     def implying(self, within: float | None = None) -> tuple[Ints, Floats] | None:
-        """Return the pairs joined by a path without a third record, which imply all pairs (or all within a distance).
+        """Return the pairs that a path without a third record joins. They imply all pairs, or all within a distance.
 
         The shortest path of any other pair consists of such paths, so Theorem 3.1 of Qiu (IJCAI 2024) applies. The
-        result is None if sums along paths are not exact, since a rounded distance may be below the sum of its parts.
+        result is None if sums along paths are not exact, because a rounded distance may then be below the sum of its
+        parts.
         """
         if not self.roads.exact:
             return None

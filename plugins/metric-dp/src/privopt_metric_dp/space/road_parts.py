@@ -20,15 +20,15 @@ NAMED_PLACES: Final = 5
 
 
 def describe_parts(roads: Roads, ids: Iterable[str]) -> str:
-    """Describe which places lie outside the largest connected component of the roads.
+    """Return a phrase on which places lie outside the largest connected component of the roads.
 
     Args:
-        roads: The roads. If they are directed, components are strongly connected.
+        roads: The roads. If they are directed, a component has paths between any two of its places in both directions.
         ids: Ids of nodes. The largest component is the one with the most of these nodes.
     """
     names = list(dict.fromkeys(ids))
     labels = components(len(roads), roads.edge_nodes, strong=roads.directed)[roads.positions(names)]
-    # The most frequent label among the ids is that of the largest part.
+    # The largest component is the one whose label is the most frequent among the ids.
     separate = np.flatnonzero(labels != np.bincount(labels).argmax()).tolist()
     listed = ", ".join(names[number] for number in separate[:NAMED_PLACES])
     listed += ", ..." * (len(separate) > NAMED_PLACES)

@@ -26,7 +26,7 @@ from privopt_metric_dp.space.exactly import Ways, decimal_of
 __all__ = ["Roads", "read_roads"]
 
 _BLOCK = 1 << 20  # lengths in memory at once; the time limit is checked between blocks
-_EDGE_TOLERANCE = 1e-9  # relative error that snapping may cause in any edge
+_EDGE_TOLERANCE = 1e-9  # largest relative change of an edge by rounding to the grid
 
 
 class Roads:
@@ -36,11 +36,11 @@ class Roads:
     >>> roads.travel(["a"], ["c", "b"]).tolist()
     [[3.0, 1.0]]
 
-    Undirected lengths are rounded down to a common grid, the finest on which every path length is a double (2^-46 km
-    for a city: 0.01 nm), unless that would change an edge by more than a relative 1e-9. Sums along paths are then
-    exact: they depend neither on the direction nor on the order of the edges, and the pairs of neighbouring records
-    imply all others exactly. Rounding down errs on the side of privacy. If the grid is too coarse for an edge,
-    lengths stay as given, and :class:`RoadMetric` subtracts a bound of the rounding errors from each sum.
+    Undirected lengths are rounded down to multiples of a common unit (a grid) that is small, but large enough for every
+    path length to be a double: 2^-46 km or 0.01 nm for a city. Sums along paths are then exact: they depend neither on
+    the direction nor on the order of the edges, and the pairs of neighbouring records imply all others exactly.
+    Rounding down errs on the side of privacy. If it would change an edge by more than a relative 1e-9, lengths stay as
+    given, and :class:`RoadMetric` subtracts a bound on the rounding errors from each sum.
 
     Args:
         tails, heads: (E,) ids of the nodes at the ends of the edges.
@@ -53,9 +53,12 @@ class Roads:
         decimals: (E,) the declared decimals as texts.
 
     Attributes:
-        nodes: Ids, in the order of their first occurrence in tails, then heads.
+        nodes: Ids of the nodes, in the order of their first occurrence in tails, then heads.
         exact: Whether sums of lengths along paths are exact.
-        stretch: Upper bound of the ratio between a path's declared length and its length after rounding down.
+        stretch: Upper bound on the ratio of a path's declared length to its length after rounding down.
+        _graph: (n, n) CSR matrix of edge lengths in km.
+        _ends: (2, E) node numbers of the tails and heads of the edges.
+        _number: The number of each node, by its id.
 
     Raises:
         InputError: The arrays differ in length, there is no edge, or a length is negative or not finite (by row).
@@ -129,14 +132,14 @@ class Roads:
 
     @cached_property
     def meant(self) -> Ways | None:
-        """Shortest paths over the declared decimals, in exact arithmetic; None if :attr:`streets` is None."""
+        """Shortest paths over the declared lengths, in exact arithmetic; None if :attr:`streets` is None."""
         streets = self.streets
         return None if streets is None else Ways(streets, len(self))
 
     @property
     def streets(self) -> list[tuple[int, int, Fraction]] | None:
         """Both nodes and the declared length of each road; None if directed, or if decimals are unknown or too long."""
-        # Decimals that are too long become None and are omitted, so that the count below is too small.
+        # decimal_of() returns None for a decimal that is too long, which makes the count below too small.
         lengths = [] if self._decimals is None else [decimal_of(text) for text in self._decimals.tolist()]
         decimals = [length for length in lengths if length is not None]
         if self.directed or len(decimals) < self._ends.shape[1]:
@@ -145,8 +148,9 @@ class Roads:
 
     @property
     def doubt(self) -> float:
-        """Upper bound of the relative difference between a path length and the declared one."""
-        # A path has fewer edges than there are nodes, and each addition rounds by a relative 2^-53 at most.
+        """Upper bound on the relative difference between a computed path length and the declared one."""
+        # A path has fewer edges than there are nodes, and each addition has a relative error of at most 2^-53. Twice
+        # that and the last factor leave a margin.
         rounding = 0.0 if self.exact else (len(self) + 2.0) * 2.0**-52
         return (self.stretch - 1.0 + rounding) * (1.0 + 2.0**-20)
 
@@ -215,7 +219,8 @@ class Roads:
             from_ends: Whether to search from the stops. Ignored if sums along paths are exact.
         """
         result = np.empty((len(starts), len(stops)))
-        # Exact sums do not depend on the direction, so the side with fewer searches is taken. Rounded sums may.
+        # Exact sums do not depend on the direction, so the side with fewer nodes is searched from. Rounded sums may
+        # depend on it, so the caller decides.
         if (len(stops) < len(starts)) if self.exact else from_ends:
             for part, block in self.lengths(stops, backwards=True):
                 result[:, part] = block[:, starts].T
@@ -240,8 +245,9 @@ class Roads:
         if not branching.size:
             is_near = direct[1] <= limit
             return direct[0][is_near], direct[1][is_near]
-        # Each place gets a copy that has no exits, and every edge into the place leads to the copy: a path ends at the
-        # first place that it meets. Only places next to other nodes start a search; the rest have direct roads alone.
+        # Each place gets a copy without outgoing edges, and every edge into the place leads to the copy instead. So a
+        # path ends at the first place that it meets. Only places next to other nodes start a search, because all others
+        # have only direct roads.
         size, graph = len(self) + len(places), self._graph
         end_of = np.arange(len(self))
         end_of[places] = np.arange(len(self), size)
@@ -256,13 +262,13 @@ class Roads:
             pairs.append(np.column_stack([i, j])[later])
             lengths.append(block[row, len(self) + j][later])
         joined, path_lengths = np.concatenate(pairs), np.concatenate(lengths)
-        # A pair may have both a direct road and paths over other nodes: the shortest counts.
+        # A pair may have both a direct road and paths over other nodes. The shortest counts.
         shortest = shortest_rows(joined, path_lengths)
         shortest = shortest[path_lengths[shortest] <= limit]
         return joined[shortest], path_lengths[shortest]
 
     def _direct_roads(self, places: Ints) -> tuple[tuple[Ints, Floats], Ints]:
-        """Return the roads that join two places directly, and the places with a road to another kind of node.
+        """Return the roads that join two places directly, and the places with a road to a node that is no place.
 
         Args:
             places: (N,) distinct node numbers.
@@ -282,7 +288,7 @@ class Roads:
 
     @cached_property
     def _reverse_graph(self) -> Any:
-        """Adjacency matrix with all edges reversed, for searches that end at their starts."""
+        """Adjacency matrix with all edges reversed, for the lengths of paths that lead to given nodes."""
         return self._graph.T.tocsr()
 
 
@@ -324,11 +330,12 @@ def _count_units(km: Floats, residuals: Floats) -> tuple[Floats, Fraction] | Non
         counts = np.rint(km * 10.0**digits)
         if not counts.sum() < 2.0**50:
             return None
-        # Some length is not a multiple of this power of ten: try the next smaller one.
+        # If some length is not a multiple of this power of ten, the next smaller one is tried.
         if (np.abs(km * 10.0**digits - counts) > 2.0**-51 * counts).any():
             continue
         unit = Fraction(1, 10**digits)
-        # The double alone cannot tell a decimal of this many digits from one with more. What it omits must agree too.
+        # A double alone does not show whether its decimal has more digits. So the difference of each decimal from its
+        # double must be that of a multiple of the unit, too.
         remainders = [float(int(w) * unit - Fraction(x)) for w, x in zip(counts.tolist(), km.tolist(), strict=True)]
         if remainders == residuals.tolist():
             return counts, unit
@@ -366,7 +373,7 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
         The (n, n) CSR matrix of lengths, the shortest of several edges between two nodes; whether sums of its lengths
         are exact; and the stretch, the largest ratio between a given length and the rounded one.
     """
-    # Lengths of directed roads serve losses alone, which need no exact sums.
+    # Lengths of directed roads are used only for losses, which need no exact sums.
     graph = edge_matrix(n, edges, lengths, both=not directed)
     if directed:
         return graph, False, 1.0
@@ -378,14 +385,15 @@ def _build_graph(edges: Ints, lengths: Floats, n: int, directed: bool) -> tuple[
     rounded = np.floor(graph.data / grid) * grid
     stretch = float((graph.data[rounded > 0] / rounded[rounded > 0]).max(initial=1.0))
     graph.data = rounded
-    # The factor covers the rounding of the quotient; an unchanged network has a stretch of exactly 1.
+    # The factor 1 + 2^-51 covers the rounding of the quotient. If no length was changed, the stretch is exactly 1.
     return graph, True, stretch if stretch == 1.0 else stretch * (1.0 + 2.0**-51)
 
 
 def _grid_unit(graph: Any) -> float:
     """Return a power of two such that all shortest paths are shorter than 2^53 times it.
 
-    The lengths of paths are then doubles. It need not be the smallest such power, as path lengths are only bounded.
+    Sums of multiples of it along these paths are then doubles. It need not be the smallest such power of two, because
+    the lengths of paths are only estimated from above.
 
     Args:
         graph: (n, n) symmetric CSR matrix of edge lengths in km.
@@ -396,9 +404,9 @@ def _grid_unit(graph: Any) -> float:
     # One node for each connected component. A single search from all of them at once gives each node its distance to
     # the centre of its component.
     centres = np.unique(labels, return_index=True)[1]
-    reach = dijkstra(graph, directed=True, indices=centres, min_only=True)
-    # By the triangle inequality two nodes of a component are at most twice as far apart as the farthest node is from
-    # its first one. The factor covers the rounding of these sums.
-    longest = 2.0 * float(reach.max()) * (1.0 + 1e-6)
+    to_centre = dijkstra(graph, directed=True, indices=centres, min_only=True)
+    # By the triangle inequality, two nodes of a component are at most twice as far apart as the farthest node is from
+    # the centre. The factor 1 + 1e-6 covers the rounding of these sums.
+    longest = 2.0 * float(to_centre.max()) * (1.0 + 1e-6)
     # longest < 2^e by frexp, so the unit is 2^(e - 53); 2^-1074 is the smallest positive double.
     return max(math.ldexp(1.0, math.frexp(longest)[1] - 53), 2.0**-1074)

@@ -29,7 +29,8 @@ class Inside:
 
     Attributes:
         tail, head: (N,) indices, among the priced records, of the two ends of a record's piece; -1 if priced.
-        share: (N,) distance of the record from tail, as a share of the piece's length, strictly between 0 and 1.
+        share: (N,) distance of the record from tail, as a share of the piece's length, strictly between 0 and 1; 0 if
+            priced.
         rest: (N,) 1 - share, rounded from the exact rational.
         chord: (N,) rest times the distance to tail plus share times the distance to head. This interpolates the losses
             of reporting tail and head at the record itself, where the true loss is 0.
@@ -43,7 +44,7 @@ class Inside:
 
 
 def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) -> Ints:
-    """Select the records to price (J,), in ascending order, such that pieces of street between them hold all others.
+    """Select the records to price (J,), in ascending order, such that all others lie on pieces of street between them.
 
     Args:
         roads: Undirected roads with lengths in km.
@@ -55,10 +56,11 @@ def crossings(roads: Sequence[Road], size: int, places: Ints, longest: float) ->
     ways = Ways(roads, size)
     neighbours, unit = ways.after, ways.unit
     record_by_node = {node: number for number, node in enumerate(places.tolist())}
-    # Crossings and dead ends. A record at distance 0 from a neighbour cannot lie strictly inside a piece.
+    # Crossings and dead ends are priced, and so are records at distance 0 from a neighbour, which cannot lie strictly
+    # inside a piece.
     priced = {node for node in record_by_node if len(neighbours[node]) != 2}
     priced |= {node for node in record_by_node if min(neighbours[node].values(), default=1) == 0}
-    # A street that closes without meeting a priced node has no ends yet: one of its records becomes one.
+    # A street that closes without meeting a priced node has no ends yet. One of its records is priced to be its end.
     for node in record_by_node:
         if node not in priced and all(end is None for _, end in _walk_chains(neighbours, node, priced)):
             priced.add(node)
@@ -86,7 +88,7 @@ def _walk_chains(
         The interior nodes, each with its distance from the start in the unit of the lengths; and the priced node at the
         end with its distance, or None if the chain ends elsewhere.
     """
-    # Sorted, so that the selection does not depend on the order of the roads.
+    # The branches are sorted, so that the selection does not depend on the order of the roads.
     for branch in sorted(neighbours[start]):
         previous, current, steps, interior = start, branch, neighbours[start][branch], list[tuple[int, int]]()
         while current not in priced and current != start and len(neighbours[current]) == 2:
@@ -124,7 +126,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
             for node, steps in interior if end is not None else []:
                 assert end is not None  # the loop is empty otherwise
                 record = record_by_node.get(node, -1)
-                # Each piece is met from both of its ends: the first one to be followed becomes the tail.
+                # Each piece is met from both of its ends. The end from which it is met first becomes the tail.
                 if record < 0 or tail[record] >= 0 or not 0 < steps < end[1]:
                     continue
                 tail[record], head[record] = index_by_node[start], index_by_node[end[0]]

@@ -26,6 +26,7 @@ _POINT: Final = np.dtype([("order", "u1"), ("type", "<u4"), ("x", "<f8"), ("y", 
 """A little-endian point, which is the form that nearly all programs write."""
 
 _DEGREES: Final = frozenset({"OGC:CRS84", "EPSG:4326"})
+"""Names of the reference systems with longitudes and latitudes in degrees."""
 
 
 def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
@@ -42,7 +43,7 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
     Raises:
         InputError: The column does not hold bytes.
     """
-    values = values.to_physical()  # removes an extension type, which only says what the bytes mean
+    values = values.to_physical()  # removes an extension type, which only states the meaning of the bytes
     import polars as pl
 
     if values.dtype != pl.Binary:
@@ -65,7 +66,10 @@ def points_of(values: Series, file: str) -> tuple[Floats, Floats]:
 
 
 def _decode_point(raw: bytes) -> tuple[float, float] | None:
-    """Return (y, x) of a point in either byte order, or None for other values; heights and systems are ignored."""
+    """Return (y, x) of a point in either byte order, or None for other values.
+
+    Heights, measures and reference systems are ignored.
+    """
     # 1 byte for the byte order, 4 for the type and 16 for two doubles.
     if len(raw) < 21 or raw[0] > 1:
         return None
@@ -122,7 +126,7 @@ def geometries_of(geo: str | bytes | None) -> dict[str, tuple[str, ...]]:
         ValueError: The text is not metadata of GeoParquet.
     """
     try:
-        # Metadata come from another program's file: any deviation from the format raises the same error.
+        # The metadata were written by another program. Any deviation from the format raises the same error.
         columns = {} if geo is None else json.loads(geo)["columns"]
         boxes_by_geometry = {}
         for name, column in columns.items():

@@ -34,20 +34,22 @@ MIN_PROBABILITY: Final = 1e-9
 _WORDS = 1 << 19
 """Largest number of 64-bit random words that are drawn at once, 4 MB."""
 _FEW = 1 << 10
-"""Number of unused random words below which new ones are drawn; far more than a row takes."""
+"""Number of unused random words below which new ones are drawn. It is far more than a row takes."""
 _NONE = -1
 """Number that means no output, or no threshold."""
 
 
 @define
 class State:
-    """The state of the traces of S subjects, from which a further batch of rows continues.
+    """The state of the traces of S subjects, from which the next batch of rows continues.
 
     Attributes:
-        last: (S,) output that was reported last, -1 before the first report.
-        level: (S,) noisy threshold of the current segment, in steps of :attr:`Prediction.steps`, -1 if there is none.
-        paid: (S,) whether the next fresh report, or the current segment, has been charged.
-        spent: (S,) whether a charge was refused. No further report follows.
+        last: (S,) number of the output that was reported last; -1 before the first report.
+        level: (S,) noisy threshold with which the tests of the current segment compare the distance from the position
+            to the last report, in steps of :attr:`Prediction.steps`; -1 if none has been drawn.
+        paid: (S,) whether the epsilon of the first report, or of the current segment with the fresh report at its end,
+            has been charged.
+        spent: (S,) whether a charge was refused, after which the subject gets no more reports.
     """
 
     last: Ints = field(factory=lambda: np.zeros(0, dtype=np.int64))
@@ -56,7 +58,7 @@ class State:
     spent: Bools = field(factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def enlarge(self, subjects: int) -> None:
-        """Enlarge the arrays to ``subjects`` subjects; new subjects have no report, threshold or charge."""
+        """Enlarge the arrays to ``subjects`` subjects. New subjects have no report, threshold or charge."""
         added = max(0, subjects - len(self.last))
         self.last = np.concatenate([self.last, np.full(added, _NONE)])
         self.level = np.concatenate([self.level, np.full(added, _NONE)])
@@ -71,7 +73,7 @@ class TraceReports:
     Attributes:
         outputs: (B,) number of each row's report, -1 for none.
         kept: (B,) whether the report repeats the last one.
-        spent: (B,) whether the subject's budget was spent before. There is then no report, whatever the position.
+        spent: (B,) whether the row has no report because the subject's budget was spent before, whatever the position.
     """
 
     outputs: Ints
@@ -80,15 +82,19 @@ class TraceReports:
 
 
 class Limit:
-    """A :data:`Charge` that counts epsilons in memory and refuses those beyond a total for each subject."""
+    """A :data:`Charge` that adds up epsilons in memory and refuses those beyond a total for each subject.
+
+    Attributes:
+        spent: The sum of the epsilons that each subject was charged.
+    """
 
     def __init__(self, total: Fraction | None) -> None:
-        """Start with nothing spent; ``total`` is the largest epsilon for each subject, or None for no limit."""
+        """Start with nothing spent. ``total`` is the largest sum of epsilons for each subject, or None for no limit."""
         self._total = total
         self.spent: dict[Hashable, Fraction] = {}
 
     def __call__(self, subjects: Sequence[Hashable], epsilon: Fraction) -> list[bool]:
-        """Charge each subject with epsilon unless its total would exceed the limit; return which were charged."""
+        """Charge each subject with epsilon unless its sum would exceed the total, and return which were charged."""
         allowed = []
         for subject in subjects:
             new_total = self.spent.get(subject, Fraction(0)) + epsilon
@@ -124,8 +130,8 @@ class Walker:
     ) -> TraceReports:
         """Draw the reports of rows in the order of time.
 
-        Charges and their times depend only on which rows exist and on earlier reports, never on a position: a row
-        without a position is charged like any other, and its charge remains for the next row.
+        Charges and their times depend only on which rows exist and on earlier reports, never on a position. A row
+        without a position is charged like any other. Its charge is then used for the next row.
 
         Args:
             rows: (B,) record of each row; -1 if the row has no position, and therefore no report. With a region, the
@@ -141,7 +147,7 @@ class Walker:
         table, table_rows = (self.prediction.steps, rows) if steps is None else (steps, np.arange(len(rows)))
         count = int(subjects.max(initial=-1)) + 1
         state.enlarge(count)
-        # Stable, so that the rows of a subject stay in the order of time.
+        # The sort is stable, so that the rows of a subject remain in the order of time.
         order = np.argsort(subjects, kind="stable").astype(np.int64)
         stops = np.cumsum(np.bincount(subjects, minlength=count)).astype(np.int64)
         # For each subject, the position in `order` of its next row, and that after its last one.
@@ -158,11 +164,12 @@ class Walker:
             self._charge_due(positions < stops, state, charge)
             if not ((positions < stops) & state.paid[:count]).any():
                 break
-            # A pass that used no word may have stopped in a row that needs more words than are left.
+            # New words are drawn if few are left, or if the last pass used none: it may have stopped in a row that
+            # needs more words than were left.
             if len(words) < _FEW or used_words == 0:
                 size = min(_WORDS, _FEW + 8 * int((stops - positions).sum()))
-                # Unused words are kept, and no word is used twice: a row that ran out of words is drawn again from its
-                # first word.
+                # Unused words are kept. A row that ran out of words is drawn again from its own first word, so that no
+                # word is used for two rows.
                 words = np.concatenate([words, np.frombuffer(source(8 * size), dtype="<u8")])
             used_words = _walk_subjects(
                 words,
@@ -180,7 +187,8 @@ class Walker:
                 is_kept,
             )
             words = words[used_words:]
-        # The rank of each row in the order. Rows of a refused subject from its next position on have no report.
+        # `rank` is the position of each row in `order`. If a subject's charge was refused, its rows from the next one
+        # on have no report.
         rank = np.empty_like(order)
         rank[order] = np.arange(len(order))
         spent = state.spent[subjects] & (rank >= positions[subjects])
@@ -195,7 +203,7 @@ class Walker:
             charge: Returns whether each subject may spend an epsilon, and charges it.
         """
         count = len(rows_left)
-        # A subject's first report costs one fresh report; each later charge covers a whole segment.
+        # The first charge of a subject is for its first report, and each later one for a whole segment.
         for epsilon, is_first_report in ((self.terms.report, True), (self.terms.segment, False)):
             waiting = rows_left & ~state.paid[:count] & ~state.spent[:count]
             due = np.flatnonzero(waiting & ((state.last[:count] < 0) == is_first_report))
@@ -228,17 +236,18 @@ class Walker:
             (N, R) probabilities by record and noise.
         """
         excess = self.prediction.level + noise[None, :] - self.prediction.steps[:, last][:, None]
-        # A distance at or above the noisy level always ends in a fresh report.
+        # If the distance to the last report is at or above the noisy level, the test always ends in a fresh report.
         renewed = np.exp(-float(self.prediction.test) * np.maximum(excess, 0))
-        # The noise is represented by a few values only, which must not make any outcome impossible.
+        # The noise of the threshold is represented by a few values, with which an outcome that happened could be
+        # impossible.
         return np.asarray(np.clip(renewed, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY))
 
 
 @jit()
 def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
-    """Return an output drawn by cumulative weights (K,), and the position of the next word.
+    """Return an output drawn by cumulative weights (K,), and the position of the next unused word.
 
-    The position is -1 if no word was left; then nothing was drawn.
+    If no word was left, nothing is drawn, and the position is -1.
     """
     if position >= words.size:
         return 0, -1
@@ -250,8 +259,8 @@ def _draw_fresh(words, position, cumulated):  # type: ignore[no-untyped-def]
 def _draw_row(words, position, record, step_row, last, level, steps, cumulated, good_level, rates):  # type: ignore[no-untyped-def]
     """Draw the report of one row: repeat the last one if the test accepts it, otherwise draw a fresh one.
 
-    The test fails with probability exp(-rate (level - steps)), or 1 if the distance is at least the noisy level. The
-    noise of the level and of the test is at least 0.
+    The test fails, so that a fresh report is drawn, with probability exp(-rate (level - steps)), or 1 if the distance
+    is at least the noisy level. The noise of the level and of the test is at least 0.
 
     Args:
         words: Random 64-bit words.
@@ -260,14 +269,14 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
         step_row: Row of ``steps`` with the position's distances to the outputs.
         last: Output that was reported last; -1 before the first report.
         level: Noisy threshold of the segment in steps; -1 if none has been drawn.
-        steps: Distances to the outputs in steps.
+        steps: (n, K) distances to the outputs in steps.
         cumulated: (N, K) cumulative weights of fresh reports.
-        good_level: Threshold without noise.
-        rates: Numerators and denominators of the threshold's rate and of the test's rate.
+        good_level: Threshold without noise, in steps.
+        rates: (4,) numerator and denominator of the threshold's rate, and then of the test's rate.
 
     Returns:
-        The output, the level of the segment (-1 if it ended in this fresh report), and the position of the next word
-        (-1 if the words ran out; nothing is drawn then).
+        The output, the level of the segment (-1 if the report is fresh and so ended it), and the position of the next
+        unused word. If the words ran out, this position is -1, and nothing is drawn.
     """
     if last >= 0:
         if level < 0:
@@ -293,7 +302,7 @@ def _draw_row(words, position, record, step_row, last, level, steps, cumulated, 
 def _walk_subjects(  # type: ignore[no-untyped-def]
     words, rows, order, positions, stops, state, steps, step_rows, cumulated, good_level, rates, outputs, kept_reports
 ):
-    """Draw the rows of every subject up to its next charge or its last row; return the number of words used.
+    """Draw the reports of every subject up to its next charge or its last row, and return the number of words used.
 
     If the words run out in a row, the row's words do not count as used, and the row is drawn again from its first word.
 
@@ -332,7 +341,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
                 kept_reports[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level
-                # A fresh report has used up the charge of its segment.
+                # A fresh report ends the segment and so uses up its charge.
                 paid[subject] = after_level >= 0
             positions[subject] += 1
     return word

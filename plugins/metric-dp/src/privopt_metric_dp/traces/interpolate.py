@@ -1,7 +1,8 @@
 """Distances from any point of a region to every output, in whole steps, for tests of traces.
 
-A test uses the position itself, never the vertex from which a fresh report is drawn. Vertices are drawn again for each
-row, so if tests used them, the rate of repeated reports would reveal which of two nearby points is the true position.
+A test of whether to repeat the last report uses the position itself, never the vertex from whose row a fresh report is
+drawn. Vertices are drawn anew for each row, so if tests used them, the rate of repeated reports would reveal which of
+two nearby points is the true position.
 
 Floating-point distances have an error of at most :data:`MOST_OFF` mm, and rounding down to whole steps of
 :data:`STEP_MM` changes the difference of two distances by less than one step. So the steps of two positions on a path
@@ -28,8 +29,7 @@ STEP_MM: Final = 1
 """Length of a step in millimetres."""
 
 SLACK_STEPS: Final = 2
-"""Number of steps by which the distances of two positions to an output may differ by more than the length of the path
-between the positions."""
+"""How many steps more than the length of the path between two positions their distances to an output may differ by."""
 
 MOST_OFF: Final = 0.25
 """Largest error of a floating-point sum of lengths, in millimetres."""
@@ -41,7 +41,7 @@ class Ways:
 
     Attributes:
         region: The region. On a plane, distances are straight lines, which are at most as long as any path inside the
-            region; on streets, they are path lengths.
+            region. On streets, they are path lengths.
         outputs: (K, 2) positions in mm on a plane; empty on streets.
         table: (N, K) path lengths in mm from vertices along streets; empty on a plane.
     """
@@ -69,13 +69,13 @@ class Ways:
         distances = data.distance.to_outputs() * MM_PER_KM
         is_finite = np.isfinite(distances)
         max_distance = float(distances[is_finite].max(initial=0.0))
-        # A path has at most one addition per junction, each with a relative rounding error below 2^-52.
+        # A path has at most one addition for each vertex, each with a relative rounding error below 2^-52.
         if max(max_distance, float(region.km.max(initial=0.0)) * MM_PER_KM) * region.size * 2.0**-52 > MOST_OFF:
             steps = f"ways of {max_distance / MM_PER_KM:.3g} km over {region.size:,} junctions"
             raise InputError(
                 [Fault(data.file, "privacy.everywhere", steps, "path lengths that doubles give to a millimetre")]
             )
-        # Steps must be finite. An output that cannot be reached counts as far as the farthest one that can.
+        # Steps must be finite, so an output that cannot be reached gets the distance of the farthest one that can.
         return cls(region=region, table=np.where(is_finite, distances, max_distance))
 
     @cached_property

@@ -1,6 +1,8 @@
 """The public numbers of the private test of whether the last report is still good (sparse vector technique).
 
-docs/guide/repeated.md, "Prediction", describes the test and its guarantee.
+A segment is a report with its repetitions, up to the next fresh report. All of its tests compare the distance from the
+position to the report with one noisy threshold. docs/guide/repeated.md, "Prediction", describes the test and its
+guarantee.
 
 Distances from records to outputs are integers, in steps of a grid. Rounding to the grid increases their differences
 between two records. The increase is measured on the steps themselves, and the noise is widened accordingly.
@@ -30,16 +32,16 @@ __all__ = ["ARTEFACT", "Prediction", "Terms"]
 ARTEFACT: Final = "prediction.npz"
 
 STEPS_PER_DISTANCE: Final = 1024
-"""Number of grid steps in the distance of the closest pair. Rounding then costs less than a thousandth of the epsilons.
+"""Number of grid steps in the distance of the closest pair. Rounding costs less than a thousandth of the epsilons then.
 
 There are fewer steps if the rates would otherwise be so small that rounding them down costs more than the grid.
 """
 
 FARTHEST: Final = 1 << 50
-"""Largest distance in steps. Reducing larger distances to it never increases the difference of two distances."""
+"""Largest distance in steps. Replacing larger distances by it never increases the difference of two distances."""
 
 ULPS: Final = 2.0**-36
-"""Largest relative difference of a distance between two machines."""
+"""Largest relative difference between the values that two machines compute for a distance."""
 
 STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
 """Length of a step in km, if the guarantee holds at every point of a region."""
@@ -47,7 +49,7 @@ STEP_KM: Final = Fraction(STEP_MM, MM_PER_KM)
 _BLOCK = 1 << 22
 """Largest number of entries in a block of differences."""
 _DOUBTFUL_SHARE = 1.0 - 2.0**-40
-"""Share of the allowed difference from which on differences are decided exactly; doubles decide smaller ones."""
+"""Share of the allowed difference from which on differences are decided exactly. Doubles decide smaller ones."""
 
 
 @frozen(kw_only=True)
@@ -140,15 +142,16 @@ class Prediction:
         output_distances = data.to_outputs
         is_finite = np.isfinite(output_distances)
         max_distance = float(output_distances[is_finite].max(initial=0.0))
-        # An output out of reach counts as far as the farthest one in reach, because steps must be finite.
+        # Steps must be finite, so an output that cannot be reached gets the distance of the farthest one that can.
         steps = np.rint(np.minimum(np.where(is_finite, output_distances, max_distance) / grid, FARTHEST)).astype(
             np.int64
         )
-        # Records that are connected by pairs at distance 0 are at one place. All of them get the first one's steps.
+        # Records that are connected by pairs at distance 0 are at one place. They must have equal steps, because no
+        # noise hides a difference at distance 0. All of them get the steps of the first one.
         positions = components(len(steps), pairs[~is_positive])
-        # Records at the same place must have equal rows of steps, as no noise hides a difference at distance 0.
         steps = steps[np.unique(positions, return_index=True)[1][positions]]
-        # Rounding may increase the difference of two records. The noise is widened for the steepest pair.
+        # Rounding may increase the difference between the distances of two records. `stretch` is the largest difference
+        # in steps per unit of distance, by which the noise is widened.
         stretch = max(Fraction(1.0 / grid), _max_steps_per_distance(steps, pairs[is_positive], distances[is_positive]))
         rates = [_round_down(epsilon / stretch) for epsilon in (terms.threshold, terms.test)]
         level = int(terms.good_within / Fraction(grid))
@@ -156,12 +159,12 @@ class Prediction:
         return cls(steps=steps, level=level, threshold=rates[0], test=rates[1])
 
     def failures(self, data: MetricData, terms: Terms) -> list[str]:
-        """Return a line for each fault of these numbers, of which noise that is too narrow is the gravest.
+        """Return a line for each fault of these numbers. Noise that is too narrow would break the guarantee.
 
         For each pair that the certificate checks and every output, the difference in steps times the rate must be at
-        most epsilon times the distance, decided exactly; along paths this implies the same for all required pairs. At
-        most eight such pairs are named. Each number that does not follow from the problem gets a line, too: another
-        ``good_within`` or wider noise would be as private, but is not what the problem declares.
+        most epsilon times the distance, decided exactly. Along paths, this implies the same for all required pairs. At
+        most eight pairs for which it fails are named. Each number that does not follow from the problem gets a line,
+        too: another ``good_within`` or wider noise would be as private, but is not what the problem declares.
 
         Args:
             data: The problem's data.
@@ -244,7 +247,7 @@ class Prediction:
         steps, level, rates = (arrays[name] for name in form)
         if steps.min(initial=0) < 0 or steps.max(initial=0) > FARTHEST or not 0 <= level[0] <= FARTHEST:
             raise InputError([Fault(ARTEFACT, "steps, level", "numbers out of range", f"0 to {FARTHEST:,}")])
-        # Numerators and denominators: the sampler takes rates between 0 and 1 with terms up to `LARGEST_TERM`.
+        # The sampler accepts rates between 0 and 1 whose numerators and denominators are at most `LARGEST_TERM`.
         if (rates < 1).any() or (rates > LARGEST_TERM).any() or (rates[:, 0] >= rates[:, 1]).any():
             raise InputError([Fault(ARTEFACT, "rates", str(rates.tolist()), "two rates above 0 and below 1")])
         threshold_rate, test_rate = (Fraction(*rate) for rate in rates.tolist())
@@ -284,7 +287,8 @@ def _choose_grid(data: MetricData, terms: Terms, stretch: float = 1.0) -> float:
     epsilons = float(min(terms.threshold, terms.test)), float(max(terms.threshold, terms.test))
     # At most 1 / epsilon, so that no rate per step, which is epsilon times the step's length, exceeds 1.
     length = min(float(distances[distances > 0].min(initial=np.inf)) * stretch, 1.0 / epsilons[1])
-    # Fewer steps if a rate per step would be too small for the sampler's fractions.
+    # There are fewer steps if a rate per step would be too small for the sampler's fractions, which have denominators
+    # up to `LARGEST_TERM`.
     steps = min(STEPS_PER_DISTANCE, max(1.0, math.sqrt(LARGEST_TERM * epsilons[0] * length)))
     return float(2.0 ** np.floor(np.log2(length / steps)))
 
