@@ -47,7 +47,7 @@ _OPTION_NAMES: Final = {
     "positions": "--position",
     "forms": "--time-format and --null-names",
 }
-"""What messages call attributes of :class:`ApplyOptions` whose option has another name."""
+"""Names in messages of attributes of :class:`ApplyOptions` whose option has another name than the attribute."""
 
 
 def apply(
@@ -68,10 +68,13 @@ def apply(
         table: The table, a CSV or Parquet file.
         out: The file to write, CSV or Parquet by its ending. It is written completely or not at all.
         secret: The columns that hold the secret, for all positions.
-        options: How the release is applied; None for no options.
+        options: How the release is applied. None for the default options.
         force: Whether ``out`` may be replaced.
         progress: Called with the state of the work, such as the number of rows protected so far.
         announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
+
+    Returns:
+        The numbers of rows and of reports, and notes and warnings for the table's owner.
 
     Raises:
         DoesNotHoldError: The release or the ledger fails verification.
@@ -96,11 +99,13 @@ def apply(
                 return ApplySummary(**counts, notes=(note,), warnings=())
             # From here on the batch is new, or it was interrupted and is continued.
             batch.check_open()
-            # An interrupted run of this batch may have written the file under its name already; it may be replaced.
+            # An interrupted run of this batch may have written the file under its final name already. Such a file may
+            # be replaced.
             force = force or batch.left_target
         check_files({"--out": out}, force=force, read=[table], folders=[folder])
         if options.charge is not None:
-            # A ledger inside of the release or under the table's name could be published or overwritten.
+            # A ledger inside the release, or with the name of the table or of the output, could be published or
+            # overwritten.
             options.charge.check_apart(folder, table, out)
         if options.hash_key is not None:
             check_apart("--hash-key", options.hash_key, folder, table, out)
@@ -155,12 +160,14 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
     """Return the options that determine a batch's table as JSON data, by the names that messages give them.
 
-    The key for hashing columns is included as a hash. The batch's name and its ledger are left out.
+    The key for hashing columns is included as its SHA-256 hash. The batch's name and its ledger are left out, because
+    they identify the batch itself.
     """
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     values["secret"] = asdict(secret)
     if options.hash_key is not None:
-        # A missing file counts as an empty key, which differs from every key: read_column_key would create the file.
+        # A missing file counts as an empty key, which differs from every key. It is not read, because read_column_key
+        # would create it.
         key = read_column_key(options.hash_key) if options.hash_key.is_file() else b""
         values["hash_key"] = hashlib.sha256(key).hexdigest()
     values_by_option = {_OPTION_NAMES.get(name, f"--{name.replace('_', '-')}"): value for name, value in values.items()}
@@ -172,8 +179,8 @@ def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
 def _describe_source(folder: Path, table: Path) -> str:
     """Describe the inputs of a finished batch: the release, and the name, size and time of the table's file.
 
-    A repeated command must have the same description. It has no digest of the table, because anyone who reads a digest
-    could test guesses of a row's secret.
+    A repeated command must have the same description. The description has no digest of the table, because anyone who
+    reads a digest could test guesses of a row's secret.
     """
     status = table.stat()
     return f"{sha256(folder / SUMS)} {table.name} {status.st_size} {status.st_mtime_ns}"
@@ -190,14 +197,14 @@ def _open_target(
         ending: Ending of the file's name, which determines the format.
         force: Whether an existing file may be replaced.
         progress: Called when the file is assembled.
-        batch: The batch, which records that the file is about to get its final name; None without a batch.
+        batch: The batch, which records that the file is about to get its final name. None if there is no batch.
     """
     with new_file(out, force=force) as path:
         writer = TableWriter(path, ending)
         yield lambda frame: writer.write(frame.to_native())
         if progress is not None:
             progress("writing", 0, None, None)
-        # A Parquet file is put together only now, which may take a while.
+        # A Parquet file is combined from its parts only now, which may take a while.
         writer.finish()
         if batch is not None:
             # From here on a repeated run may find the file under its name although the batch is not finished.
@@ -244,7 +251,8 @@ def apply_in_memory(
     notes += [] if summary.sequence is None else [summary.sequence]
     notes += [f"this release: {result.mark}"] if result.mark else []
     notes += [f"this table: {SEEDED}"] if options.seed is not None else []
-    # A caller who names the column of subjects in code knows that it is there; other ids are found by their names.
+    # A caller who names the column of subjects in code knows that it stays, so it needs no note. Other ids are found by
+    # the names of their columns.
     notes += describe_hashes([name for name in options.hashed if name in frame.columns])
     notes += describe_clear_ids(frame.columns, evolve(options, charge=None, subject=None))
     notes += summary.warnings
@@ -289,7 +297,7 @@ def _apply_to_array(opened: OpenedFolder, array: NDArray[Any], options: ApplyOpt
     axes = ("x", "y") if problem.data.records.kind == "planar" else ("lat", "lon")
     table = {axis: array[:, index].tolist() for index, axis in enumerate(axes)}
     reports, notes = apply_in_memory(opened, table, dict(zip(axes, axes, strict=True)), options)
-    # Positions of reports were asked for, but outputs are known by their ids alone.
+    # Positions were requested, but the outputs have only ids.
     if f"{REPORT}_{axes[0]}" not in reports:
         raise UsageError(f"table must be ids, got positions: the {len(release.outputs)} outputs have no coordinates")
     return np.array([reports[f"{REPORT}_{axis}"] for axis in axes], dtype=np.float64).T, notes
@@ -320,7 +328,7 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         table: The GeoDataFrame that was protected.
         frame: The protected table, with columns of coordinates.
         column: Name of the geometry column.
-        protector: Knows the columns of coordinates, and whether they are in degrees.
+        protector: The protector of the table, which knows the columns of coordinates and whether they are in degrees.
     """
     # Outputs without coordinates give no geometries.
     if protector.outputs is None:
@@ -330,10 +338,11 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
         for name in protector.coordinate_columns(protector.report_columns[0])
     )
-    # Degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the code of WGS 84.
+    # Coordinates in degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the EPSG code of
+    # WGS 84.
     degrees = protector.outputs.kind == "geographic"
     x, y = (second_coordinates, first_coordinates) if degrees else (first_coordinates, second_coordinates)
     points = type(original[column]).from_xy(x, y, index=native.index, crs=4326 if degrees else None)
-    # Rows without a report have no place.
+    # Rows without a report get no geometry.
     points[np.isnan(x)] = None
     return cast("T", type(original)(native.assign(**{column: points}), geometry=column))

@@ -50,7 +50,7 @@ __all__ = ["ApplySummary", "apply_parts", "combine_secret", "cost_of_row"]
 P = TypeVar("P", bound=RowProtector)
 
 STEP_ROWS: Final = 1_000
-"""Number of rows drawn at once by a release that draws for itself: it may be slow, and progress is told in between."""
+"""Number of rows that a release with its own sampler draws at once. It may be slow, so progress is shown in between."""
 
 
 @frozen(kw_only=True)
@@ -62,8 +62,9 @@ class ApplySummary:
         refused: Number of rows without a report, by reason.
         notes: Notes that the publisher of the table must know.
         warnings: Warnings that the owner must consider before publishing the table.
-        protector: The protector that drew the reports; None for a batch that was finished before.
-        sequence: A sentence on the guarantee for all reports of a subject, if stored reports are repeated.
+        protector: The protector that drew the reports. None for a batch that was finished before.
+        sequence: A sentence on the guarantee for all reports of a subject, if stored reports are repeated; otherwise
+            None.
         counts: Counts of words by kind, if sentences were protected.
         dropped: Columns that were dropped because their values reveal the secret.
     """
@@ -129,7 +130,7 @@ def apply_parts(
             report, its block ends with an error.
         purpose: The purpose of the charges in words.
         dashes: Prefix of option names in messages, such as ``--``.
-        batch: The batch, with which an interrupted run can be continued; None without a batch.
+        batch: The batch, with which an interrupted run can be continued. None if there is no batch.
         progress: Called with the state of the work, such as the number of rows protected so far.
         announce: Called with a sentence on the cost of a row to its subject, before anything is charged.
 
@@ -138,7 +139,8 @@ def apply_parts(
         InputError: The table or the ledger cannot be used.
         UsageError: Options exclude one another, or no row got a report.
     """
-    # A walker draws the reports of a trace, the rows of one subject in order of time. Only a matrix can have one.
+    # A walker draws the reports of a trace, which is the rows of one subject in order of time. Only releases of a
+    # matrix can have a walker.
     walker = opened.release.walker if isinstance(opened.release, MatrixRelease) else None
     check_subject(walker, options.subject_column, options.time, charged=options.charge is not None, dashes=dashes)
     check_column_options(options, list(source.columns), secret.columns, dashes)
@@ -154,7 +156,7 @@ def apply_parts(
     protector = _drop_leaks(protector, source, options, progress)
     with ExitStack() as stack:
         digest = second_digest = None
-        # A key file is read, or made, before anybody is charged.
+        # A key file is read or created before anybody is charged, because this may fail.
         key = None if not options.hashed or options.hash_key is None else read_column_key(options.hash_key)
         if charger is not None:
             stack.enter_context(charger.open_ledger(progress))
@@ -168,7 +170,7 @@ def apply_parts(
             # A broken row ends the run here, before anybody is charged.
             if not _read_through(source, charger, protector, digest, progress):
                 raise protector.no_report_error(source.place)
-            # The price is announced before the first charge, while the user can still interrupt.
+            # The price is announced before the first charge, so that the user can still interrupt the run.
             if announce is not None and protector.price is not None:
                 announce(protector.price)
             if batch is not None and digest is not None:
@@ -182,7 +184,7 @@ def apply_parts(
         parts = _iter_parts(source, protector, at_once=options.time is not None and walker is not None)
         rows = _protect_parts(parts, source, protector, write, second_digest, progress)
         if digest is not None and second_digest is not None and digest.text != second_digest.text:
-            # A repeated batch draws for the rows of its digest. For other rows it would draw a second report.
+            # A repeated batch would draw second reports for rows that differ from those of its digest.
             raise DoesNotHoldError(f"{source.place}: changed while it was read; nothing written")
         remaining_names = [name for name in source.columns if name not in (*secret.columns, *protector.secret.omitted)]
         # Hashed columns that state the secret were dropped.
@@ -279,7 +281,7 @@ def _drop_leaks(
         options: How the release is applied. ``keep`` names columns that are never dropped.
         progress: Called after each part.
     """
-    # A misspelt name would drop the column that its owner wants to keep.
+    # If a name is misspelt, the column that the owner wants to keep would be dropped.
     for name in options.keep:
         if name not in source.columns:
             raise UsageError(f"keep must name columns of the table, got {cut(name)}")
@@ -287,10 +289,10 @@ def _drop_leaks(
     for frame in source.batches():
         with naming(source.name):
             for name in options.hashed:
-                # Refuses types that have no text, which would otherwise be found after the charges.
+                # Refuses types that cannot be converted to text, before anything is charged.
                 texts_of(frame[name][:0])
             if search is None:
-                # Columns are the same in all parts, so the first part tells which to search.
+                # All parts have the same columns, so the first part determines which ones are searched.
                 search = ColumnSearch(columns_to_search(protector, frame, options))
             search.add_part(frame, protector.row_secrets(frame))
             protector.look_at_secrets(frame)
@@ -322,9 +324,8 @@ def columns_to_search(protector: RowProtector, frame: nw.DataFrame[Any], options
 def drop_columns(protector: P, search: ColumnSearch, names: Sequence[str], options: ApplyOptions) -> P:
     """Return a protector that drops the columns found by a search.
 
-    A column that is named like another position, such as the other end of a trip, is dropped only if it states the
-    secret in most rows, because round trips make it state the secret in some. Otherwise the column stays, with a
-    warning.
+    A column that is named like another position, such as the other end of a trip, states the secret in the rows of
+    round trips. So it is dropped only if it states the secret in most rows. Otherwise the column stays, with a warning.
 
     Args:
         protector: The protector to start from.
@@ -353,7 +354,7 @@ def _read_through(
         source: The table.
         charger: Reads subjects and periods, and notes the first rows that have none.
         protector: The protector, which adds rows to the digest.
-        digest: The digest of a batch, which is changed in place; None without a batch.
+        digest: The digest of a batch, which is changed in place. None if there is no batch.
         progress: Called after each part.
 
     Returns:
@@ -362,8 +363,8 @@ def _read_through(
     rows = 0
     for frame in source.batches():
         with naming(source.name):
-            # Reading the batches finds broken rows. The charger notes the first rows without a subject or a time, for
-            # warnings, and refuses times of another form; it charges nothing.
+            # Reading the batches reveals broken rows. The charger charges nothing here. It notes the first rows without
+            # a subject or a time, for warnings, and refuses a column of times that are numbers.
             charger.note_skipped_rows(frame, rows)
             if digest is not None:
                 protector.add_rows(digest, frame, rows)
@@ -383,7 +384,7 @@ def _digest_of_options(batch: Batch, sums: str, options: ApplyOptions, source: G
         source: The table.
     """
     digest = Digest(batch.key())
-    # A key file may be moved between two runs; the key itself binds nothing that was paid for.
+    # The path of the key file is left out, because the file may be moved between two runs and has no effect on reports.
     values = asdict(evolve(options, charge=None, subject=options.subject_column, hash_key=None))
     digest.add(b"options", json.dumps([sums, source.columns, values], sort_keys=True).encode())
     return digest
@@ -400,7 +401,7 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
     batches = source.batches()
     if isinstance(protector, IdProtector):
         return (
-            # At least one part, so that a table without rows keeps its columns.
+            # There is at least one part, so that a table without rows keeps its columns.
             frame[start : start + STEP_ROWS]
             for frame in batches
             for start in range(0, max(1, len(frame)), STEP_ROWS)
@@ -408,21 +409,21 @@ def _iter_parts(source: GeoSource, protector: RowProtector, *, at_once: bool) ->
     if not at_once:
         return batches
     frames = list(batches)
-    # The rows of a subject are ordered by time over the whole table.
+    # The rows of a subject are ordered by time over the whole table, so the table must be a single part.
     return iter(frames if len(frames) == 1 else [nw.concat(frames)])
 
 
 def _make_protector(
     opened: OpenedFolder, secret: Secret, options: ApplyOptions, charger: RowCharger | None, coins: Coins | None
 ) -> RowProtector:
-    """Make the protector for a release: by position or word for a matrix, otherwise by whatever the release draws for.
+    """Make the protector for a release: by position or word for a matrix, and by position or id for other releases.
 
     Args:
         opened: The release, with its problem.
         secret: The columns that hold the secret.
         options: How the release is applied.
-        charger: Charges each row to its subject; None without a ledger.
-        coins: Source of the batch's random bytes; None without a batch.
+        charger: Charges each row to its subject. None if there is no ledger.
+        coins: Source of the batch's random bytes. None if there is no batch.
 
     Raises:
         UsageError: The release cannot draw reports, or has no matrix although the options need one.
@@ -432,7 +433,7 @@ def _make_protector(
         if options.text is not None:
             return WordProtector.of(release, secret, options, charger, coins)
         return PositionProtector.of(release, problem.data, secret, options, charger, coins)
-    # A class that does not override sample cannot draw without a matrix, and sentences need a matrix of words.
+    # A class that does not override `sample` cannot draw without a matrix, and sentences need a matrix of words.
     if type(release).sample is Release.sample or options.text is not None:
         # This call raises the error that the release has no matrix.
         matrix_of(opened)
@@ -465,5 +466,5 @@ def combine_secret(
         return Secret.of(**columns)
     if names := [name for name, column in columns.items() if column is not None]:
         raise UsageError(f"{names[0]} must be omitted with positions: they name the columns of the secret")
-    # The kind has no effect: with several positions each has a secret of its own. These columns are dropped together.
+    # This secret only lists the columns to drop: each position has a secret of its own, so the kind here has no effect.
     return Secret(kind="id", columns=tuple(normal_form(column) for pair in positions.values() for column in pair))

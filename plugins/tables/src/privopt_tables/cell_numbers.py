@@ -20,13 +20,13 @@ MAX_CHARACTERS: Final = 20_000
 """Maximum number of characters of a cell that are read."""
 
 _SEPARATOR: Final = " ; "
-"""Separates the parts of a list or structure, so that no number can extend over two parts."""
+"""Text between the parts of a list or structure, so that no number can extend over two parts."""
 _NUMBER: Final = r"[0-9]{1,40}(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 _COMMA_NUMBER: Final = r"[0-9]{1,40},[0-9]+"
 _MINUTES: Final = r"([0-9]{1,2}(?:[.,][0-9]+)?)"
 _REST: Final = rf"\s*{_MINUTES}\s*(?:(?:['′’m:]|min|\s)\s*{_MINUTES}?)?"
 _ANGLES: Final = (rf"([0-9]{{1,3}})\s*(?:[°ºd:]|deg){_REST}", rf"([0-9]{{1,3}})\s{_REST}")
-# Signs next to numbers that addresses of the web escape. The digits of an escape would be read as a number.
+# Characters next to numbers that are escaped in URLs. The digits of an escape would be read as a number.
 _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "%3B": ";", "%3b": ";", "%7C": "|"} | {
     "%7c": "|",
     "%2F": "/",
@@ -47,7 +47,7 @@ _ESCAPES: Final = {"%2C": ",", "%2c": ",", "%20": " ", "%2E": ".", "%2e": ".", "
     "%3a": ":",
 }
 _MAX_DECIMALS: Final = 9
-"""Number of decimals of a double that are read. Further ones are finer than any error that the search distinguishes."""
+"""Maximum number of decimals of a double that are considered. The search distinguishes no finer errors."""
 
 
 @frozen(eq=False)
@@ -56,10 +56,11 @@ class CellNumbers:
 
     Attributes:
         values: (R,) The absolute values.
-        errors: (R,) The place value of each number's last digit.
+        errors: (R,) The place value of each number's last digit, such as 0.01 for 2.25.
         cells: (R,) Index of the cell in which each number occurs, ascending.
-        ranks: (R,) Rank of each number in its cell; -1 for an alternative reading of the same digits.
-        counts: (R,) How many numbers the cell contains.
+        ranks: (R,) Rank of each number among those of its cell, from 0. -1 for an alternative reading of the same
+            digits.
+        counts: (R,) How many numbers the number's cell contains.
     """
 
     values: Floats
@@ -93,7 +94,7 @@ def flatten_cell(value: object) -> str:
         return _SEPARATOR.join(flatten_cell(part) for part in value.values())
     if isinstance(value, (list, tuple, np.ndarray)):
         return _SEPARATOR.join(flatten_cell(part) for part in list(value)[:MAX_READINGS])
-    # A series inside a cell.
+    # A polars series inside a cell.
     if hasattr(value, "to_list"):
         return _SEPARATOR.join(flatten_cell(part) for part in value.to_list()[:MAX_READINGS])
     return str(value)
@@ -110,7 +111,7 @@ def cell_texts(column: nw.Series[Any]) -> pl.Series:
     else:
         texts = _texts_of_series(native)
     texts = texts.fill_null("")
-    # There are at least as many bytes as characters, and they are quicker to count.
+    # Bytes are counted faster than characters, and there are at least as many.
     if (texts.str.len_bytes().max() or 0) > MAX_CHARACTERS:
         texts = texts.str.slice(0, MAX_CHARACTERS)
     return normalize_texts(texts)
@@ -132,7 +133,7 @@ def numbers_of_column(column: nw.Series[Any]) -> CellNumbers | None:
     doubles = column.cast(nw.Float64).to_numpy().astype(np.float64)
     is_number = np.isfinite(doubles) & ~column.is_null().to_numpy().astype(np.bool_)
     values = np.abs(doubles[is_number])
-    # Doubles do not say how many decimals were written; the fewest that give the same double are assumed.
+    # A double does not show how many decimals were written, so the fewest that give the same double are assumed.
     errors = np.ones(len(values)) if column.dtype.is_integer() else _last_digits(values)
     return _single_numbers(values, errors, np.flatnonzero(is_number))
 
@@ -143,7 +144,7 @@ def _last_digits(values: Floats) -> Floats:
     remaining = np.arange(len(values))
     for decimals in range(_MAX_DECIMALS):
         scaled = values[remaining] * 10.0**decimals
-        # After a number's last decimal, scaling gives a whole number, up to rounding of doubles.
+        # If a number has at most this many decimals, scaling gives a whole number, up to the rounding of doubles.
         is_exact = np.abs(scaled - np.rint(scaled)) <= 1e-12 * np.maximum(1.0, scaled)
         errors[remaining[is_exact]] = 10.0**-decimals
         remaining = remaining[~is_exact]
@@ -168,7 +169,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
     Returns:
         The numbers, and the indices of the cells that were read.
     """
-    # Polars reads words such as inf and nan as numbers too.
+    # Polars also reads words such as inf and nan as numbers. They are excluded here.
     values = texts.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
     is_single_number = np.isfinite(values)
     parts, single_rows = [], np.flatnonzero(is_single_number)
@@ -182,7 +183,7 @@ def numbers_of_texts(texts: pl.Series, max_cells: int) -> tuple[CellNumbers, Int
     read_cells = np.sort(np.concatenate([single_rows, other_cells]))
     if len(other_cells):
         cells = texts.gather(other_cells)
-        # Numbers in addresses of the web are escaped.
+        # Characters next to numbers are escaped in URLs.
         if cells.str.contains("%[0-9a-fA-F]{2}").any():
             cells = cells.str.replace_many(list(_ESCAPES), list(_ESCAPES.values()))
         parts += _extract(cells, other_cells)
@@ -204,14 +205,14 @@ def _extract(cells: pl.Series, rows: Ints) -> list[CellNumbers]:
         -1, because their digits are also read as plain numbers.
     """
     tokens, places, ranks, counts = _tokens(cells, _NUMBER)
-    # Only plain numbers have ranks: the other readings are of the same digits.
+    # Only plain numbers have ranks, because the other readings are of the same digits.
     parts = [CellNumbers(*_parse(tokens), rows[places], ranks, counts)]
     chosen = np.flatnonzero(cells.str.contains("[0-9],[0-9]").to_numpy())
     if len(chosen):
         tokens, places, _, counts = _tokens(cells.gather(chosen), _COMMA_NUMBER)
         values, errors = _parse(tokens.str.replace(",", ".", literal=True))
         parts.append(CellNumbers(values, errors, rows[chosen[places]], np.full(len(values), -1), counts + 1))
-    # A quick search first, because few columns have angles.
+    # Each slow pattern comes after a quick one, because few columns have angles.
     for prefilter, pattern in zip(("[0-9]\\s*[°ºd:]", "[0-9]\\s+[0-9]"), _ANGLES, strict=True):
         chosen = np.flatnonzero(cells.str.contains(prefilter).to_numpy())
         if len(chosen):
@@ -266,9 +267,9 @@ def _last_decimals(tokens: pl.Series) -> Floats:
         marked = tokens.filter(has_exponent)
         exponents = marked.str.extract(r"[eE]([-+]?[0-9]+)", 1).cast(pl.Float64).fill_null(0.0).to_numpy()
         mantissas = marked.str.extract(r"\.([0-9]+)", 1).str.len_bytes().fill_null(0).to_numpy().astype(np.float64)
-        # 1.5e3 is known to the hundreds: three powers of the exponent less one decimal.
+        # 1.5e3 is known to the hundreds: the exponent 3 minus 1 decimal is the power 2.
         powers[has_exponent.to_numpy()] = exponents - mantissas
-    # Clipped, so that a long row of digits cannot make the place value 0 or infinite.
+    # Clipped, so that a long sequence of digits cannot make the place value 0 or infinite.
     return np.asarray(10.0 ** np.clip(powers, -60.0, 60.0))
 
 
@@ -291,7 +292,7 @@ def _parse_angles(tokens: pl.Series, pattern: str) -> tuple[Floats, Floats, Bool
     numbers = [_parse(part.replace("", "0"))[0] for part in (degrees, minutes, seconds)]
     units = [_parse(part.replace("", "0"))[1] for part in (minutes, seconds)]
     has_seconds = (seconds != "").to_numpy()
-    # The last part that is written decides how precise the angle is.
+    # The last part that is written determines the precision of the angle.
     errors = np.where(has_seconds, units[1] / 3600.0, units[0] / 60.0)
     values = numbers[0] + numbers[1] / 60.0 + numbers[2] / 3600.0
     return values, errors, np.asarray((numbers[1] < 60.0) & (numbers[2] < 60.0))

@@ -1,8 +1,8 @@
 """Charge rows to their subjects before anything secret is read. A stored report is charged only once.
 
-The choice of rows to charge depends on the subjects alone (T2 in ADR 15). If reports are stored ("sticky"), the choice
-also depends on which visits of a subject share a place, and on nothing else. Rows without a position share an
-additional place.
+Charges and refusals are visible, so they must not depend on secrets: which rows are charged follows from the subjects
+alone, and a row without a usable position is charged like any other (ADR 15). If reports are stored ("sticky"), the
+charges also show which visits of a subject share a place. Rows without a position share an additional place.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ __all__ = ["RowCharger", "RowOutputs", "RowPlaces", "check_no_calendar"]
 
 
 RowOutputs = tuple[Ints, Ints]
-"""(B, P) output numbers of the P positions of each row, -1 for none; and (B,) the reason why there is none, as an index
-into :data:`REASONS`, else -1."""
+"""(B, P) output numbers of the P positions of each row, -1 for no report; and (B,) the reason why the row has no
+report, as an index into :data:`REASONS`, or -1 if it has one."""
 
 RowPlaces = tuple[Ints, Ints, Sequence[Sequence[int]] | None]
-"""(B,) place of each row; (B,) reason why it has none, else -1; and for each row the further places whose stored report
-is repeated too, or None if there are no such places."""
+"""(B,) number of the place of each row; (B,) reason why the row has no place, or -1 if it has one; and for each row a
+sequence of further places whose stored report may be repeated, or None if only the report of the row's place may be."""
 
 _BUDGET_SPENT, _NO_SUBJECT, _NO_TIME = map(REASONS.index, ("budget spent", "no subject", "no time"))
 
@@ -51,15 +51,20 @@ class RowCharger:
     """Charges the rows of a table to their subjects while the ledger is open.
 
     Attributes:
-        charge: The ledger to charge, and the column of subjects.
+        charge: The ledger to charge, the column of subjects, and whether reports are stored and repeated (``sticky``).
         cost: The cost of one row.
         time: Column with the time of each row, which determines the period if the ledger has a calendar limit.
-        earlier_charges: Amounts that earlier runs of a batch charged to each account, in order, and that are not
-            matched with a row yet; None without a batch.
+        earlier_charges: For a batch, the amounts that earlier runs charged to each account, in order, and that are not
+            matched with a row yet. None if there is no batch.
         forms: The formats of subjects and times.
         charged_count: Number of rows charged so far.
         first_without_subject: Number of the first row without a subject, None until such a row is read.
         first_without_time: Number of the first row without a usable time, None until such a row is read.
+        _ledger: The open ledger, inside the ``with`` block of `open_ledger`.
+        _stack: Closes the ledger and the file of stored reports at the end of that block.
+        _stored_reports: The file of stored reports. None until the first row is charged, or if reports are not stored.
+        _calendar: The calendar of the ledger's limit. None if the limit does not count by periods of the calendar.
+        _refused_counts: In a batch, the smallest factor of the row cost that was refused to each account.
     """
 
     charge: Charge
@@ -86,7 +91,7 @@ class RowCharger:
         """
         with ExitStack() as self._stack:
             self._ledger = self._stack.enter_context(self.charge.open_ledger(progress))
-            # A limit by the calendar counts by periods, such as days; others count in all or by hours.
+            # A calendar limit counts by periods such as days. Other limits count in total or by hours.
             self._calendar = None if self._limit is None else self._limit.calendar
             if self._calendar is not None and self.time is None:
                 raise UsageError(f"apply: --time COLUMN must be given: {self.charge.path} counts by {self._calendar}")
@@ -94,7 +99,7 @@ class RowCharger:
 
     @property
     def _limit(self) -> Limit | None:
-        """The ledger's limit in the unit in which rows are charged; limits in other units do not matter."""
+        """The ledger's limit in the unit in which rows are charged. Limits in other units do not matter."""
         return self._ledger.limit_of(self.cost.account)
 
     @property
@@ -131,7 +136,9 @@ class RowCharger:
         return self._calendar is not None
 
     def periods(self, frame: nw.DataFrame[Any]) -> list[str | None]:
-        """Return the period to which each row is charged; None for a row without a usable time, or without a calendar.
+        """Return the calendar period to which each row is charged, or None for a row without a usable time.
+
+        If the ledger has no calendar limit, the result is None for every row.
 
         Raises:
             InputError: The column of times contains numbers.
@@ -181,30 +188,36 @@ class RowCharger:
     ) -> RowOutputs:
         """Charge the rows of a table durably, then draw reports for the rows that the limit allows.
 
+        If reports are stored ("sticky"), only a subject's first visit to a place is charged and draws a report. The
+        report is stored, and repeated at later visits.
+
         Args:
             frame: Rows of the table.
             draw: Draws the reports of rows, given their numbers in ``frame``.
-            find_places: Finds the places of rows, given their numbers. A place must be a fixed function of the row's
-                position.
-            position_count: Number of positions of each row.
+            find_places: Finds the places of rows, given their numbers, for stored reports. A place must be a fixed
+                function of the row's position.
+            position_count: Number of positions of each row. It must be 1 if reports are stored.
 
         Returns:
-            The reports, and the reasons why rows have none.
+            (B, position_count) output numbers of the reports, -1 for no report; and (B,) the reason why a row has no
+            report, as an index into :data:`REASONS`, or -1 if it has one.
         """
         if not self.charge.sticky:
             is_granted, reason = self.charge_table(frame)
+            # -1 marks a row without a report, until its report is drawn.
             outputs = np.full((len(frame), position_count), -1, dtype=np.int64)
             rows = np.flatnonzero(is_granted)
-            # Drawn only after the charge, which is durable by now.
+            # Reports are drawn only after the charge, which is durable by now.
             outputs[rows], reason[rows] = draw(rows)
             return outputs, reason
         if self._stored_reports is None:
-            # Opened with the first rows, and closed with the ledger.
+            # The file is opened with the first rows, and closed with the ledger.
             self._stored_reports = self._stack.enter_context(KeptReports(self._ledger))
+        # One column, because reports are stored only for rows with a single position (see `check_options`).
         outputs = np.full((len(frame), 1), -1, dtype=np.int64)
         chargeable_rows, subjects, periods, reason = self._chargeable_rows(frame)
-        # A place is charged to the period of its first visit, so periods are processed in order. None, without a
-        # calendar, is the only period then.
+        # A place is charged to the period of its first visit, so periods are processed in order. Without a calendar the
+        # only period is None.
         for period in sorted({*periods}, key=str):
             numbers = np.flatnonzero(np.array(periods, dtype=np.str_) == str(period)).tolist()
             rows = chargeable_rows[numbers]
@@ -217,8 +230,8 @@ class RowCharger:
         """Find the rows that have a subject, and a period if there is a calendar.
 
         Returns:
-            The numbers of these rows, their subjects and their periods, and for all rows (B,) the reason why the row
-            cannot be charged, or -1.
+            The numbers of these rows, their subjects and their periods; and for all rows (B,) the reason why the row
+            cannot be charged, as an index into :data:`REASONS`, or -1.
         """
         names, periods = self.subjects(frame), self.periods(frame)
         has_subject = np.array([name is not None for name in names], dtype=bool)
@@ -255,11 +268,11 @@ class RowCharger:
         Args:
             subjects: The subject of each row.
             cost: The cost of one row.
-            periods: The period of each row; None without a calendar.
+            periods: The period of each row. None for each row if there is no calendar.
             times: Factor of each row's cost. None means 1 for all rows.
         """
-        # In a batch an account stays closed for rows that cost as much as a refused one, so that a repeated run can
-        # tell which rows were charged; see _charge_unpaid.
+        # In a batch, an account stays closed for rows that cost as much as a refused one or more, so that a repeated
+        # run can tell which rows were charged (see _charge_unpaid).
         closed_accounts = None if self.earlier_charges is None else self._refused_counts
         is_granted = self._ledger.charge_each(subjects, cost, periods, times, closed_accounts)
         self.charged_count += sum(is_granted)
@@ -284,7 +297,7 @@ class RowCharger:
                 they are matched.
             subjects: The subject of each row.
             cost: The cost of one row.
-            periods: The period of each row; None without a calendar.
+            periods: The period of each row. None for each row if there is no calendar.
             times: Factor of each row's cost. None means 1 for all rows.
         """
         ledger_names = {name: self._ledger.name_of(name) for name in dict.fromkeys(subjects)}
@@ -293,13 +306,13 @@ class RowCharger:
             AccountKey(ledger_names[name], unit, period or "") for name, period in zip(subjects, periods, strict=True)
         ]
         is_granted = [False] * len(subjects)
-        due: list[int] = []
+        due: list[int] = []  # rows that have not been charged yet
         for number, account in enumerate(accounts):
             count, charges = 1 if times is None else times[number], earlier_charges.get(account)
             # A row without a draw, such as a sentence without known words, costs nothing.
             if not count:
                 is_granted[number] = True
-            # Earlier runs did not come as far as this row.
+            # Earlier runs did not get as far as this row.
             elif not charges:
                 due.append(number)
             elif charges[0] == count * cost.amount[0]:
@@ -328,13 +341,13 @@ class RowCharger:
         draw: Callable[[Ints], RowOutputs],
         find_places: Callable[[Ints], RowPlaces],
     ) -> RowOutputs:
-        """Repeat the stored report of each row's place. First visits to a place are charged and get a new report.
+        """Repeat the stored report of each row's place. First visits to a place are charged, and get a new report.
 
         Args:
             stored_reports: The file of stored reports.
             rows: (B,) Numbers of the rows.
             subjects: The subject of each of these rows.
-            period: The period to which first visits are charged; None without a calendar.
+            period: The period to which first visits are charged. None if there is no calendar.
             draw: Draws the reports of rows, given their numbers.
             find_places: Finds the places of rows, given their numbers. A place must be a fixed function of the row's
                 position.
@@ -343,7 +356,7 @@ class RowCharger:
             The reports of these rows, and the reasons why some have none.
         """
         numbers, reason, nearby = find_places(rows)
-        # Rows without a place share one that has no name, and are charged for it like any other row.
+        # Rows without a place share a place with an empty name, and are charged for it like any other row.
         place_names = [
             "" if row_reason >= 0 else str(place_number)
             for place_number, row_reason in zip(numbers.tolist(), reason.tolist(), strict=True)
@@ -352,14 +365,15 @@ class RowCharger:
         visits = [(ledger_names[name], place_number) for name, place_number in zip(subjects, place_names, strict=True)]
         nearby_names = None if nearby is None else [[str(place_number) for place_number in places] for places in nearby]
         with stored_reports.visits(self.cost.mechanism, visits, nearby_names) as reports:
-            # Visits to places of which the subject has no stored report yet; further visits repeat its report.
+            # The first visits to places for which the subject has no stored report yet. Later visits repeat the report.
             first_visits = np.array(reports.first, dtype=np.int64)
             visitors = [subjects[number] for number in reports.first]
-            # A mark identifies the entry of the charge in the ledger; None if the limit refuses it.
+            # A mark identifies the ledger's entry of a charge. It is None if the limit refuses the charge.
             marks = self._ledger.charge_rows(visitors, self.cost, [period] * len(visitors))
             charged_visits = first_visits[np.array([mark is not None for mark in marks], dtype=bool)]
             self.charged_count += len(charged_visits)
-            # The charges are durable by now. After a kill their reports are lost and charged again, never given free.
+            # The charges are durable by now. If the run is killed here, the reports are charged again in the next run,
+            # and no report is given without a charge.
             drawn_outputs, _ = draw(rows[charged_visits])
             entries = [mark for mark in marks if mark is not None]
             for number, output, mark in zip(

@@ -37,16 +37,16 @@ class ColumnHashes:
     def replace(self, frame: nw.DataFrame[Any]) -> nw.DataFrame[Any]:
         """Return the rows with hashes in place of the cells of these columns.
 
-        Missing cells, and cells without a visible character, are empty.
+        Missing cells, and cells without a visible character, become empty cells.
 
         Args:
             frame: Rows of the table.
         """
         backend = frame.implementation
-        # Columns that state the secret may have been dropped.
+        # Columns that state the secret may have been dropped before.
         for name in (name for name in self.columns if name in frame.columns):
             ids = texts_of(frame[name]).to_list()
-            # Tables repeat ids, so each is hashed once.
+            # Tables repeat ids, so each different id is hashed once.
             hashes = {
                 text: hash_name(self.key, text) if fold_subject_name(text) else None
                 for text in dict.fromkeys(ids)
@@ -88,7 +88,7 @@ def check_column_options(
     """
     for option, columns in (("drop", options.drop), ("hash", options.hashed)):
         for name in columns:
-            # A misspelt name would leave the column in clear.
+            # With a misspelt name, the intended column would stay unhashed or undropped.
             if name not in names:
                 raise UsageError(f"{dashes}{option} must name columns of the table, got {cut(name)}")
     for name in options.hashed:

@@ -1,4 +1,4 @@
-"""Recognise columns that reveal where somebody was, by their names, fields and copies of the secret's values.
+"""Recognise columns that reveal where somebody was by their names and fields, or because they copy the secret.
 
 Names are compared with the lists of words in column_words.toml next to this module, which also explains each list.
 :mod:`.find_positions` finds columns whose values state the secret in another form.
@@ -83,8 +83,8 @@ def select_place_names(names: Sequence[str]) -> list[str]:
             or any(map(_COMPOUND_PLACE.fullmatch, words))
             or any(pair <= words for pair in _WORDS["place_pairs"])
         )
-        # `from` and `to` alone name the ends of a trip, but in `to_date` they do not: every other word must be one of
-        # an end.
+        # `from` and `to` name the ends of a trip, but not in `to_date`. So every word of the name must be in the list
+        # of words for an end.
         is_end = bool(words & {"from", "to"}) and words <= _WORDS["ends"]
         is_place = is_end or (names_place and not words & _WORDS["no_places"])
         if is_place and not _names_position(words) and not is_of_report(name, names):
@@ -110,7 +110,7 @@ def select_person_names(names: Sequence[str]) -> list[str]:
 def _split_words(name: str) -> frozenset[str]:
     """Split a column's name into lower-case words: ``PULocationID`` becomes pu, location, id."""
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", _strip_accents(name)).lower()
-    # Nothing separates these words from their neighbours, so they are searched for anywhere in the name.
+    # Scripts without spaces do not separate words, so these words are searched for anywhere in the name.
     unspaced_words = {word for word in _UNSPACED_WORDS if word in separated}
     return frozenset(re.findall(r"[^\W\d_]+|[0-9]+", separated)) | unspaced_words
 
@@ -119,13 +119,13 @@ def _names_position(words: frozenset[str]) -> bool:
     """Return whether the words of a column's name indicate a coordinate or a position."""
     if _WORDS["degrees"] & words or _WORDS["whole"] & words or any(pair <= words for pair in _WORDS["whole_pairs"]):
         return True
-    # x, y and long mean many things. They are coordinates only if all other words of the name may stand beside them,
-    # such as in `dropoff_y`.
+    # x, y and long mean many things. They are coordinates only if all other words of the name are ones that occur with
+    # coordinates, as in `dropoff_y`.
     return bool(_WORDS["axes"] & words) and words <= _WORDS["axes"] | _WORDS["beside"]
 
 
 def is_of_report(name: str, names: Sequence[str]) -> bool:
-    """Return whether a column belongs to a report in the same table, as its coordinates or a mark.
+    """Return whether a column belongs to a report in the same table, as the report, its coordinates or a mark.
 
     Only names are considered: ``report_lat`` belongs to a report if there is also a column ``report``.
 
@@ -150,13 +150,13 @@ class LeakyColumns:
     Attributes:
         positions: Fields of structures that are named like coordinates, as ``column.field``.
         places: Fields of structures that are named like places, as ``column.field``.
+        _copies: Columns that equal one of the secret's in all rows so far, each with up to two of its different values.
+            None before the first part.
     """
 
     positions: list[str] = field(factory=list)
     places: list[str] = field(factory=list)
     _copies: dict[str, set[Any]] | None = None
-    """Columns that equal one of the secret's in all rows so far, each with up to two of its different values. None
-    before the first part."""
 
     def examine_part(self, public_frame: nw.DataFrame[Any], secret_frame: nw.DataFrame[Any]) -> None:
         """Examine one part of a table.
@@ -165,7 +165,7 @@ class LeakyColumns:
             public_frame: The columns that stay in the table.
             secret_frame: The columns that hold the secret, with the same rows.
         """
-        # Names and types are the same in every part, so they are examined in the first one only.
+        # Names and types are the same in every part, so they are examined in the first part only.
         if self._copies is None:
             for name in public_frame.columns:
                 last_names = {path: path.rpartition(".")[2] for path in _field_paths(public_frame[name], name)}
@@ -175,11 +175,11 @@ class LeakyColumns:
         secret_columns = [secret_frame[name] for name in secret_frame.columns if _is_comparable(secret_frame[name])]
         for name, distinct_values in list(self._copies.items()):
             if any(_has_equal_values(public_frame[name], secret_column) for secret_column in secret_columns):
-                # Two different values prove that the column is not constant; more would only take memory.
+                # Two different values prove that the column is not constant. More would only take memory.
                 if len(distinct_values) < 2:
                     distinct_values.update(public_frame[name].unique().head(2).to_list())
             else:
-                # One row that differs is enough: such a column is not a copy, whatever later parts hold.
+                # A column that differs in any row is not a copy.
                 del self._copies[name]
 
     @property
@@ -210,8 +210,8 @@ def _field_paths(column: nw.Series[Any], name: str) -> Iterator[str]:
         path, dtype = waiting.pop()
         if isinstance(dtype, _NESTED):
             inner = dtype.inner
-            # narwhals gives a type without parameters as its class and any other as an instance; only instances are
-            # examined.
+            # narwhals gives a type without parameters as its class, and any other type as an instance. Classes are
+            # instantiated here, so that only instances need to be examined.
             waiting.append((path, inner() if isinstance(inner, type) else inner))
         elif isinstance(dtype, nw.Struct):
             for inner_field in dtype.fields:

@@ -35,7 +35,7 @@ def parse_positions(
 
     Args:
         context, parameter: The option, as click passes it to a callback.
-        values: The values that the user gave.
+        values: The values of the option, each of the form NAME=COL,COL or NAME=COL.
 
     Raises:
         click.BadParameter: An option has another form, or two options have the same name.
@@ -246,7 +246,7 @@ def apply(
         charge = Charge.of_options(
             "apply", ledger, subject, key, whom="COLUMN", because=because, sticky=sticky, within=within
         )
-    # Checked here too, because the message of ApplyOptions names no options of the command.
+    # These are checked later too, but those messages do not name the options of the command line.
     if seed is not None and charge is not None:
         raise UsageError("--seed must be omitted with --ledger: no epsilon covers what a seed draws")
     if time_format is not None and time is None:
@@ -281,7 +281,7 @@ def apply(
             progress=progress,
             announce=lambda line: remark(f"note: {line}"),
         )
-    # After the table is written: warnings on the release, then on the table.
+    # The table is written. Warnings on the release come first, then those on the table.
     warn_of_no_privacy(folder)
     for line in summary.warnings:
         remark(f"warning: {out}: {line}")

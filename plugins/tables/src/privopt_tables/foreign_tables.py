@@ -26,9 +26,10 @@ from privopt_tables.position_texts import read_position, read_positions
 __all__ = ["FOREIGN_ENDINGS", "find_position_column", "read_foreign_table", "split_positions"]
 
 FOREIGN_ENDINGS: Final = (".geojson", ".json", ".gpx", ".txt", ".tsv")
+"""Endings of the names of files in these formats."""
 
 MIN_POSITION_SHARE: Final = 0.9
-"""Share of a column's cells that must state a position, so that ``init`` takes the column for positions."""
+"""Least share of a column's cells that must state a position for ``init`` to take the column for positions."""
 
 _TIMELINE_COLUMNS: Final = ("kind", "time", "lat", "lon")
 _TIMELINE_TIMES: Final = ("time", "timestamp", "startTime", "startTimestamp")
@@ -53,14 +54,14 @@ def read_foreign_table(path: Path) -> pl.DataFrame | None:
     file = File.read(path, str(path), expectation="a table")
     if file.contents.startswith(PARQUET):
         return None
-    # The first character tells the format, whatever the file's ending is; some programs write a byte order mark first.
+    # The first character determines the format, whatever the file's ending is. A byte order mark before it is skipped.
     head = file.contents.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     if head in (b"{", b"["):
         return _read_geojson(file, path.name)
     if head == b"<":
         return _read_gpx(file, path.name)
     header = io.BytesIO(file.contents).readline()
-    # A header with a comma is CSV, in which a tab may be part of a name.
+    # A header with a comma belongs to a CSV file, in which a tab may be part of a name.
     return _read_tab_separated(file, path.name) if b"\t" in header and b"," not in header else None
 
 
@@ -82,7 +83,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
         # A FeatureCollection may have properties that look like a timeline, so "features" takes precedence.
         if (visits := list(_iter_timeline(document))) and "features" not in document:
             return pl.DataFrame(visits, schema=dict.fromkeys(_TIMELINE_COLUMNS, pl.String))
-        # Nothing about the document is checked first: what has another form fails in one of these lines.
+        # The form of the document is not checked before. A document of another form raises an error in these lines.
         features = document["features"]
         check_geojson_degrees(document, name)
         rows = [_read_feature(feature) for feature in features]
@@ -93,7 +94,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
     for number, row in enumerate(rows):
         if row is None:
             raise InputError([Fault(name, f"features[{number}]", "a geometry that is no point", expectation)])
-    # Features may have different properties: the table has all of them, in the order of their first use.
+    # Features may have different properties. The table has a column for each, in the order of their first use.
     columns = dict.fromkeys(column for row in rows if row is not None for column in row)
     return pl.DataFrame({column: [None if row is None else row.get(column) for row in rows] for column in columns})
 
@@ -111,7 +112,7 @@ def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterat
             yield from _iter_timeline(element, kind, time)
     elif isinstance(part, Mapping):
         time = next((str(part[key]) for key in _TIMELINE_TIMES if isinstance(part.get(key), str)), time)
-        # Older exports write degrees times 1e7 as whole numbers, newer ones text.
+        # Older exports write degrees times 1e7 as whole numbers. Newer exports write positions as text.
         if isinstance(part.get("latitudeE7"), int) and isinstance(part.get("longitudeE7"), int):
             lat, lon = (repr(part[key] / 1e7) for key in ("latitudeE7", "longitudeE7"))
             yield dict(zip(_TIMELINE_COLUMNS, (kind, time, lat, lon), strict=True))
@@ -130,7 +131,7 @@ def _read_feature(feature: Any) -> dict[str, str | None] | None:
     if geometry is not None and geometry["type"] != "Point":
         return None
     properties = feature["properties"] or {}
-    # RFC 7946 has the id outside of the properties. A property of that name has precedence.
+    # In RFC 7946 the id is not one of the properties. If there is a property with this name, it has precedence.
     cells = {"id": feature["id"]} if "id" in feature and "id" not in properties else {}
     # Properties with these names would clash with the columns of the point.
     cells |= {key: value for key, value in properties.items() if key not in ("lat", "lon")}
@@ -159,7 +160,7 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
     """
     expectation = "GPX with waypoints or tracks"
     raw = text_of(file)
-    # Entities can expand without end ("billion laughs"), and GPX needs none.
+    # XML entities can expand to enormous texts ("billion laughs"), and GPX needs none.
     if b"<!DOCTYPE" in raw or b"<!ENTITY" in raw:
         raise InputError([Fault(name, "", "XML with declarations of its own", expectation)])
     try:
@@ -216,7 +217,7 @@ def find_position_column(frame: pl.DataFrame) -> str | None:
         if frame[name].dtype == pl.String and _may_be_positions(frame[name].head(1_000)):
             texts = texts_of(nw.from_native(frame[name].head(1_000), series_only=True))
             filled_cells = texts.drop_nulls()
-            # The second result is 1 for a cell that states no position.
+            # The second result of read_positions is 1 for a cell that states no position.
             if len(filled_cells) and float(read_positions(filled_cells)[1].mean()) <= 1.0 - MIN_POSITION_SHARE:
                 return str(name)
     return None
@@ -237,7 +238,7 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
     Args:
         frame: The table.
         column: The column of positions, as text.
-        file: Name of the table, for faults.
+        file: Name of the table, for error messages.
 
     Raises:
         InputError: Some cells state no position. The error names the rows of at most five of them.
@@ -251,6 +252,6 @@ def split_positions(frame: pl.DataFrame, column: str, file: str) -> pl.DataFrame
             [Fault(file, f"row {row + 2:,}, column {column}", "no position", expectation) for row in rows[:5]]
         )
     numbers = {name: pl.Series(name, positions[:, axis]).fill_nan(None) for axis, name in enumerate(("lat", "lon"))}
-    # Columns that are called lat or lon already would clash.
+    # Existing columns with the names lat or lon would clash, so they are dropped.
     other_columns = frame.drop(column, *(name for name in frame.columns if name in numbers))
     return other_columns.with_columns(*numbers.values())

@@ -11,45 +11,31 @@ Source:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import narwhals as nw
-import numpy as np
-import numpy.typing as npt
 import polars as pl
-from attrs import define, evolve, field, frozen
+from attrs import evolve, field, frozen
 
-from privopt.api.released import warn_all
 from privopt.declare.column_texts import subjects_of, texts_of
 from privopt.declare.name_forms import normal_form
-from privopt.declare.problems_in_memory import frame_of
 from privopt.errors import DoesNotHoldError, Fault, InputError, UsageError, cut
-from privopt.files.release_folder import SUMS, sha256
-from privopt.interfaces.cost import Cost
-from privopt.ledger.batches import Batch, BatchAccess, Digest, row_names
-from privopt.ledger.charge import Charge
-from privopt.ledger.entries import AccountKey
-from privopt.ledger.ledger import Ledger
-from privopt.run.verify import OpenedFolder
-from privopt_metric_dp.matrix.release import matrix_of
-from privopt_tables.apply_parts import columns_to_search, cost_of_row, drop_columns
-from privopt_tables.charge_rows import check_no_calendar
+from privopt.ledger.batches import BatchAccess, Digest, row_names
+from privopt_tables.apply_parts import columns_to_search
 from privopt_tables.find_positions import ColumnSearch
 from privopt_tables.options import ApplyOptions
+from privopt_tables.partition_sums import FIELD, ChargedRows, RowSums
 from privopt_tables.rows.by_position import PositionProtector
-from privopt_tables.secret_columns import Secret
 
 if TYPE_CHECKING:
     from pyarrow import Schema, Table
 else:  # loaded late
     Schema = Table = Any
 
-__all__ = ["TALLY", "ChargedRows", "PartitionedBatch", "Partitions", "RowSums"]
+__all__ = ["TALLY", "Partitions"]
 
 T = TypeVar("T")
 
@@ -59,104 +45,12 @@ TALLY: Final = "subject string, rows long, total long, squares long, digest stri
 SEARCHED_ROWS: Final = 200_000
 """Number of rows whose other columns are searched for the secret in one step."""
 
-FIELD: Final = (1 << 61) - 1
-"""The prime p of the field GF(p) in which rows are summed: its elements fit a signed column of 64 bits."""
-
 MAX_NAMED_IDS: Final = 5
 """Number of row ids that an error lists if it cannot tell which row of a subject changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
 """The name of the table in faults, and of a temporary column with the order of rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
-
-
-@define
-class RowSums:
-    """A keyed hash of the set of a subject's rows: the sum of their hashes, and of the squares of these, in GF(p).
-
-    Each row becomes an element of the field, its HMAC under the batch's key. Without the key, an attempt to replace
-    rows without changing the sum succeeds with probability 2^-61. The squares show which row was replaced.
-
-    Attributes:
-        rows: Number of rows.
-        total: Sum of the elements of the rows.
-        squares: Sum of the squares of these elements.
-    """
-
-    rows: int = 0
-    total: int = 0
-    squares: int = 0
-
-    def add(self, element: int) -> None:
-        """Add a row, given as its element of the field."""
-        self.rows += 1
-        self.total = (self.total + element) % FIELD
-        self.squares = (self.squares + element * element) % FIELD
-
-    def changed_element(self, charged: RowSums) -> int | None:
-        """Return the element of the new row, assuming that exactly one row was added or replaced.
-
-        If n is the new element and o the charged one, the sums differ by n - o and n^2 - o^2, whose quotient is n + o.
-        An added row is the case o = 0, and a missing row the case n = 0.
-
-        Args:
-            charged: The sums of the rows that were charged.
-
-        Returns:
-            The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result
-            matches no row.
-        """
-        # In GF(p), where every number but 0 has an inverse.
-        difference = (self.total - charged.total) % FIELD
-        if not difference:
-            return None
-        sum_of_both = (self.squares - charged.squares) * pow(difference, -1, FIELD)
-        return (sum_of_both + difference) * pow(2, -1, FIELD) % FIELD
-
-
-@frozen(eq=False)
-class ChargedRows:
-    """The sums over all rows that were charged, by subject.
-
-    They take 24 bytes per subject. A table of names would not fit into each worker's memory.
-
-    Attributes:
-        marks: (S,) Keyed hashes of the subjects' names, ascending.
-        totals, squares: (S,) The sums of each subject, as in :class:`RowSums`.
-    """
-
-    marks: npt.NDArray[np.uint64]
-    totals: npt.NDArray[np.int64]
-    squares: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, key: bytes, subjects: Sequence[str], totals: Sequence[int], squares: Sequence[int]) -> ChargedRows:
-        """Collect the sums of all subjects, sorted by the hashes of their names.
-
-        Args:
-            key: The batch's key.
-            subjects: The names of the subjects.
-            totals, squares: The sums of each subject, as in :class:`RowSums`.
-        """
-        # Two subjects with the same hash, one pair in 2^64, would fail the check of their rows: an error, no leak.
-        marks = np.array([_hash_subject(key, subject) for subject in subjects], dtype=np.uint64)
-        order = np.argsort(marks, kind="stable")
-        columns = (np.array(column, dtype=np.int64)[order] for column in (totals, squares))
-        return cls(marks[order], *columns)
-
-    def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the charged sums of a subject, which are zero for a subject that was not charged."""
-        mark = np.uint64(_hash_subject(key, subject))
-        # The marks are sorted, so that a subject is found without a dictionary of millions of Python objects.
-        row = int(np.searchsorted(self.marks, mark))
-        if row == len(self.marks) or self.marks[row] != mark:
-            return RowSums()
-        return RowSums(total=int(self.totals[row]), squares=int(self.squares[row]))
-
-
-def _hash_subject(key: bytes, subject: str) -> int:
-    """Return a keyed 64-bit hash of a subject's name, so that sums can be looked up without storing names."""
-    return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")
 
 
 @frozen(kw_only=True, eq=False)
@@ -506,195 +400,3 @@ def _filter_rows(frame: nw.DataFrame[Any], rows: pl.Series) -> nw.DataFrame[Any]
     """Return the rows of a frame that a Boolean column selects."""
     filtered: nw.DataFrame[Any] = nw.from_native(frame.to_native().filter(rows), eager_only=True)
     return filtered
-
-
-@define(kw_only=True, eq=False)
-class PartitionedBatch:
-    """The driver's side of a batch over a partitioned table, which charges subjects between the two passes.
-
-    Attributes:
-        partitions: The object that workers need for the first pass.
-        batch: The batch, with its key and record.
-        ledger: The ledger that is charged.
-        cost: The cost of one row.
-        options: The digest of the options, to which the rows are added later.
-        keep: Columns to keep although they state the secret.
-        is_charged: Whether the subjects were charged, so that the second pass may run.
-    """
-
-    partitions: Partitions
-    batch: Batch
-    ledger: Ledger
-    cost: Cost
-    options: Digest
-    keep: tuple[str, ...] = ()
-    is_charged: bool = False
-
-    @classmethod
-    @contextmanager
-    def open_batch(
-        cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
-    ) -> Iterator[Self]:
-        """Open a batch that ends with the ``with`` block, unless the block raises: then the batch can be repeated.
-
-        Args:
-            opened: The release.
-            name: The batch's name.
-            charge: The ledger, and the column of subjects.
-            row: Column of row ids, which must be distinct among the rows of a subject.
-            secret: Columns of the secret.
-            options: The positions, their maximum distance from a record, and columns to keep.
-
-        Raises:
-            UsageError: The release has no matrix or reports traces, the batch has ended, or the ledger has a calendar
-                limit.
-            InputError, DoesNotHoldError: The ledger or the batch cannot be used.
-        """
-        release, problem = matrix_of(opened, traces=False)
-        sums, subject, row = sha256(opened.folder / SUMS), normal_form(str(charge.subject)), normal_form(row)
-        with Batch(ledger=charge.path, name=name).open_folder() as batch, charge.open_ledger() as ledger:
-            cost = cost_of_row(opened, options, "batch")
-            check_no_calendar(ledger, cost.account)
-            protector = evolve(
-                PositionProtector.of(release, problem.data, secret, options),
-                row_key_columns=(subject, row),
-            )
-            digest = Digest(batch.key())
-            columns = {name: position.columns for name, position in protector.positions}
-            # A repeated batch must have the same release, columns and options: its digest is compared with the recorded
-            # one.
-            bound = [sums, subject, row, options.max_snap, columns]
-            digest.add(b"partitions", json.dumps(bound, sort_keys=True).encode())
-            partitioned = cls(
-                partitions=Partitions(protector=protector, access=batch.grant_access(), release=sums),
-                batch=batch,
-                ledger=ledger,
-                cost=evolve(cost, purpose=batch.purpose(ledger.purposes())),
-                options=digest,
-                keep=options.keep,
-            )
-            # An error in the block is raised here, so that the batch stays open and can be repeated.
-            yield partitioned
-            if partitioned.is_charged:
-                batch.end()
-
-    @property
-    def tally(self) -> Callable[[Any], Any]:
-        """The first pass over a partition: :meth:`Partitions.tally`."""
-        return self.partitions.tally
-
-    def charge(self, tallies: object) -> Partitions:
-        """Charge every subject durably for its rows, with one ledger entry per subject.
-
-        Args:
-            tallies: The results of the first pass for all partitions, as any kind of table.
-
-        Returns:
-            The object that draws reports in the second pass, only for the rows that were tallied. Subjects whose
-            remaining budget is too small get reports for their first rows by id. Columns that state the secret are
-            dropped, and a :class:`PrivoptWarning` names each of them.
-
-        Raises:
-            UsageError: The tables are not results of the first pass, a subject has rows in two partitions, or the batch
-                was begun with another table or other options.
-            DoesNotHoldError: The batch has charges, but its record is missing.
-        """
-        table = frame_of(tallies, "tallies")
-        numbers = ("rows", "total", "squares")
-        if {"subject", "digest", "search", *numbers} - {*table.columns}:
-            raise UsageError(f"tallies must be what tally gives ({TALLY}), got columns {', '.join(table.columns)}")
-        # A copy, so that a repeated call begins with the options again.
-        digest = evolve(self.options)
-        # The sum does not depend on the order of partitions.
-        for text in texts_of(table["digest"]).drop_nulls().to_list():
-            digest.add_sum(text)
-        columns = {name: table[name].to_list() for name in numbers}
-        sums = pl.DataFrame({"subject": texts_of(table["subject"]), **columns}).drop_nulls("subject")
-        if (sums["rows"] < 1).any():
-            raise UsageError("tallies must be what tally gives, got a subject without rows")
-        if sums["subject"].is_duplicated().any():
-            raise UsageError(
-                "rows of a subject must be in one partition, got two: repartition the table by subject. If names are "
-                "spelled in several ways (blanks, 7 and 7.0, forms of Unicode), write them in one way first"
-            )
-        protector = self._drop_columns(table["search"].drop_nulls().to_list())
-        paid = self.ledger.charges_for(self.cost.purpose)
-        # Without its record the batch could be continued with another table, whose reports nobody paid for.
-        if paid and not self.batch.record:
-            raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
-        self.batch.begin(digest)
-        counts = dict(sums.select("subject", "rows").iter_rows())
-        granted = self._charge_subjects(
-            # Amounts that an earlier run charged, converted to numbers of rows.
-            counts,
-            {account: int(sum(charges) / self.cost.amount[0]) for account, charges in paid.items()},
-        )
-        self.is_charged = True
-        warn_all(protector.leak_warnings)
-        subjects, totals, squares = (sums[name].to_list() for name in ("subject", "total", "squares"))
-        return evolve(
-            self.partitions,
-            protector=protector,
-            granted={name: granted[name] for name, rows in counts.items() if granted[name] < rows},
-            charged=ChargedRows.of(self.batch.key(), subjects, totals, squares),
-        )
-
-    def _drop_columns(self, searches: Sequence[str]) -> PositionProtector:
-        """Return a protector that drops the columns that state the secret according to the first pass.
-
-        The column of row ids is kept, because the second pass needs it.
-
-        Args:
-            searches: The evidence of each partition, as JSON.
-
-        Raises:
-            UsageError: A column to keep is not in the table, or the evidence is malformed.
-        """
-        protector = self.partitions.protector
-        try:
-            parts = [json.loads(text) for text in searches]
-            names = list(dict.fromkeys(name for part in parts for name in part["names"]))
-            search = ColumnSearch(names)
-            for part in parts:
-                search.add_json(part["evidence"])
-        except (ValueError, KeyError, TypeError):
-            raise UsageError(f"tallies must be what tally gives ({TALLY}), got another search") from None
-        for name in self.keep:
-            if names and name not in names:
-                raise UsageError(f"keep must name columns of the table that hold no secret, got {cut(name)}")
-        assert protector.row_key_columns is not None  # open_batch has set it
-        kept = (*self.keep, protector.row_key_columns[1])
-        return drop_columns(protector, search, names, ApplyOptions(keep=kept))
-
-    def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
-        """Charge subjects for as many of their rows as their limits allow, minus the charges of an earlier run.
-
-        Args:
-            counts: Number of rows of each subject.
-            paid: Number of rows for which an earlier run of the batch charged each account.
-
-        Returns:
-            Number of rows of each subject that are granted.
-        """
-        unit = self.cost.account
-        accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
-        # A subject that an earlier run has charged is not charged again, although it may have been granted fewer rows.
-        granted = {name: min(rows, paid.get(accounts[name], 0)) for name, rows in counts.items()}
-        due = {name: rows for name, rows in counts.items() if not granted[name]}
-        while due:
-            is_charged = self.ledger.charge_each(list(due), self.cost, times=list(due.values()))
-            refused = []
-            for name, success in zip(due, is_charged, strict=True):
-                if success:
-                    # All rows of a subject are charged at once; a refused subject is tried again below with what its
-                    # budget allows.
-                    granted[name] = due[name]
-                else:
-                    refused.append((name, self.ledger.account(name, unit=unit).left or 0))
-            # Fewer rows than were refused, so that the loop ends also if the limit changes meanwhile.
-            affordable = {
-                name: min(due[name] - 1, int(remaining_budget / self.cost.amount[0]))
-                for name, remaining_budget in refused
-            }
-            due = {name: rows for name, rows in affordable.items() if rows}
-        return granted

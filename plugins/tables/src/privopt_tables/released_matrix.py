@@ -27,7 +27,8 @@ from privopt_metric_dp.matrix.release import PositionRelease, matrix_of
 from privopt_tables.apply import apply_in_memory
 from privopt_tables.apply_parts import combine_secret
 from privopt_tables.options import ApplyOptions
-from privopt_tables.partitions import PartitionedBatch, Partitions
+from privopt_tables.partitioned_batch import PartitionedBatch
+from privopt_tables.partitions import Partitions
 from privopt_tables.row_forms import RowForms
 from privopt_tables.row_reports import RowReports
 from privopt_tables.rows.anywhere import wrap_longitudes

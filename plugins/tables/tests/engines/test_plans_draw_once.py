@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 import privopt as po
 from privopt.errors import DoesNotHoldError, UsageError
-from privopt_tables.partitions import FIELD, TALLY, ChargedRows, RowSums
+from privopt_tables.partition_sums import FIELD, ChargedRows, RowSums
+from privopt_tables.partitions import TALLY
 
 pa = pytest.importorskip("pyarrow")
 pytestmark = pytest.mark.filterwarnings(NOTES)

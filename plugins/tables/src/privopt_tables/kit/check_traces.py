@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["draws_traces", "traces"]
 
 TRACE_LENGTH: Final = 4
-"""Number of rows of a trace, if the number of sequences of reports allows it."""
+"""Number of rows of a trace. It is 3 if there would be too many sequences of reports."""
 
 TRACE_DRAWS: Final = 20_000
 """Number of subjects with the same trace for whom reports are drawn."""
@@ -51,14 +51,14 @@ MAX_SEQUENCES: Final = 600
 """Largest number of sequences of reports that are summed up for one trace."""
 
 MIN_CHANCE: Final = 1e-8
-"""Probability of a deviation below which chance does not explain it."""
+"""A deviation with a smaller probability than this is not explained by chance, and counts as a fault."""
 
 MIN_EXPECTED_DRAWS: Final = 50.0
-"""Expected number of draws of a sequence that is counted by itself: the chi-square distribution is far from that of
-rarer ones."""
+"""Least expected number of draws of a sequence that is counted by itself. For rarer sequences, the chi-square
+distribution is a poor approximation."""
 
 RELATIVE_TOLERANCE: Final = 1e-9
-"""Relative error of doubles that is not a fault."""
+"""Relative error that counts as rounding of doubles, and not as a fault."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -103,7 +103,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
     if not isinstance(walker, Walker):
         trial.fail("the release has no walker, which draws the reports of traces", problem)
     output_count = walker.weights.shape[1]
-    # Every sequence of reports is summed up, so the number of outputs limits the length of traces.
+    # The probability of every sequence of reports is computed, so the number of outputs limits the length of traces.
     # The number of sequences of n reports over K outputs is K (K + 1)^(n - 1).
     length = next((n for n in (TRACE_LENGTH, 3) if output_count * (output_count + 1) ** (n - 1) <= MAX_SEQUENCES), 0)
     if not length:
@@ -112,7 +112,7 @@ def _check_release(trial: Trial, problem: GeneratedProblem, run: Run) -> None:
         trial.pass_over("its traces go through any point of a region, and records alone are tried")
     record_count, random = data.shape[0], trial.chance(problem)
     pair_distances = np.full((record_count, record_count), np.inf)
-    # The guarantee of pairs that are not required follows along shortest paths.
+    # For pairs that are not required, the guarantee follows from the required pairs along shortest paths.
     i, j = data.pairs.T
     pair_distances[i, j] = pair_distances[j, i] = data.distances
     np.fill_diagonal(pair_distances, 0.0)
@@ -137,10 +137,11 @@ def _compare_noise(trial: Trial, problem: GeneratedProblem, walker: Walker, sett
     terms, prediction, steps = walker.terms, walker.prediction, walker.prediction.steps
     noises = (("threshold", prediction.threshold, terms.threshold), ("test", prediction.test, terms.test))
     for first_place, distances in enumerate(setting.distances):
-        # The greatest difference, over outputs, of the distances from two places to an output.
+        # For each second place, the greatest difference, over outputs, between the two places' distances to an output.
         step_differences = np.abs(steps - steps[first_place]).max(axis=1, initial=0)
         for noise_name, rate, epsilon in noises:
-            # Noise of a rate per step hides d steps at a privacy loss of rate * d, which epsilon * distance must cover.
+            # Noise with a given rate per step hides a difference of d steps with a privacy loss of rate * d, which must
+            # be at most epsilon * distance.
             excesses = float(rate) * step_differences - float(epsilon) * distances * (1.0 + RELATIVE_TOLERANCE)
             second_place = int(excesses.argmax())
             if excesses[second_place] > RELATIVE_TOLERANCE * float(rate):
@@ -181,16 +182,16 @@ def _compare_traces(
     for number in range(TRACE_PAIRS):
         first_trace = [random.randrange(place_count) for _ in range(length)]
         if number % 2:
-            # A stay at one place, where the log ratios of the rows add up.
+            # Every second trace stays at one place, where the log ratios of the rows add up.
             first_trace = first_trace[:1] * length
-        # Three of four second traces are close to the first one.
+        # Three of four second traces are near the first one, and the fourth is random.
         second_trace = (
             [_neighbouring_place(place_number, place_count) for place_number in first_trace]
             if number % 4
             else [random.randrange(place_count) for _ in first_trace]
         )
         distances = setting.distances[first_trace, second_trace]
-        # Somewhere the two traces are at places without a guarantee between them, so any reports may differ.
+        # If the two traces are somewhere at places without a guarantee between them, their reports may differ at will.
         if not np.isfinite(distances).all():
             continue
         probabilities = setting.law.sequence_probabilities(first_trace)
@@ -242,14 +243,15 @@ def _compare_draws(
         random: Random generator that chooses the trace.
     """
     trace = [random.randrange(len(setting.names)) for _ in range(length)]
-    # Half of the traces stay at one place, where a fault that reveals a little in each row adds up.
+    # Half of the traces stay at one place, where a fault that reveals a little in each row becomes visible.
     if trial.history.examples % 4 > 1:
         trace = trace[:1] * length
     counts, min_charges = _count_draws(release, data, setting, trace, random.getrandbits(60))
     terms = release.walker.terms
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     for reports, cost in min_charges.items():
-        # The first report, each renewal, and a segment that has not ended, which is charged in advance.
+        # Charged are the first report and a segment for each later fresh report, and one more if the last report is a
+        # repetition, because a segment that has not ended is charged in advance.
         min_charge = terms.report + segment_epsilon * (
             sum(not is_repeated for is_repeated, _ in reports) - 1 + reports[-1][0]
         )
@@ -286,7 +288,7 @@ def _count_draws(
     """
     secret = Secret.of(**{name: name for name in setting.columns})
     protector = PositionProtector.of(release, data, secret, ApplyOptions(seed=seed, subject="who"))
-    # All subjects' first rows, then all second rows, ...: rows of a subject are in order.
+    # The first rows of all subjects come first, then all second rows, and so on. So the rows of a subject are in order.
     rows, subjects = np.repeat(trace, TRACE_DRAWS), np.tile(np.arange(TRACE_DRAWS), len(trace))
     table = pl.DataFrame(
         {"who": subjects, **{name: pl.Series(places).gather(rows) for name, places in setting.columns.items()}}
@@ -300,7 +302,7 @@ def _count_draws(
     counts: Counter[Reports] = Counter()
     min_charges: dict[Reports, Fraction] = {}
     assert protector.tracer is not None  # a release that draws traces
-    # What each subject was charged in this table; a seeded run has no ledger.
+    # The amount charged to each subject in this table, counted in memory because a seeded run has no ledger.
     charges = [protector.tracer.limit.spent.get(str(subject), Fraction(0)) for subject in range(TRACE_DRAWS)]
     for subject, (marks, numbers) in enumerate(zip(is_repeated.T.tolist(), outputs.T.tolist(), strict=True)):
         reports = tuple(zip(marks, numbers, strict=True))
@@ -320,14 +322,14 @@ def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) 
     """
     from scipy.stats import chisquare
 
-    # A sequence that is impossible by the distribution refutes it at once.
+    # A drawn sequence that the distribution does not allow refutes the distribution at once.
     if any(reports not in law for reports in observed):
         return 0.0
     expected = np.array([law[reports] * TRACE_DRAWS for reports in law])
     counts = np.array([observed[reports] for reports in law], dtype=np.float64)
     is_frequent = expected >= MIN_EXPECTED_DRAWS
     rare_expectation = float(expected[~is_frequent].sum())
-    # Rare sequences that even together are too rare for chi-square: their number is tested as a binomial count.
+    # If rare sequences are too rare for chi-square even together, their number is tested as a binomial count.
     if rare_expectation < MIN_EXPECTED_DRAWS and not is_plausible_count(
         int(counts[~is_frequent].sum()), TRACE_DRAWS, rare_expectation / TRACE_DRAWS
     ):
@@ -339,6 +341,6 @@ def _tail_probability(observed: Counter[Reports], law: Mapping[Reports, float]) 
         expected_counts = np.append(expected_counts, rare_expectation)
     if len(observed_counts) < 2:
         return 1.0
-    # The test requires equal sums, which differ by the sequences that are left out.
+    # The test requires equal sums. Without the rare sequences the sums may differ, so the expected counts are scaled.
     scaled_expectations = expected_counts * observed_counts.sum() / expected_counts.sum()
     return float(chisquare(observed_counts, scaled_expectations).pvalue)

@@ -34,9 +34,9 @@ class Law:
     """The probabilities of reports along traces through a set of places.
 
     Attributes:
-        fresh: (P, K) Probability of each output in a fresh report from each place.
+        fresh: (P, K) Probability of each output in a fresh report (one that is drawn, not repeated) from each place.
         steps: (P, K) Distance from each place to each output, in the steps that the tests use.
-        prediction: The level of distance up to which a report is repeated, and the rates of the noise.
+        prediction: The distance (level) up to which a report is repeated, and the rates of the noise.
     """
 
     fresh: Floats
@@ -83,7 +83,7 @@ class Law:
             if is_repeated:
                 repeated_places += (place_number,)
                 continue
-            # The segment ended here: its tests, times the draw of the fresh report.
+            # The segment ended here. Its probability is that of its tests times that of the fresh report.
             probability *= self._segment_probability(last_output, repeated_places, place_number) * float(
                 self.fresh[place_number, output]
             )
@@ -100,12 +100,12 @@ class Law:
             repeated_places: Places of the rows that repeat the report.
             renewal_place: Place of the row that renews the report; None if the segment has not ended.
         """
-        # Given the threshold's noise the tests are independent, so their order has no effect.
+        # For a given noise of the threshold, the tests are independent. So their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
         if key not in self._segment_cache:
             prediction = self.prediction
-            # A report is repeated while its distance is below the noisy threshold; distances are counted from the
-            # level.
+            # A report is repeated while its distance is below the noisy threshold. Distances are counted from the
+            # level, which is the threshold without noise.
             steps_beyond_level = [
                 int(self.steps[place_number, last_output]) - prediction.level for place_number in repeated_places
             ]
@@ -138,9 +138,9 @@ def segment_probability(
         repeated_steps: Steps beyond the level at each test that repeats the report.
         renewal_steps: Steps beyond the level at the test that renews the report; None if the segment has not ended.
     """
-    # With noise below this one of the tests renews for sure, so the sums begin here.
+    # If the threshold's noise is below this, some test renews the report for sure, so the sums begin here.
     start = max([0, *repeated_steps])
-    # The number of values of the noise, from the start, at which the renewing test renews for sure.
+    # The number of values of the noise, from the start on, for which the renewing test renews for sure.
     sure_steps = math.inf if renewal_steps is None else max(0, renewal_steps - start)
     terms = []
     # The product over the repeating tests of 1 - exp(-test (m - x)) is expanded: one term for each subset of them.
@@ -149,17 +149,18 @@ def segment_probability(
         factor = math.exp(
             -test * sum(start - x for x, is_selected in zip(repeated_steps, selection, strict=True) if is_selected)
         )
-        # The sum of exp(-rate * k) over the noise start + k with k < sure_steps, where the renewing test renews for
-        # sure; without such a test over all k.
+        # The sum of exp(-rate * k) over the noise start + k with k < sure_steps, for which the renewing test renews for
+        # sure. Without a renewing test, the sum is over all k.
         head_sum = math.expm1(-rate * sure_steps) / math.expm1(-rate)
         terms.append((-1) ** sum(selection) * factor * head_sum)
         if renewal_steps is not None:
-            # The sum over the rest, where that test renews with probability exp(-test (start + k - renewal_steps)).
+            # The sum over all other k, for which that test renews with probability exp(-test (start + k -
+            # renewal_steps)).
             tail_sum = math.exp(-rate * sure_steps - test * (start + sure_steps - renewal_steps)) / -math.expm1(
                 -(rate + test)
             )
             terms.append((-1) ** sum(selection) * factor * tail_sum)
-    # Terms have both signs; rounding must not make a probability negative.
+    # Terms have both signs, and rounding must not make the probability negative.
     return max(0.0, math.exp(-threshold * start) * -math.expm1(-threshold) * math.fsum(terms))
 
 
@@ -173,7 +174,7 @@ def max_log_ratio(terms: Terms, reports: Reports, distances: Floats) -> Fraction
     Args:
         terms: The epsilons of the parts.
         reports: The sequence.
-        distances: (T,) Distance between the two traces at each row.
+        distances: (T,) Distance between the two traces at each row, in the unit of the epsilons.
     """
     segment_epsilon = terms.report + terms.threshold + 2 * terms.test
     log_ratio, segment_start = terms.report * Fraction(float(distances[0])), 1

@@ -31,12 +31,14 @@ from privopt_metric_dp.region.snap_to_region import Snapper
 from privopt_metric_dp.space.places import Space
 from privopt_metric_dp.traces.interpolate import Ways
 from privopt_tables.charge_rows import RowCharger, RowOutputs, RowPlaces
-from privopt_tables.find_positions import MAX_TEXT_ROWS, RowSecrets, spread_rows
+from privopt_tables.column_cells import spread_rows
+from privopt_tables.find_positions import RowSecrets
 from privopt_tables.nearest_record import Snap, Strays, to_degrees, unusable_reasons
 from privopt_tables.options import BETWEEN_RECORDS, ApplyOptions, check_options, describe_limits, list_positions
 from privopt_tables.position_units import UnitSearch
 from privopt_tables.rows.protector import SEEDED, RowProtector
 from privopt_tables.secret_columns import Secret, positions_of
+from privopt_tables.secret_texts import MAX_TEXT_ROWS
 from privopt_tables.trace_rows import Tracer
 
 __all__ = ["PositionProtector"]

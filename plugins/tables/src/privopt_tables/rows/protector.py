@@ -28,11 +28,13 @@ from privopt.ledger.batches import Coins, Digest
 from privopt.numbers.sampling import Source
 from privopt_tables.charge_rows import RowCharger
 from privopt_tables.clear_columns import ColumnHashes
+from privopt_tables.column_cells import spread_rows
 from privopt_tables.column_names import LeakyColumns, select_place_names, select_position_names
-from privopt_tables.find_positions import MAX_TEXT_ROWS, PositionColumn, RowSecrets, spread_rows
+from privopt_tables.find_positions import PositionColumn, RowSecrets
 from privopt_tables.nearest_record import MALFORMED, REASONS
 from privopt_tables.options import describe_limits, format_counts
 from privopt_tables.secret_columns import Secret
+from privopt_tables.secret_texts import MAX_TEXT_ROWS
 
 __all__ = ["SEEDED", "RowProtector"]
 

@@ -1,0 +1,76 @@
+"""Read the cells of a column, and the numbers in them, from a part of a table."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Self
+
+import narwhals as nw
+import numpy as np
+import polars as pl
+from attrs import evolve, frozen
+
+from privopt.arrays import Bools, Ints
+from privopt_tables.cell_numbers import CellNumbers, cell_texts, numbers_of_column, numbers_of_texts
+
+__all__ = ["MAX_CELLS", "ColumnPart", "spread_rows"]
+
+MAX_CELLS: Final = 30_000
+"""Maximum number of cells of a part, other than single numbers, that are searched for numbers. It also limits the
+number of rows that are compared with the secret in each form."""
+
+
+def spread_rows(count: int, limit: int) -> Ints:
+    """Return all row numbers, or ``limit`` evenly spaced ones, including the first and the last, if there are more.
+
+    Args:
+        count: The number of rows.
+        limit: Maximum number of rows to return.
+    """
+    return np.linspace(0, count - 1, limit).astype(np.int64) if count > limit else np.arange(count)
+
+
+@frozen(eq=False)
+class ColumnPart:
+    """The cells of a column in a part of the table, with the numbers that occur in them.
+
+    Attributes:
+        rows: (C,) Numbers of the rows whose cells were read, ascending.
+        numbers: The numbers in the cells. Their ``cells`` are row numbers.
+        is_filled: (B,) Whether each row has a value. False for rows that were not read.
+        column: The column.
+        texts: (C,) The cells as text. None for a column of numbers.
+    """
+
+    rows: Ints
+    numbers: CellNumbers
+    is_filled: Bools
+    column: nw.Series[Any]
+    texts: pl.Series | None
+
+    @classmethod
+    def of(cls, column: nw.Series[Any]) -> Self:
+        """Read the numbers in the cells of a column.
+
+        In a column of text, all cells that are numbers are read, and an evenly spaced sample of the others.
+        """
+        # A column of numbers is not converted to text, and is read completely.
+        if (numbers := numbers_of_column(column)) is not None:
+            is_filled = ~column.is_null().to_numpy().astype(np.bool_)
+            return cls(np.flatnonzero(is_filled), numbers, is_filled, column, None)
+        is_flat = column.dtype in (nw.String, nw.Categorical, nw.Enum) or column.dtype.is_temporal()
+        count = len(column)
+        # Cells with structures or lists are converted one by one in Python, so only evenly spaced ones are read.
+        rows = np.arange(count) if is_flat or count <= MAX_CELLS else spread_rows(count, MAX_CELLS)
+        texts = cell_texts(column if len(rows) == count else column[rows.tolist()])
+        is_filled = np.zeros(count, dtype=np.bool_)
+        is_filled[rows] = (texts.str.strip_chars() != "").to_numpy()
+        numbers, _ = numbers_of_texts(texts, MAX_CELLS)
+        if len(rows) < count:
+            numbers = evolve(numbers, cells=rows[numbers.cells])
+        return cls(rows, numbers, is_filled, column, texts)
+
+    def texts_of(self, rows: Ints) -> pl.Series:
+        """Return the cells of the given rows as text. The rows must already have been read."""
+        if self.texts is None:
+            return cell_texts(self.column[rows.tolist()])
+        return self.texts.gather(np.searchsorted(self.rows, rows))

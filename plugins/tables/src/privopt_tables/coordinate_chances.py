@@ -1,0 +1,109 @@
+"""Estimate how often numbers near a coordinate match it by chance, from their digits and from other rows."""
+
+from __future__ import annotations
+
+from typing import Final, Self
+
+import numpy as np
+from attrs import frozen
+
+from privopt.arrays import Floats, Ints
+
+__all__ = ["MIN_ERROR", "ControlValues"]
+
+NEIGHBOURS: Final = 10
+"""Number of other rows' coordinates, on each side of a number, from which their density is estimated."""
+
+MIN_NEIGHBOURS: Final = 5
+"""Least number of other rows' coordinates from which a density is estimated."""
+
+MIN_ERROR: Final = 1e-5
+"""Difference, in degrees or km, up to which a number always matches: single precision is no finer for degrees."""
+
+CAUTION: Final = 1.5
+"""Factor by which the probabilities of chance matches are raised, because densities are only estimated."""
+
+
+@frozen(eq=False)
+class ControlValues:
+    """The values of one coordinate in many rows, from which the probability of a chance match is estimated.
+
+    Attributes:
+        values: (K,) The coordinates in ascending order.
+        distinct: (U,) The distinct values among them, ascending.
+    """
+
+    values: Floats
+    distinct: Floats
+
+    @classmethod
+    def of(cls, targets: Floats, width: float) -> Self:
+        """Sort the coordinates of a set of rows, and find the distinct ones.
+
+        Args:
+            targets: The coordinates, in the unit of the form that is searched for (degrees, metres or another).
+            width: The change of the numbers over one degree, or one km. Coordinates that differ by at most `MIN_ERROR`
+                times this change count as equal.
+        """
+        values = np.sort(targets)
+        is_new = np.diff(values, prepend=-np.inf) > MIN_ERROR * width
+        return cls(values, values[is_new])
+
+    def chances(self, values: Floats, errors: Floats, targets: Floats, width: float, *, single: bool) -> Floats:
+        """Estimate the probability that numbers near their row's coordinate match it by chance, within their errors.
+
+        The result is the largest of three estimates: from the digits of the number, from the share of other rows'
+        coordinates that match the number, and from the density of distinct coordinates around it. It is multiplied by
+        `CAUTION`.
+
+        Args:
+            values: (R,) The numbers, which are within half the width of their row's coordinate.
+            errors: (R,) The errors of the numbers.
+            targets: (R,) The coordinates of the numbers' own rows.
+            width: The change of the numbers over one degree, or over one km in the plane.
+            single: Whether this coordinate is compared alone. Then other rows with an equal coordinate count as
+                matches.
+
+        Returns:
+            (R,) estimated probabilities, at most 1.
+        """
+        window, margin = width / 2, MIN_ERROR * width
+        # A number's own row is not counted. If both coordinates are compared, all rows with an equal coordinate are
+        # left out too, because rows at the same place share their coordinates, which is no sign of chance.
+        own_counts = count_within(self.values, targets, np.full(len(targets), margin))
+        if single and len(self.distinct) > 1:
+            own_counts = np.minimum(own_counts, 1)
+        match_counts = np.maximum(count_within(self.values, values, errors) - own_counts, 0)
+        near_counts = np.maximum(count_within(self.values, values, np.full(len(values), window)) - own_counts, 1)
+        last = len(self.distinct) - 1
+        # Indices of the distinct coordinates that are NEIGHBOURS places below and above each value. The coordinate at
+        # the insertion index is the first one above.
+        insertion_indices = np.searchsorted(self.distinct, values)
+        low_indices, high_indices = (
+            np.clip(insertion_indices - NEIGHBOURS, 0, last),
+            np.clip(insertion_indices + NEIGHBOURS - 1, 0, last),
+        )
+        near_distinct_counts = np.maximum(count_within(self.distinct, values, np.full(len(values), window)) - 1, 0)
+        neighbours = np.minimum(high_indices - low_indices, near_distinct_counts)
+        span = np.maximum(self.distinct[high_indices], values) - np.minimum(self.distinct[low_indices], values)
+        # If the neighbours are spread evenly over their span, a share of 2 * errors / span of them matches. It is
+        # multiplied by the neighbours' share of all distinct coordinates in the window.
+        density = neighbours / np.maximum(near_distinct_counts, 1) * 2 * errors / np.maximum(span, 2 * errors)
+        # Too few neighbours give no reliable density.
+        density = np.where(neighbours >= MIN_NEIGHBOURS, density, 0.0)
+        # Small numbers are more frequent than large ones with as many decimals, as if the logarithms of numbers were
+        # uniformly distributed. So the window is at most as wide as the number itself.
+        by_digits = errors / np.minimum(window, np.maximum(np.abs(values), errors))
+        chances = np.maximum(by_digits, np.maximum(match_counts / near_counts, density))
+        return np.asarray(np.minimum(1.0, CAUTION * chances))
+
+
+def count_within(ordered: Floats, values: Floats, radii: Floats) -> Ints:
+    """Return how many of the sorted numbers are within a radius of each value.
+
+    Args:
+        ordered: Numbers in ascending order.
+        values: (R,) The values.
+        radii: (R,) The radius of each value.
+    """
+    return np.asarray(np.searchsorted(ordered, values + radii, "right") - np.searchsorted(ordered, values - radii))

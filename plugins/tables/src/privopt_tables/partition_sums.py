@@ -1,0 +1,108 @@
+"""Keyed sums of subjects' rows, with which the second pass over a partitioned table recognises the charged rows.
+
+Source: docs/adr/0028-partitions.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from attrs import define, frozen
+
+__all__ = ["FIELD", "ChargedRows", "RowSums"]
+
+FIELD: Final = (1 << 61) - 1
+"""The prime p of the field GF(p) in which rows are summed: its elements fit a signed column of 64 bits."""
+
+
+@define
+class RowSums:
+    """A keyed hash of the set of a subject's rows: the sum of their hashes, and of the squares of these, in GF(p).
+
+    Each row becomes an element of the field, its HMAC under the batch's key. Without the key, an attempt to replace
+    rows without changing the sum succeeds with probability 2^-61. The squares show which row was replaced.
+
+    Attributes:
+        rows: Number of rows.
+        total: Sum of the elements of the rows.
+        squares: Sum of the squares of these elements.
+    """
+
+    rows: int = 0
+    total: int = 0
+    squares: int = 0
+
+    def add(self, element: int) -> None:
+        """Add a row, given as its element of the field."""
+        self.rows += 1
+        self.total = (self.total + element) % FIELD
+        self.squares = (self.squares + element * element) % FIELD
+
+    def changed_element(self, charged: RowSums) -> int | None:
+        """Return the element of the new row, assuming that exactly one row was added or replaced.
+
+        If n is the new element and o the charged one, the sums differ by n - o and n^2 - o^2, whose quotient is n + o.
+        An added row is the case o = 0, and a missing row the case n = 0.
+
+        Args:
+            charged: The sums of the rows that were charged.
+
+        Returns:
+            The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result
+            matches no row.
+        """
+        # In GF(p), where every number but 0 has an inverse.
+        difference = (self.total - charged.total) % FIELD
+        if not difference:
+            return None
+        sum_of_both = (self.squares - charged.squares) * pow(difference, -1, FIELD)
+        return (sum_of_both + difference) * pow(2, -1, FIELD) % FIELD
+
+
+@frozen(eq=False)
+class ChargedRows:
+    """The sums over all rows that were charged, by subject.
+
+    They take 24 bytes per subject. A table of names would not fit into each worker's memory.
+
+    Attributes:
+        marks: (S,) Keyed hashes of the subjects' names, ascending.
+        totals, squares: (S,) The sums of each subject, as in :class:`RowSums`.
+    """
+
+    marks: npt.NDArray[np.uint64]
+    totals: npt.NDArray[np.int64]
+    squares: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(cls, key: bytes, subjects: Sequence[str], totals: Sequence[int], squares: Sequence[int]) -> ChargedRows:
+        """Collect the sums of all subjects, sorted by the hashes of their names.
+
+        Args:
+            key: The batch's key.
+            subjects: The names of the subjects.
+            totals, squares: The sums of each subject, as in :class:`RowSums`.
+        """
+        # Two subjects with the same hash, one pair in 2^64, would fail the check of their rows: an error, no leak.
+        marks = np.array([_hash_subject(key, subject) for subject in subjects], dtype=np.uint64)
+        order = np.argsort(marks, kind="stable")
+        columns = (np.array(column, dtype=np.int64)[order] for column in (totals, squares))
+        return cls(marks[order], *columns)
+
+    def sums_of(self, key: bytes, subject: str) -> RowSums:
+        """Return the charged sums of a subject, which are zero for a subject that was not charged."""
+        mark = np.uint64(_hash_subject(key, subject))
+        # The marks are sorted, so that a subject is found without a dictionary of millions of Python objects.
+        row = int(np.searchsorted(self.marks, mark))
+        if row == len(self.marks) or self.marks[row] != mark:
+            return RowSums()
+        return RowSums(total=int(self.totals[row]), squares=int(self.squares[row]))
+
+
+def _hash_subject(key: bytes, subject: str) -> int:
+    """Return a keyed 64-bit hash of a subject's name, so that sums can be looked up without storing names."""
+    return int.from_bytes(hashlib.blake2b(subject.encode("utf-8"), digest_size=8, key=key).digest(), "big")

@@ -1,0 +1,230 @@
+"""The driver's side of a batch over a table in partitions, in Spark or Dask: charge subjects between the two passes.
+
+Source: docs/adr/0028-partitions.md. The workers' side is :mod:`.partitions`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Self
+
+import polars as pl
+from attrs import define, evolve
+
+from privopt.api.released import warn_all
+from privopt.declare.column_texts import texts_of
+from privopt.declare.name_forms import normal_form
+from privopt.declare.problems_in_memory import frame_of
+from privopt.errors import DoesNotHoldError, UsageError, cut
+from privopt.files.release_folder import SUMS, sha256
+from privopt.interfaces.cost import Cost
+from privopt.ledger.batches import Batch, Digest
+from privopt.ledger.charge import Charge
+from privopt.ledger.entries import AccountKey
+from privopt.ledger.ledger import Ledger
+from privopt.run.verify import OpenedFolder
+from privopt_metric_dp.matrix.release import matrix_of
+from privopt_tables.apply_parts import cost_of_row, drop_columns
+from privopt_tables.charge_rows import check_no_calendar
+from privopt_tables.find_positions import ColumnSearch
+from privopt_tables.options import ApplyOptions
+from privopt_tables.partition_sums import ChargedRows
+from privopt_tables.partitions import TALLY, Partitions
+from privopt_tables.rows.by_position import PositionProtector
+from privopt_tables.secret_columns import Secret
+
+__all__ = ["PartitionedBatch"]
+
+
+@define(kw_only=True, eq=False)
+class PartitionedBatch:
+    """The driver's side of a batch over a partitioned table, which charges subjects between the two passes.
+
+    Attributes:
+        partitions: The object that workers need for the first pass.
+        batch: The batch, with its key and record.
+        ledger: The ledger that is charged.
+        cost: The cost of one row.
+        options: The digest of the options, to which the rows are added later.
+        keep: Columns to keep although they state the secret.
+        is_charged: Whether the subjects were charged, so that the second pass may run.
+    """
+
+    partitions: Partitions
+    batch: Batch
+    ledger: Ledger
+    cost: Cost
+    options: Digest
+    keep: tuple[str, ...] = ()
+    is_charged: bool = False
+
+    @classmethod
+    @contextmanager
+    def open_batch(
+        cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
+    ) -> Iterator[Self]:
+        """Open a batch that ends with the ``with`` block, unless the block raises: then the batch can be repeated.
+
+        Args:
+            opened: The release.
+            name: The batch's name.
+            charge: The ledger, and the column of subjects.
+            row: Column of row ids, which must be distinct among the rows of a subject.
+            secret: Columns of the secret.
+            options: The positions, their maximum distance from a record, and columns to keep.
+
+        Raises:
+            UsageError: The release has no matrix or reports traces, the batch has ended, or the ledger has a calendar
+                limit.
+            InputError, DoesNotHoldError: The ledger or the batch cannot be used.
+        """
+        release, problem = matrix_of(opened, traces=False)
+        sums, subject, row = sha256(opened.folder / SUMS), normal_form(str(charge.subject)), normal_form(row)
+        with Batch(ledger=charge.path, name=name).open_folder() as batch, charge.open_ledger() as ledger:
+            cost = cost_of_row(opened, options, "batch")
+            check_no_calendar(ledger, cost.account)
+            protector = evolve(
+                PositionProtector.of(release, problem.data, secret, options),
+                row_key_columns=(subject, row),
+            )
+            digest = Digest(batch.key())
+            columns = {name: position.columns for name, position in protector.positions}
+            # A repeated batch must have the same release, columns and options: its digest is compared with the recorded
+            # one.
+            bound = [sums, subject, row, options.max_snap, columns]
+            digest.add(b"partitions", json.dumps(bound, sort_keys=True).encode())
+            partitioned = cls(
+                partitions=Partitions(protector=protector, access=batch.grant_access(), release=sums),
+                batch=batch,
+                ledger=ledger,
+                cost=evolve(cost, purpose=batch.purpose(ledger.purposes())),
+                options=digest,
+                keep=options.keep,
+            )
+            # An error in the block is raised here, so that the batch stays open and can be repeated.
+            yield partitioned
+            if partitioned.is_charged:
+                batch.end()
+
+    @property
+    def tally(self) -> Callable[[Any], Any]:
+        """The first pass over a partition: :meth:`Partitions.tally`."""
+        return self.partitions.tally
+
+    def charge(self, tallies: object) -> Partitions:
+        """Charge every subject durably for its rows, with one ledger entry per subject.
+
+        Args:
+            tallies: The results of the first pass for all partitions, as any kind of table.
+
+        Returns:
+            The object that draws reports in the second pass, only for the rows that were tallied. Subjects whose
+            remaining budget is too small get reports for their first rows by id. Columns that state the secret are
+            dropped, and a :class:`PrivoptWarning` names each of them.
+
+        Raises:
+            UsageError: The tables are not results of the first pass, a subject has rows in two partitions, or the batch
+                was begun with another table or other options.
+            DoesNotHoldError: The batch has charges, but its record is missing.
+        """
+        table = frame_of(tallies, "tallies")
+        numbers = ("rows", "total", "squares")
+        if {"subject", "digest", "search", *numbers} - {*table.columns}:
+            raise UsageError(f"tallies must be what tally gives ({TALLY}), got columns {', '.join(table.columns)}")
+        # A copy, so that a repeated call begins with the options again.
+        digest = evolve(self.options)
+        # The sum does not depend on the order of partitions.
+        for text in texts_of(table["digest"]).drop_nulls().to_list():
+            digest.add_sum(text)
+        columns = {name: table[name].to_list() for name in numbers}
+        sums = pl.DataFrame({"subject": texts_of(table["subject"]), **columns}).drop_nulls("subject")
+        if (sums["rows"] < 1).any():
+            raise UsageError("tallies must be what tally gives, got a subject without rows")
+        if sums["subject"].is_duplicated().any():
+            raise UsageError(
+                "rows of a subject must be in one partition, got two: repartition the table by subject. If names are "
+                "spelled in several ways (blanks, 7 and 7.0, forms of Unicode), write them in one way first"
+            )
+        protector = self._drop_columns(table["search"].drop_nulls().to_list())
+        paid = self.ledger.charges_for(self.cost.purpose)
+        # Without its record the batch could be continued with another table, whose reports nobody paid for.
+        if paid and not self.batch.record:
+            raise DoesNotHoldError(f"{self.batch.folder}: changed: the batch was charged, and its record is gone")
+        self.batch.begin(digest)
+        counts = dict(sums.select("subject", "rows").iter_rows())
+        granted = self._charge_subjects(
+            # Amounts that an earlier run charged, converted to numbers of rows.
+            counts,
+            {account: int(sum(charges) / self.cost.amount[0]) for account, charges in paid.items()},
+        )
+        self.is_charged = True
+        warn_all(protector.leak_warnings)
+        subjects, totals, squares = (sums[name].to_list() for name in ("subject", "total", "squares"))
+        return evolve(
+            self.partitions,
+            protector=protector,
+            granted={name: granted[name] for name, rows in counts.items() if granted[name] < rows},
+            charged=ChargedRows.of(self.batch.key(), subjects, totals, squares),
+        )
+
+    def _drop_columns(self, searches: Sequence[str]) -> PositionProtector:
+        """Return a protector that drops the columns that state the secret according to the first pass.
+
+        The column of row ids is kept, because the second pass needs it.
+
+        Args:
+            searches: The evidence of each partition, as JSON.
+
+        Raises:
+            UsageError: A column to keep is not in the table, or the evidence is malformed.
+        """
+        protector = self.partitions.protector
+        try:
+            parts = [json.loads(text) for text in searches]
+            names = list(dict.fromkeys(name for part in parts for name in part["names"]))
+            search = ColumnSearch(names)
+            for part in parts:
+                search.add_json(part["evidence"])
+        except (ValueError, KeyError, TypeError):
+            raise UsageError(f"tallies must be what tally gives ({TALLY}), got another search") from None
+        for name in self.keep:
+            if names and name not in names:
+                raise UsageError(f"keep must name columns of the table that hold no secret, got {cut(name)}")
+        assert protector.row_key_columns is not None  # open_batch has set it
+        kept = (*self.keep, protector.row_key_columns[1])
+        return drop_columns(protector, search, names, ApplyOptions(keep=kept))
+
+    def _charge_subjects(self, counts: Mapping[str, int], paid: Mapping[AccountKey, int]) -> dict[str, int]:
+        """Charge subjects for as many of their rows as their limits allow, minus the charges of an earlier run.
+
+        Args:
+            counts: Number of rows of each subject.
+            paid: Number of rows for which an earlier run of the batch charged each account.
+
+        Returns:
+            Number of rows of each subject that are granted.
+        """
+        unit = self.cost.account
+        accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
+        # A subject that an earlier run has charged is not charged again, although it may have been granted fewer rows.
+        granted = {name: min(rows, paid.get(accounts[name], 0)) for name, rows in counts.items()}
+        due = {name: rows for name, rows in counts.items() if not granted[name]}
+        while due:
+            is_charged = self.ledger.charge_each(list(due), self.cost, times=list(due.values()))
+            refused = []
+            for name, success in zip(due, is_charged, strict=True):
+                if success:
+                    # All rows of a subject are charged at once; a refused subject is tried again below with what its
+                    # budget allows.
+                    granted[name] = due[name]
+                else:
+                    refused.append((name, self.ledger.account(name, unit=unit).left or 0))
+            # Fewer rows than were refused, so that the loop ends also if the limit changes meanwhile.
+            affordable = {
+                name: min(due[name] - 1, int(remaining_budget / self.cost.amount[0]))
+                for name, remaining_budget in refused
+            }
+            due = {name: rows for name, rows in affordable.items() if rows}
+        return granted

@@ -1,0 +1,117 @@
+"""Find columns whose cells contain their row's secret text: an id, a name or a sentence."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Self
+
+import numpy as np
+import polars as pl
+from attrs import frozen
+
+from privopt.arrays import Ints
+from privopt.declare.name_forms import normal_form
+from privopt_tables.column_cells import ColumnPart, spread_rows
+from privopt_tables.position_evidence import MAX_MATCHES, Evidence, weigh_rows
+
+__all__ = ["MAX_TEXT_ROWS", "RowTexts"]
+
+MAX_TEXT_ROWS: Final = 10_000
+"""Maximum number of rows of a part in which ids, names and sentences are searched."""
+
+MAX_CONTROL_TEXTS: Final = 1_000
+"""Number of most frequent texts of all rows that are searched in cells, to estimate the probability of chance matches."""
+
+TEXT_CAUTION: Final = 1.2
+"""Factor by which the probabilities of chance matches of texts are raised, because they are only estimated."""
+
+
+@frozen(eq=False)
+class RowTexts:
+    """Ids, names or sentences of a set of rows, for which other columns are searched.
+
+    Attributes:
+        rows: (T,) Numbers of the rows.
+        texts: (T,) The texts of these rows, with case folded.
+        counts: Number of rows that have each text.
+        common: The most frequent texts.
+    """
+
+    rows: Ints
+    texts: list[str]
+    counts: Counter[str]
+    common: frozenset[str]
+
+    @classmethod
+    def of(cls, row_texts: Sequence[str | None], rows: Ints | None) -> Self:
+        """Collect the texts of the rows that have one, or of an evenly spaced sample of many rows.
+
+        Args:
+            row_texts: The text of each row, or None.
+            rows: The numbers of these rows. None means 0, 1, ...
+        """
+        numbers = np.arange(len(row_texts)) if rows is None else rows
+        # Each different text is normalised once.
+        forms = {text: normal_form(text).strip().casefold() for text in {*row_texts} if text is not None}
+        texts = ["" if text is None else forms[text] for text in row_texts]
+        indices = np.array([index for index, text in enumerate(texts) if text], dtype=np.int64)
+        indices = indices[spread_rows(len(indices), MAX_TEXT_ROWS)]
+        selected = [texts[index] for index in indices]
+        counts = Counter(selected)
+        # Patterns are compiled for the most frequent texts only, which represent the texts of all rows.
+        common = frozenset(text for text, _ in counts.most_common(MAX_CONTROL_TEXTS))
+        return cls(numbers[indices], selected, counts, common)
+
+    def search(self, column: ColumnPart, chance: float) -> Evidence | None:
+        """Return the evidence from the cells that contain their row's text as a separate word.
+
+        Args:
+            column: The column.
+            chance: Lower limit of the estimated probability that a cell states its row's text by chance.
+
+        Returns:
+            The evidence; None if no row has both a text and a cell.
+        """
+        indices = np.flatnonzero(column.is_filled[self.rows])
+        if not len(indices):
+            return None
+        # A cell that contains no text of any row is not a bet, because it could not state the secret.
+        cells = column.texts_of(self.rows[indices]).str.to_lowercase()
+        names_record = cells.str.contains_any(list(self.common))
+        if len(self.common) < len(self.counts):
+            names_record |= cells.str.contains(pl.Series(self.texts).gather(indices), literal=True)
+        is_near = names_record.to_numpy()
+        near_indices, cell_list = indices[is_near], [cell.casefold() for cell in cells.filter(names_record).to_list()]
+        is_match = np.array(
+            [
+                (text := self.texts[index]) in cell and _word_pattern(text).search(cell)
+                for index, cell in zip(near_indices, cell_list, strict=True)
+            ],
+            dtype=np.bool_,
+        )
+        # Every step-th row is kept, so that about MAX_MATCHES matches remain. -(-a // b) is a / b rounded up.
+        step = max(1, -(-int(is_match.sum()) // MAX_MATCHES))
+        near_indices, cell_list, is_match = near_indices[::step], cell_list[::step], is_match[::step]
+        row_counts: dict[str, float] = {}
+        chances = np.ones(len(near_indices))
+        other_count = max(1, len(self.texts) - 1)
+        for row in np.flatnonzero(is_match):
+            if (cell := cell_list[row]) not in row_counts:
+                # How many rows have a text that the cell contains. A cell that contains the texts of many rows probably
+                # matches by chance.
+                row_counts[cell] = sum(
+                    self.counts[text] for text in self.common if text in cell and _word_pattern(text).search(cell)
+                )
+            # The row itself is not counted.
+            matching_count = row_counts[cell] - (self.texts[near_indices[row]] in self.common)
+            chances[row] = min(1.0, TEXT_CAUTION * max(matching_count / other_count, chance))
+        evidence = weigh_rows(np.ones(len(near_indices), dtype=np.bool_), is_match, chances, step)
+        evidence.searched = float(len(indices))
+        return evidence
+
+
+def _word_pattern(text: str) -> re.Pattern[str]:
+    """Return a pattern that matches a text as a separate word, allowing ``.0`` after a number."""
+    return re.compile(rf"(?<![^\W_]){re.escape(text)}(?:\.0+)?(?![^\W_]|[.,]\d)")
