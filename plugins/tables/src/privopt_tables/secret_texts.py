@@ -22,7 +22,7 @@ MAX_TEXT_ROWS: Final = 10_000
 """Maximum number of rows of a part in which ids, names and sentences are searched."""
 
 MAX_CONTROL_TEXTS: Final = 1_000
-"""Number of most frequent texts of all rows that are searched in cells, to estimate the probability of chance matches."""
+"""Number of the most frequent texts that are searched in all cells, to estimate the probability of chance matches."""
 
 TEXT_CAUTION: Final = 1.2
 """Factor by which the probabilities of chance matches of texts are raised, because they are only estimated."""
@@ -60,7 +60,7 @@ class RowTexts:
         indices = indices[spread_rows(len(indices), MAX_TEXT_ROWS)]
         selected = [texts[index] for index in indices]
         counts = Counter(selected)
-        # Patterns are compiled for the most frequent texts only, which represent the texts of all rows.
+        # The most frequent texts represent the texts of all rows.
         common = frozenset(text for text, _ in counts.most_common(MAX_CONTROL_TEXTS))
         return cls(numbers[indices], selected, counts, common)
 
