@@ -328,7 +328,7 @@ def test_records_and_outputs_may_be_tables():
 
 def test_notebook_shows_loss_and_promise(release):
     html = release._repr_html_()
-    for words in (f"{release.loss:.6g} km", "twice as likely", "proved: ", "best guess"):
+    for words in (f"{release.loss:.6g} km", "twice as likely", "proved: ", "times in 100"):
         assert words in html
 
 

@@ -268,5 +268,5 @@ class Given(MetricMechanism[GivenProblem]):
         if context.method == "bounded":
             # This view of the search drops matrices, since only the given one may be released, and passes multipliers
             # on.
-            only_bounds = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
+            only_bounds: MatrixOffers = incumbent.through("", candidate=None, proof=lambda multipliers: multipliers)
             search_structured(problem.data, only_bounds, context)
