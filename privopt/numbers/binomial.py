@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from privopt.arrays import Floats, Ints
 from privopt.errors import UsageError
 
-__all__ = ["Event", "clopper_pearson", "epsilon_lower"]
+__all__ = ["Event", "binomial_quantile", "clopper_pearson", "epsilon_lower"]
 
 
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
@@ -96,6 +96,32 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
     lower = np.where(k > 0, betaincinv(np.maximum(k, 0.5), n - k + 1, error), 0.0)
     upper = np.where(k < n, betaincinv(k + 1, np.maximum(n - k, 0.5), 1.0 - error), 1.0)
     return lower, upper
+
+
+def binomial_quantile(probability: float, draws: int, chance: float) -> int:
+    """Return the smallest k such that at most k of ``draws`` events happen with at least the given probability.
+
+    ``scipy.stats.binom.ppf`` returns the same, but importing ``scipy.stats`` takes longer than a whole check of the
+    kit.
+
+    >>> binomial_quantile(0.5, 10, 0.5)
+    5
+
+    Args:
+        probability: The probability of the quantile, in (0, 1).
+        draws: The number of draws.
+        chance: The probability of the event in each draw.
+    """
+    from scipy.special import bdtr, bdtrik
+
+    # The inverse is undefined if the event is certain, and imprecise if it is as good as impossible.
+    if chance >= 1.0:
+        return draws
+    if chance <= 0.0 or bdtr(0, draws, chance) >= probability:
+        return 0
+    # The inverse interpolates between whole numbers, and may be just above one because of rounding.
+    quantile = int(np.ceil(bdtrik(probability, draws, chance)))
+    return quantile - 1 if quantile > 0 and bdtr(quantile - 1, draws, chance) >= probability else quantile
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]

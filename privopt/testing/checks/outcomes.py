@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from privopt.errors import InputError
+from privopt.numbers.binomial import binomial_quantile
 from privopt.testing.checks.attack import draw_outcomes
 from privopt.testing.checks.base import Elsewhere, Trial, at_epsilon_one, check
 from privopt.testing.checks.neighbours import stated_distribution
@@ -136,8 +137,6 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
         problem: The problem.
         probabilities: The problem's stated distribution.
     """
-    from scipy.stats import binom
-
     count = trial.effort.draws
     for factor in FACTORS:
         changed = _distribution_at(trial.subject, problem, factor)
@@ -145,7 +144,7 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
             continue
         for stated, true in zip(probabilities.tolist(), changed.tolist(), strict=True):
             # The count at an unlucky quantile, near to the stated probability.
-            hits = int(binom.ppf(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true)))
+            hits = binomial_quantile(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true))
             if not is_plausible_count(hits, count, min(1.0, stated), len(probabilities)):
                 return factor
     return math.inf

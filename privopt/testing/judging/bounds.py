@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from privopt.arrays import Floats
-from privopt.numbers.binomial import clopper_pearson
+from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
 """Probability with which a test shows a breach of the size that it is said to show."""
@@ -57,18 +57,16 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
     Returns:
         The factor, at least 1; None if the test would not even detect :data:`MAX_CLAIM_FACTOR`.
     """
-    from scipy.stats import binom
-
     if likely <= delta:
         return None
     # Both counts are taken at unlucky quantiles, each with half of the probability that the test may miss the breach.
     tail = (1.0 - MIN_POWER) / 2
-    hits = int(binom.ppf(tail, draws, likely))
+    hits = binomial_quantile(tail, draws, likely)
 
     def is_visible(factor: float) -> bool:
         """Return whether the test would refute the claim if the true log odds were ``factor`` times the limit."""
         unlikely = (likely - delta) * math.exp(-factor * limit)
-        against = int(binom.ppf(1.0 - tail, draws, unlikely))
+        against = binomial_quantile(1.0 - tail, draws, unlikely)
         return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
 
     return find_threshold(is_visible, 1.0, MAX_CLAIM_FACTOR) if is_visible(MAX_CLAIM_FACTOR) else None

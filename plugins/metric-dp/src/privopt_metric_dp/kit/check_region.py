@@ -85,41 +85,52 @@ def greatest_excess(
         chance: Random generator that draws the points.
         tries: Number of attempts to draw a pair of points.
     """
-    rows = [[Fraction(weight) for weight in row] for row in weights]
     worst: Excess | None = None
     # A point consists of a simplex and weights of its corners. Its row is the mean of the corners' rows with these
     # weights, because a position is replaced by a corner that is drawn with them.
     for first, second, squared in _draw_pairs(region, epsilon, chance, tries):
-        first_row, second_row = (_mix_rows(rows, region, simplex, shares) for simplex, shares in (first, second))
-        for k, (p, q) in enumerate(zip(first_row, second_row, strict=True)):
-            excess = _log_excess(p, q, epsilon, squared)
+        (first_row, first_unit), (second_row, second_unit) = (
+            _mix_rows(weights, region, simplex, shares) for simplex, shares in (first, second)
+        )
+        squared_limit = epsilon**2 * squared
+        for k, (first_weight, second_weight) in enumerate(zip(first_row, second_row, strict=True)):
+            # In a common unit, so that no fractions are needed to compare the weights.
+            p, q = first_weight * second_unit, second_weight * first_unit
+            excess = _log_excess(p, q, epsilon, squared, squared_limit)
             if excess > 0 and (worst is None or excess > worst.over):
-                ratio = math.inf if not (p and q) else float(max(p / q, q / p))
+                ratio = math.inf if not (p and q) else float(Fraction(max(p, q), min(p, q)))
                 worst = Excess(one=first, two=second, output=k, ratio=ratio, km=math.sqrt(squared), over=excess)
     return worst
 
 
-def _mix_rows(rows: list[list[Fraction]], region: Region, simplex: int, shares: Sequence[Fraction]) -> list[Fraction]:
+def _mix_rows(
+    rows: Sequence[Sequence[int]], region: Region, simplex: int, shares: Sequence[Fraction]
+) -> tuple[list[int], int]:
     """Return the output weights at a point of the region: the mean of the rows of its simplex's corners.
 
+    The weights are whole numbers of a unit fraction: the second value returned is its denominator.
+
     Args:
-        rows: The row of weights of each vertex.
+        rows: The row of integer weights of each vertex.
         region: The region.
         simplex: Number of the simplex.
         shares: Probabilities with which the corners of the simplex are drawn, which sum to 1.
     """
     corners = region.simplices[simplex].tolist()
     columns = zip(*(rows[corner] for corner in corners), strict=True)
-    return [sum((s * w for s, w in zip(shares, column, strict=True)), Fraction(0)) for column in columns]
+    unit = math.lcm(*(share.denominator for share in shares))
+    parts = [share.numerator * (unit // share.denominator) for share in shares]
+    return [sum(part * weight for part, weight in zip(parts, column, strict=True)) for column in columns], unit
 
 
-def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) -> float:
+def _log_excess(p: int, q: int, epsilon: Fraction, squared: Fraction, squared_limit: Fraction) -> float:
     """Return |log(p / q)| minus epsilon times a length, or 0 if that is not positive.
 
     Args:
-        p, q: Weights of one output at two points, at least 0.
+        p, q: Weights of one output at two points, at least 0, in a common unit.
         epsilon: Epsilon per km.
         squared: Squared length in km^2 of a path between the points. The length itself may be irrational.
+        squared_limit: The square of epsilon times the length.
     """
     import mpmath
 
@@ -127,10 +138,11 @@ def _log_excess(p: Fraction, q: Fraction, epsilon: Fraction, squared: Fraction) 
         return 0.0
     if not (p and q):
         return math.inf
-    ratio = max(p / q, q / p)
-    # Most pairs are decided in rationals: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
-    if (ratio - 1) ** 2 <= epsilon**2 * squared:
+    larger, smaller = max(p, q), min(p, q)
+    # Most pairs are decided in whole numbers: ratio <= 1 + epsilon d implies ratio <= exp(epsilon d).
+    if (larger - smaller) ** 2 * squared_limit.denominator <= smaller**2 * squared_limit.numerator:
         return 0.0
+    ratio = Fraction(larger, smaller)
     with mpmath.workdps(80):
         allowed = mpmath.sqrt(_to_mpf(squared)) * _to_mpf(epsilon)
         # With 80 digits, rounding errors are far below 10^-60. A smaller excess counts as none.
