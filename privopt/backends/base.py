@@ -1,11 +1,9 @@
-"""The base class of solvers, which turn a ``StandardForm`` into a checked ``Result``, and the options of a solve."""
+"""The base class of solvers, which turn a ``StandardForm`` into a checked ``Result``."""
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from numbers import Real
 from typing import Any, Unpack
 
 import numpy as np
@@ -17,6 +15,7 @@ from privopt.backends.checks import (
     check_answer,
     check_vector,
 )
+from privopt.backends.options import Options, read_options
 from privopt.backends.raw import Raw, RejectedAnswerError
 from privopt.backends.search import Search
 from privopt.backends.session import ColdSession, Session, check_continuous
@@ -40,84 +39,6 @@ __all__ = [
     "check_answer",
     "check_vector",
 ]
-
-METHODS = ("auto", "simplex", "ipm")
-
-
-@frozen(kw_only=True)
-class Options:
-    """The checked options of one solve, which :meth:`Backend.solve` takes as keyword arguments.
-
-    Attributes:
-        time_limit: Seconds of wall time, or the time that the enclosing time limits leave, if that is less; None for no
-            limit.
-        gap: Relative gap at which a search over integers may stop.
-        method: "auto", "simplex" or "ipm" (interior point), for linear programs.
-        threads: Number of threads that the solver may use.
-        seed: Seed of the solver's own random choices.
-        basis: Basis from which a solver with warm starts begins a linear program; other solvers ignore it.
-        start: A point from which a search over integers begins, shape (n,), NaN where it gives no value.
-        log: Whether the solver's log is shown on standard error.
-        log_file: The file that the solver appends its log to; None if it is not shown. :meth:`Backend.solve` sets it.
-    """
-
-    time_limit: float | None = None
-    gap: float = 1e-6
-    method: str = "auto"
-    threads: int = 1
-    seed: int = 0
-    basis: Basis | None = None
-    start: Floats | None = None
-    log: bool = False
-    log_file: str | None = None
-
-
-def read_options(options: Mapping[str, Any]) -> Options:
-    """Check the keyword options of a solve, and add defaults for missing options.
-
-    Raises:
-        UsageError: An option is unknown, or its value is not allowed.
-    """
-    names = tuple(BackendOptions.__annotations__)
-    for name in options:
-        if name not in names:
-            raise UsageError(f"a solve has the options {', '.join(names)}, got {name!r}")
-    checked = Options(**options)
-    limit, gap = checked.time_limit, checked.gap
-    if limit is not None and not (_is_number(limit) and limit > 0):
-        raise UsageError(f"time limit must be seconds above 0, got {limit!r}")
-    if not (_is_number(gap) and 0 <= gap < math.inf):
-        raise UsageError(f"gap must be a finite number, 0 or more, got {gap!r}")
-    if checked.method not in METHODS:
-        raise UsageError(f"method must be auto, simplex or ipm, got {checked.method!r}")
-    if not isinstance(checked.log, bool):
-        raise UsageError(f"log must be True or False, got {checked.log!r}")
-    if checked.start is not None:
-        checked = evolve(checked, start=_read_start(checked.start))
-    if not isinstance(checked.basis, Basis | None):
-        raise UsageError(f"basis must be that of an earlier solution, got {checked.basis!r}")
-    # Solvers take 32-bit integers with sign.
-    for name, lowest in (("threads", 1), ("seed", 0)):
-        value = getattr(checked, name)
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not lowest <= value < 2**31:
-            raise UsageError(f"{name} must be a whole number from {lowest} to {2**31 - 1}, got {value!r}")
-    return evolve(checked, time_limit=None if limit in (None, math.inf) else float(limit), gap=float(gap))
-
-
-def _read_start(start: Any) -> Floats:
-    """Return a start as a vector of doubles, or raise a UsageError if it is none."""
-    try:
-        values = np.asarray(start, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UsageError("start must be a vector of numbers, NaN where it gives no value") from None
-    if values.ndim != 1 or np.isinf(values).any():
-        raise UsageError(f"start must be a vector of finite numbers or NaN, got one of shape {values.shape}")
-    return values
-
-
-def _is_number(value: object) -> bool:
-    """Return whether a value is a real number. Booleans do not count."""
-    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 @frozen(kw_only=True)

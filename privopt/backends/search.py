@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any, Protocol, Unpack
 
 import numpy as np
 from attrs import evolve
@@ -21,16 +21,14 @@ from privopt.backends.checks import (
     fix_dear_columns,
     recession_form,
 )
+from privopt.backends.options import Options
 from privopt.backends.raw import FailedCheckError, Raw, RejectedAnswerError
 from privopt.dsl.condition import ScaledForm, condition
 from privopt.dsl.form import StandardForm
 from privopt.dsl.outcome import Outcome, Result
-from privopt.dsl.solution import SolveInterrupt
+from privopt.dsl.solution import BackendOptions, SolveInterrupt
 from privopt.errors import SolverError
 from privopt.registry import registry
-
-if TYPE_CHECKING:
-    from privopt.backends.base import Backend, Options
 
 PROVER = "highs"
 """The solver whose multipliers prove the optima of solvers without multipliers, and which checks models that solvers
@@ -40,6 +38,24 @@ MIN_GAP = 1e-7
 scaled and bounds are compared."""
 LARGEST_COST = 2.0**40
 """Costs are not scaled up beyond this size."""
+
+
+class Backend(Protocol):
+    """What a search asks of a solver, all of which :class:`privopt.backends.Backend` has."""
+
+    name: str
+    capabilities: Any
+    attempts: int
+    substitute: str | None
+
+    def title(self) -> str:
+        """Return the name and version of the solver."""
+
+    def solve(self, form: StandardForm, **options: Unpack[BackendOptions]) -> Result:
+        """Solve a form, and return a checked answer."""
+
+    def solve_scaled(self, conditioned: ScaledForm, options: Options, attempt: int) -> Raw:
+        """Solve a scaled form with the settings of an attempt; the answer is not checked yet."""
 
 
 def _load_prover() -> Backend:

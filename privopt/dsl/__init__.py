@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from privopt.dsl.model import Model
     from privopt.dsl.model_files import write_form
     from privopt.dsl.solution import Solution, solve_form
-    from privopt.dsl.symbols import Index, IndexSet, Param, Variable
+    from privopt.dsl.symbols import Index, IndexSet, Param
+    from privopt.dsl.variables import Variable
 
 __all__ = [
     "Eq",
@@ -57,7 +58,8 @@ _HOMES = {
     "privopt.dsl.model_files": ("write_form",),
     "privopt.dsl.sets": ("IndexSet",),
     "privopt.dsl.solution": ("Solution", "solve_form"),
-    "privopt.dsl.symbols": ("Index", "Param", "Variable"),
+    "privopt.dsl.symbols": ("Index", "Param"),
+    "privopt.dsl.variables": ("Variable",),
     "sympy": ("log", "sqrt"),
 }
 

@@ -19,8 +19,9 @@ from privopt.dsl.linear import Coefficients, Places, Term
 from privopt.dsl.lowering import Block, Family, privacy_terms, variable_block
 from privopt.dsl.quadratic import QuadraticPart, QuadraticTerm, check_convexity, merge_parts
 from privopt.dsl.row_kinds import Rows, build_indicator_rows, build_privacy_rows, switch_location
-from privopt.dsl.symbols import Index, Param, Variable
+from privopt.dsl.symbols import Index, Param
 from privopt.dsl.term_entries import bind_indices, term_entries, terms_matrix
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 RowsKey = tuple[object, ...]

@@ -7,7 +7,7 @@ from collections.abc import Collection
 import numpy as np
 
 from privopt.dsl.form import StandardForm
-from privopt.dsl.symbols import Variable
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 

@@ -15,7 +15,8 @@ from attrs import define, field, frozen
 
 from privopt.dsl.linear import Expression, Where, as_expression, free_indices, linear_terms, read_indices, read_tuples
 from privopt.dsl.operators import Operators
-from privopt.dsl.symbols import Index, Restriction, Total, Variable
+from privopt.dsl.symbols import Index, Restriction, Total
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_COLUMNS = 10_000_000

@@ -15,18 +15,10 @@ import sympy
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.operators import as_plain
+from privopt.dsl.operators import as_plain, is_vector
 from privopt.dsl.relations import AtLeast, AtMost, Equal
-from privopt.dsl.symbols import (
-    Access,
-    Index,
-    IndexSet,
-    Param,
-    Restriction,
-    Total,
-    Variable,
-)
-from privopt.dsl.vectors import VectorExpression, is_vector, vector_relation
+from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, VectorExpression, vector_relation
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 # For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.

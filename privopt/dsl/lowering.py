@@ -30,8 +30,8 @@ from privopt.dsl.linear import (
     read_tuples,
     split_exponential,
 )
-from privopt.dsl.symbols import Index, Variable
-from privopt.dsl.vectors import VectorRelation
+from privopt.dsl.symbols import Index, VectorRelation
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 

@@ -36,8 +36,8 @@ from privopt.dsl.solution import (
     solve_form,
     start_vector,
 )
-from privopt.dsl.symbols import Index, Kind, Param, Source, Variable
-from privopt.dsl.vectors import VectorRelation
+from privopt.dsl.symbols import Index, Param, Source, VectorRelation
+from privopt.dsl.variables import Kind, Variable
 from privopt.errors import ModelError
 
 

@@ -7,16 +7,13 @@ Sums, products and powers of variables and parameters are sympy's, in subclasses
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 import sympy
 
 from privopt.dsl.relations import Above, AtLeast, AtMost, Below, MisuseError
 from privopt.errors import ModelError
-
-if TYPE_CHECKING:
-    from privopt.dsl.vectors import VectorExpression
 
 _UFUNC_METHODS = {
     "add": ("__add__", "__radd__"),
@@ -61,8 +58,11 @@ class Operators:
     # sympy would otherwise take an object with ``__iter__`` for a sequence.
     _iterable = False
 
-    def _as_vector(self) -> VectorExpression | None:
-        """Return the whole variable, parameter or expression as a vector; None for a scalar."""
+    # Whether the class is that of expressions over whole sets, which are relations of vectors beside anything.
+    _is_expression_of_vectors: ClassVar[bool] = False
+
+    def _as_vector(self) -> Any:
+        """Return the whole variable, parameter or expression as a ``VectorExpression``; None for a scalar."""
         return None
 
     def __le__(self, other: Any) -> Any:
@@ -79,10 +79,10 @@ class Operators:
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
         """Return a relation as it is written: of vectors if a side is one, and otherwise of scalars."""
-        from privopt.dsl.vectors import VectorExpression, is_vector, vector_relation
-
-        is_whole = self._as_vector() is not None
-        if not is_whole and not is_vector(other):
+        vector = self._as_vector()
+        other_vector = other._as_vector() if isinstance(other, Operators) else None
+        has_vectors = is_vector(self) or is_vector(other)
+        if vector is None and not has_vectors:
             try:
                 right = sympy.sympify(other.item() if isinstance(other, np.generic) else other, strict=True)
             except sympy.SympifyError:
@@ -93,11 +93,13 @@ class Operators:
                 f"strict relations cannot be rows, got one of {self}: write <= or >=, and maximum(x, y) or "
                 "minimum(x, y) in place of Python's max and min"
             )
-        if is_whole and not isinstance(self, VectorExpression) and not is_vector(other):
-            is_other_whole = isinstance(other, Operators) and other._as_vector() is not None
-            if not is_other_whole:
-                raise ModelError(f"{self} must be used with its indices, as {self}[i], or get a bound as {self}.upper")
-        return vector_relation(relation, self, other)
+        if other_vector is None and not has_vectors:
+            raise ModelError(f"{self} must be used with its indices, as {self}[i], or get a bound as {self}.upper")
+        if vector is None and other_vector is None:
+            refuse_array_beside(self)
+        if vector is None:
+            return other_vector.relate(relation, self, is_left=False)
+        return vector.relate(relation, other, is_left=True)
 
     def _combine(self, operator: Callable[[Any, Any], Any], other: Any, method: str) -> Any:
         """Return the result of an arithmetic operator.
@@ -107,13 +109,10 @@ class Operators:
             other: The other operand.
             method: sympy's name of the operator's method, such as ``__radd__``.
         """
-        from privopt.dsl.vectors import VectorExpression
-
         vector = self._as_vector()
         if vector is not None:
             return vector.combine_with(operator, other)
-        is_other_whole = isinstance(other, Operators) and other._as_vector() is not None
-        if isinstance(other, np.ndarray | VectorExpression) or is_other_whole:
+        if isinstance(other, np.ndarray) or (isinstance(other, Operators) and other._as_vector() is not None):
             raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {self}")
         if other is None or isinstance(other, str | bytes | list | tuple | dict | set):
             raise MisuseError(f"{self} meets {other!r}; arithmetic is with numbers, params and variables")
@@ -175,12 +174,10 @@ class Operators:
 
         The arguments are those that ``numpy.sum`` passes on, and must be None.
         """
-        from privopt.dsl.sums import Total
-
         if not axis is dtype is out is None:
             raise ModelError(f"{self}.sum() takes no arguments; total(..., over=...) sums over some of the indices")
         vector = self._as_vector()
-        return self if vector is None else Total(as_plain(vector.formula), sympy.Tuple(*vector.indices))
+        return self if vector is None else vector.total()
 
     # What follows refuses uses that are no formulas, and says what to write instead.
 
@@ -241,6 +238,19 @@ class Operators:
         """Raise the error of a function of NumPy, called ``name``."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
         raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
+
+
+def is_vector(value: Any) -> bool:
+    """Return whether a side of a relation makes it one of vectors: an array, or an expression without indices."""
+    return isinstance(value, np.ndarray) or (isinstance(value, Operators) and value._is_expression_of_vectors)
+
+
+def refuse_array_beside(scalar: Any) -> NoReturn:
+    """Raise the error of an array that is compared with a scalar."""
+    raise ModelError(
+        f"{scalar} meets an array; write the array with indices, as p[i], where p is a param, or compare it with a "
+        "whole variable"
+    )
 
 
 class _Sum(Operators, sympy.Add):  # type: ignore[misc]

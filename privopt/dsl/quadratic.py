@@ -16,7 +16,8 @@ from scipy import sparse
 
 from privopt.arrays import Floats
 from privopt.dsl.linear import SummedIndices, Term, linear_terms
-from privopt.dsl.symbols import Access, Index, Total, Variable
+from privopt.dsl.symbols import Access, Index, Total
+from privopt.dsl.variables import Variable
 from privopt.errors import ModelError
 
 MAX_BLOCK = 2000

@@ -12,7 +12,7 @@ import sympy
 from privopt.arrays import Floats
 from privopt.dsl.lowering import Block, Family, Implication, Range, Relation, relation_operator, relation_text
 from privopt.dsl.sums import latex_name, latex_text
-from privopt.dsl.symbols import Variable
+from privopt.dsl.variables import Variable
 
 
 class PrintableModel(Protocol):

@@ -1,4 +1,4 @@
-"""Indices, parameters and variables as sympy atoms, and their accesses ``z[i, k]``.
+"""Parameters as sympy atoms, accesses ``z[i, k]`` of them and of variables, and expressions over whole sets.
 
 All of them are ``Dummy`` symbols, so that two objects of the same name are never equal. Their classes have slots, so
 that setting an attribute that does not exist is an error.
@@ -7,35 +7,34 @@ that setting an attribute that does not exist is an error.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import sympy
 from numpy.typing import ArrayLike
+from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.labelled import as_doubles, match_labels
-from privopt.dsl.operators import Operators
+from privopt.dsl.operators import Operators, as_plain, refuse_array_beside
+from privopt.dsl.relations import MisuseError, NoCondition
 from privopt.dsl.sets import IndexSet
 from privopt.dsl.sums import Index, Restriction, Total, latex_name
 from privopt.errors import ModelError
-
-if TYPE_CHECKING:
-    from privopt.dsl.vectors import VectorExpression
 
 __all__ = [
     "Access",
     "Index",
     "IndexSet",
-    "Kind",
     "Param",
     "Restriction",
     "Source",
     "Total",
-    "Variable",
+    "VectorExpression",
+    "VectorRelation",
+    "vector_relation",
 ]
 
-Kind = Literal["continuous", "integer", "binary", "semicontinuous"]
 Source: TypeAlias = Callable[..., ArrayLike]
 # Stands for the size of an axis of a function without declared sets: index sets of any size are accepted there.
 _ANY = 2**62
@@ -95,8 +94,6 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
 
     def _as_vector(self) -> VectorExpression | None:
         """Return the variable or parameter with an index for each set; None for a scalar."""
-        from privopt.dsl.vectors import VectorExpression, index_names
-
         if not self.sets:
             return None
         indices = tuple(Index(name, s) for name, s in zip(index_names(len(self.sets)), self.sets, strict=True))
@@ -110,115 +107,6 @@ class Indexable(Operators, sympy.Dummy):  # type: ignore[misc]
     def shape(self) -> tuple[int, ...]:
         """Sizes of the sets."""
         return tuple(len(s) for s in self.sets)
-
-
-class Variable(Indexable):
-    """A decision variable over the product of its sets. Created by ``Model.variable``.
-
-    Attributes:
-        sets: The sets that the indices run over. A scalar has none, and is used in formulas without indices.
-        start: Number of the variable's first column in the model.
-        owner: The model of the variable. Other models refuse it, because its column numbers mean other variables there.
-    """
-
-    __slots__ = ("_kind", "_lower", "_upper", "owner", "start")
-
-    owner: Any
-    start: int
-    _kind: Kind
-    _lower: Floats
-    _upper: Floats
-
-    def __new__(cls, name: str, sets: tuple[IndexSet, ...], kind: Kind = "continuous") -> Variable:
-        """Create a variable called ``name`` without bounds."""
-        variable: Variable = sympy.Dummy.__new__(cls, name, real=True)
-        variable.sets, variable._kind = sets, kind
-        variable.lower, variable.upper = None, None
-        return variable
-
-    @property
-    def kind(self) -> Kind:
-        """The kind: "continuous", "integer", "binary" or "semicontinuous".
-
-        It cannot be changed, because the bounds depend on it.
-        """
-        return self._kind
-
-    @property
-    def integer(self) -> bool:
-        """Whether the variable takes only integer values."""
-        return self.kind in ("integer", "binary")
-
-    @property
-    def lower(self) -> Floats:
-        """Lower bounds of the columns, flattened row-major, shape (size,).
-
-        They can be set to a number, to an array that broadcasts to the shape of the variable, or to None for no bounds.
-        The next solve of the model uses the new bounds.
-        """
-        return self._lower
-
-    @lower.setter
-    def lower(self, value: ArrayLike | None) -> None:
-        bounds = self._broadcast_bound("lower", -np.inf if value is None else value)
-        self._lower = read_only(np.maximum(bounds, 0.0) if self.kind == "binary" else bounds)
-
-    @property
-    def upper(self) -> Floats:
-        """Upper bounds of the columns, which are stored and set like the lower bounds."""
-        return self._upper
-
-    @upper.setter
-    def upper(self, value: ArrayLike | None) -> None:
-        bounds = self._broadcast_bound("upper", np.inf if value is None else value)
-        self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
-
-    def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Return a bound as one number for each column, shape (size,)."""
-        value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
-        try:
-            numbers = as_doubles(value)
-        except (TypeError, ValueError):
-            raise ModelError(f"variable {self.name}: {bound_name} must be numbers or None") from None
-        try:
-            bounds = np.broadcast_to(numbers, self.shape).ravel().copy()
-        except ValueError:
-            shapes = f"shape {self.shape}, got {np.shape(value)}"
-            raise ModelError(f"variable {self.name}: {bound_name} must have {shapes}") from None
-        if np.isnan(bounds).any():
-            raise ModelError(f"variable {self.name}: {bound_name} bound is NaN")
-        return bounds
-
-    def check_bounds(self) -> None:
-        """Check that no column has a lower bound above its upper bound."""
-        crossed = np.flatnonzero(self.lower > self.upper)
-        if crossed.size:
-            first = crossed[0]
-            raise ModelError(f"variable {self.name}: lower bound {self.lower[first]} above upper {self.upper[first]}")
-        if self.kind == "semicontinuous" and not ((self.lower >= 0) & np.isfinite(self.upper)).all():
-            first = int(np.flatnonzero((self.lower < 0) | ~np.isfinite(self.upper))[0])
-            raise ModelError(
-                f"variable {self.name}: a semicontinuous variable is 0 or within bounds that must be finite and at "
-                f"least 0, got {self.lower[first]} and {self.upper[first]}"
-            )
-
-    @property
-    def size(self) -> int:
-        """Number of columns."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def columns(self, *positions: Ints) -> Ints:
-        """Return the model's columns at positions (one integer array for each index), or all of them in order.
-
-        The columns are row-major: the last index varies fastest.
-        """
-        if not positions:
-            return np.arange(self.start, self.start + self.size)
-        if not self.sets:
-            return np.full(1, self.start)
-        # Positions broadcast, so that a scalar position serves all of an array's.
-        flat = np.ravel_multi_index(tuple(np.broadcast_arrays(*positions)), self.shape)
-        return np.asarray(flat, dtype=np.int64) + self.start
 
 
 class Param(Indexable):
@@ -347,9 +235,9 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
     is_real = True
 
     @property
-    def base(self) -> Variable | Param:
+    def base(self) -> Any:
         """The variable or parameter."""
-        base: Variable | Param = self.args[0]
+        base: Indexable = self.args[0]
         return base
 
     @property
@@ -369,3 +257,220 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
         labels = [latex_name(str(s.labels[int(x)])) if x.is_Integer else printer._print(x) for x, s in places]
         power = "" if exp is None else f"^{{{exp}}}"
         return f"{latex_name(self.base.name)}_{{{', '.join(labels)}}}{power}"
+
+
+def index_names(count: int) -> list[str]:
+    """Return names for the indices of a vector: i, j, k, l, then with numbers."""
+    return [*"ijkl", *(f"i{number}" for number in range(count))][:count]
+
+
+class VectorExpression(Operators):
+    """An expression over the product of sets, without indices in its spelling, such as ``c * z``.
+
+    A model takes relations of such expressions as families, and their sums as objectives.
+
+    >>> import numpy as np
+    >>> from privopt.dsl import Index, IndexSet, Model
+    >>> m, X = Model("diet"), IndexSet("X", 3)
+    >>> z = m.variable("z", X)
+    >>> m.minimize((np.array([1.0, 2.0, 3.0]) * z).sum())
+    >>> m.require("least", z + 1 >= np.array([1.0, 3.0, 2.0]))
+    >>> round(m.solve("highs").objective, 6)
+    7.0
+
+    Attributes:
+        indices: An index for each set.
+        formula: The expression in these indices.
+    """
+
+    __slots__ = ("formula", "indices")
+    _is_expression_of_vectors = True
+    __hash__ = None  # type: ignore[assignment]
+
+    indices: tuple[Index, ...]
+    formula: sympy.Expr
+
+    def __init__(self, indices: tuple[Index, ...], formula: sympy.Expr) -> None:
+        """Create the expression of a formula in indices."""
+        self.indices, self.formula = indices, formula
+
+    def __repr__(self) -> str:
+        ranges = ", ".join(f"{index.name} in {index.index_set.name}" for index in self.indices)
+        return f"({self.formula} for {ranges})"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of the sets."""
+        return tuple(len(index.index_set) for index in self.indices)
+
+    def __eq__(self, other: object) -> bool:
+        raise ModelError("== does not state an equation: write Eq(left, right)")
+
+    def __bool__(self) -> bool:
+        raise MisuseError(f"{self} is no condition; its values are numbers only after a solve")
+
+    def _as_vector(self) -> VectorExpression:
+        return self
+
+    def total(self) -> Total:
+        """Return the sum over all values of the sets."""
+        return Total(as_plain(self.formula), sympy.Tuple(*self.indices))
+
+    def relate(self, kind: type[sympy.Rel], other: Any, *, is_left: bool) -> VectorRelation:
+        """Return the relation with another side, which is whatever :meth:`read_operand` takes.
+
+        Args:
+            kind: The class of the relation in indices.
+            other: The other side.
+            is_left: Whether this expression is the left side of the relation, and the other side the right one.
+        """
+        indices, formula, operand = self.align(other)
+        sides = (formula, operand) if is_left else (operand, formula)
+        return VectorRelation(kind(*map(as_plain, sides), evaluate=False), indices)
+
+    def map_values(self, function: Callable[[Any], Any]) -> VectorExpression:
+        """Return the expression with a function applied to each of its values."""
+        return VectorExpression(self.indices, function(self.formula))
+
+    def combine_with(self, operator: Callable[[Any, Any], Any], other: Any) -> VectorExpression:
+        """Return ``operator(self, other)`` elementwise; ``other`` is whatever :meth:`read_operand` takes."""
+        indices, formula, operand = self.align(other)
+        return VectorExpression(indices, operator(formula, operand))
+
+    def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
+        """Return common indices of this expression and another operand, and both as formulas in these."""
+        operand, indices = self.read_operand(other), self.indices
+        if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
+            # Of two sets the declared one has the labels.
+            indices = tuple(b if _is_axis(a.index_set) else a for a, b in zip(indices, vector.indices, strict=True))
+            # The operand is already in the indices of this expression.
+            other_indices = dict(zip(self.indices, indices, strict=True))
+            return indices, replace_indices(self.formula, other_indices), replace_indices(operand, other_indices)
+        return indices, self.formula, operand
+
+    def read_operand(self, other: Any) -> sympy.Expr:
+        """Return a number, array, scalar, vector or whole variable as a formula in the indices of this expression.
+
+        Arrays are broadcast as NumPy does. Labelled data (dicts, pandas, polars) are matched by label.
+
+        Raises:
+            ModelError: The sets or the shape do not fit.
+        """
+        if isinstance(other, Indexable):
+            vector = other._as_vector()
+            other = other if vector is None else vector
+        if isinstance(other, VectorExpression):
+            is_same = len(other.indices) == len(self.indices) and all(
+                _fits(a.index_set, b.index_set) for a, b in zip(self.indices, other.indices, strict=True)
+            )
+            if not is_same:
+                raise ModelError(f"{self} and {other} run over different sets; write them with indices")
+            return replace_indices(other.formula, dict(zip(other.indices, self.indices, strict=True)))
+        if isinstance(other, sympy.Expr | int | float | np.number) and not isinstance(other, bool):
+            return sympy.sympify(other.item() if isinstance(other, np.number) else other)
+        sets = tuple(index.index_set for index in self.indices)
+        values = match_labels(other, sets, f"array beside {self}")
+        try:
+            numbers = as_doubles(values)
+        except (TypeError, ValueError):
+            raise ModelError(f"{self} meets a {type(other).__name__}, and must meet numbers") from None
+        try:
+            numbers = np.broadcast_to(numbers, self.shape)
+        except ValueError:
+            names = ", ".join(f"{s.name} ({len(s)})" for s in sets)
+            raise ModelError(f"an array of shape {numbers.shape} does not fit {self} over {names}") from None
+        return Access(Param("array", sets, numbers), *self.indices)
+
+    def multiply_matrix(self, matrix: Any, *, is_left: bool) -> VectorExpression | sympy.Expr:
+        """Return ``matrix @ self``, or ``self @ matrix`` if the matrix is not on the left.
+
+        Args:
+            matrix: A vector or matrix of numbers, dense or of SciPy's sparse kinds.
+            is_left: Whether the matrix is on the left.
+        """
+        if len(self.indices) != 1:
+            raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
+        if isinstance(matrix, VectorExpression | Indexable):
+            raise ModelError(f"@ takes a vector or matrix of numbers beside {self}, got {matrix}; write (x * y).sum()")
+        (index,), is_sparse = self.indices, sparse.issparse(matrix)
+        try:
+            numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise ModelError(f"@: a matrix beside {self} must be of numbers, got a {type(matrix).__name__}") from None
+        numbers = numbers if is_left or numbers.ndim == 1 else numbers.T
+        size = len(index.index_set)
+        if numbers.ndim not in (1, 2) or numbers.shape[-1] != size:
+            shape = "(..., " + f"{size})" if is_left else f"({size}, ...)"
+            raise ModelError(f"@: a matrix beside {self} must have shape {shape}, got {np.shape(matrix)}")
+        if numbers.ndim == 1:
+            return self.combine_with(lambda a, b: b * a, numbers).sum()
+        row = Index("row", IndexSet("axis 0", numbers.shape[0]))
+        sets = (row.index_set, index.index_set)
+        if not is_sparse:
+            formula = Access(Param("matrix", sets, numbers), row, index) * self.formula
+            return VectorExpression((row,), Total(as_plain(formula), sympy.Tuple(index)))
+        entries = numbers.tocsr().tocoo()
+        restriction = Restriction((row, index), (entries.row.astype(np.int64), entries.col.astype(np.int64)))
+        entry_values = Param("matrix", sets, _SparseLookup(numbers.tocsr()))
+        formula = Access(entry_values, row, index) * self.formula
+        return VectorExpression((row,), Total(as_plain(formula), sympy.Tuple(index), restriction))
+
+
+def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
+    """Return a formula with other indices, also in the restrictions of its sums, which sympy does not look into."""
+    restrictions = {
+        restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
+        for restriction in formula.atoms(Restriction)
+        if not new_indices.keys().isdisjoint(restriction.indices)
+    }
+    return formula.xreplace({**new_indices, **restrictions})
+
+
+class _SparseLookup:
+    """The entries of a sparse matrix as a function of arrays of rows and columns."""
+
+    def __init__(self, matrix: sparse.csr_matrix) -> None:
+        """Keep a matrix."""
+        self.matrix = matrix
+
+    def __call__(self, rows: Ints, columns: Ints) -> Floats:
+        """Return the entries of these rows and columns, shape (size,)."""
+        return np.asarray(self.matrix[rows, columns], dtype=np.float64).ravel()
+
+
+def _fits(a: IndexSet, b: IndexSet) -> bool:
+    """Return whether two sets are the same, or one is an unnamed axis of the other's size."""
+    return a.same_as(b) or (len(a) == len(b) and (_is_axis(a) or _is_axis(b)))
+
+
+def _is_axis(index_set: IndexSet) -> bool:
+    """Return whether a set is an unnamed axis of an array that was given without its sets."""
+    return index_set.name.startswith("axis ")
+
+
+class VectorRelation(NoCondition):
+    """A relation of vectors, which states a row for each of their values.
+
+    Attributes:
+        relation: The relation in indices.
+        indices: The indices of the rows.
+    """
+
+    __slots__ = ("indices", "relation")
+
+    def __init__(self, relation: sympy.Rel, indices: tuple[Index, ...]) -> None:
+        """Create a relation with a row for each value of the indices."""
+        self.relation, self.indices = relation, indices
+
+    def __repr__(self) -> str:
+        return f"({self.relation} for {', '.join(index.name for index in self.indices)})"
+
+
+def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
+    """Return the relation of two sides, of which one is a vector, and the other whatever fits it."""
+    vectors = [side._as_vector() if isinstance(side, Operators) else None for side in (left, right)]
+    if vectors[0] is None and vectors[1] is None:
+        refuse_array_beside(right if isinstance(left, np.ndarray) else left)
+    if vectors[0] is None:
+        return vectors[1].relate(kind, left, is_left=False)
+    return vectors[0].relate(kind, right, is_left=True)
