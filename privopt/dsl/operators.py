@@ -80,7 +80,7 @@ class Operators:
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
         """Return a relation as it is written: of vectors if a side is one, and otherwise of scalars."""
         vector = self._as_vector()
-        other_vector = other._as_vector() if isinstance(other, Operators) else None
+        other_vector: Any = other._as_vector() if isinstance(other, Operators) else None
         has_vectors = is_vector(self) or is_vector(other)
         if vector is None and not has_vectors:
             try:

@@ -468,9 +468,11 @@ class VectorRelation(NoCondition):
 
 def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
     """Return the relation of two sides, of which one is a vector, and the other whatever fits it."""
-    vectors = [side._as_vector() if isinstance(side, Operators) else None for side in (left, right)]
-    if vectors[0] is None and vectors[1] is None:
+    vectors: list[VectorExpression | None] = [
+        side._as_vector() if isinstance(side, Operators) else None for side in (left, right)
+    ]
+    if vectors[0] is not None:
+        return vectors[0].relate(kind, right, is_left=True)
+    if vectors[1] is None:
         refuse_array_beside(right if isinstance(left, np.ndarray) else left)
-    if vectors[0] is None:
-        return vectors[1].relate(kind, left, is_left=False)
-    return vectors[0].relate(kind, right, is_left=True)
+    return vectors[1].relate(kind, left, is_left=False)
