@@ -6,6 +6,7 @@ key (:func:`worker_state`); any other worker can rebuild it. The result of a tas
 on where the task ran. If a worker dies, it is replaced and its task is tried once more; if the new worker dies as well,
 the task fails with :class:`~privopt.errors.SolverError`.
 
+>>> from privopt.execution import serial
 >>> with serial() as executor:
 ...     executor.submit("block-0", max, 3, 7).result()
 7
