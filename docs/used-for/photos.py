@@ -74,7 +74,10 @@ def write_model(folder: Path) -> None:
 
 
 def score(folder: Path, photos: Path) -> Floats:
-    """Return the probability (P, T) of each town for each photo, by a session of onnxruntime."""
+    """Return the logarithm of the probability (P, T) of each town for each photo, by a session of onnxruntime.
+
+    Photos count as independent: the guess for an album is the town with the greatest sum.
+    """
     import onnxruntime
 
     session = onnxruntime.InferenceSession(folder / "eye.onnx")
@@ -83,18 +86,18 @@ def score(folder: Path, photos: Path) -> Floats:
         with Image.open(path) as photo:
             pixels = np.asarray(photo.convert("RGB").resize((16, 16), Image.Resampling.BILINEAR), dtype=np.float32)
         (logits,) = session.run(None, {"photo": (pixels / 255).transpose(2, 0, 1)[None]})
-        odds = np.exp(logits[0] - logits[0].max())
-        rows.append(odds / odds.sum())
+        shifted = logits[0].astype(float) - float(logits[0].max())
+        rows.append(shifted - np.log(np.exp(shifted).sum()))
     return np.array(rows, dtype=float)
 
 
-def count_least_deletions(probabilities: Floats) -> int:
+def count_least_deletions(scores: Floats) -> int:
     """Return the fewest photos (P, T) to leave out so that the first town is not the best guess of the sum."""
-    for count in range(len(probabilities)):
-        for deleted in itertools.combinations(range(len(probabilities)), count):
-            if np.delete(probabilities, deleted, axis=0).sum(axis=0).argmax() != 0:
+    for count in range(len(scores)):
+        for deleted in itertools.combinations(range(len(scores)), count):
+            if np.delete(scores, deleted, axis=0).sum(axis=0).argmax() != 0:
                 return count
-    return len(probabilities)
+    return len(scores)
 
 
 def run_job(folder: Path, *, small: bool) -> dict[str, float]:

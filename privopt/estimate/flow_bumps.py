@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from attrs import frozen
@@ -15,9 +15,6 @@ from privopt.estimate.flow_links import find_links
 from privopt.estimate.likelihood import fit
 from privopt.estimate.smooth_intervals import REPLICATE_GAP, SEED
 from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
-
-MIN_CUT_PART: Final = 0.1
-"""Least part of a bump in a group that becomes a bump of its own."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -45,7 +42,7 @@ class Bumps:
         starts, ends = (self.fit_weights(counts.sum(axis=axis), REPLICATE_GAP) for axis in (1, 0))
         return find_links(self.columns, counts, starts, ends, extremes=extremes)
 
-    def choose_rounds(self, counts: Floats) -> tuple[int, float]:
+    def choose_rounds(self, counts: Floats) -> int:
         """Return the number of rounds that predicts counted trips (L, L) best; see :func:`.flow_fit.choose_rounds`."""
         rng = np.random.default_rng([SEED, 0])
         return choose_rounds(self.columns, counts, self.groups, lambda half: self.find_links(half)[0], rng)
@@ -70,25 +67,12 @@ class BumpMaker:
         self.cells = merge_outputs(columns)
         self._columns = merge_columns(columns, self.cells)
 
-    def make(self, resolution: float, *, is_cut: bool = False) -> Bumps:
-        """Return the bumps of a resolution; if it is 0, each record is a bump by itself.
-
-        Args:
-            resolution: The width of the bumps, in the unit of distance.
-            is_cut: Whether a bump over several groups is divided into one for each of them. Trips within such a bump do
-                not cross a border then.
-        """
+    def make(self, resolution: float) -> Bumps:
+        """Return the bumps of a resolution; if it is 0, each record is a bump by itself."""
         if resolution == 0.0 or self._rows is None:
             return Bumps(columns=self._columns, groups=self._functionals.T.toarray())
         shapes = make_bumps(self._rows, self._records, resolution)
         assert shapes is not None  # resolutions are chosen by find_resolution
-        if is_cut:
-            members = self._functionals.toarray()
-            parts = shapes @ members.T
-            # Small parts are left out: other bumps have their centre in that group.
-            cut = [shapes[parts[:, number] > MIN_CUT_PART] * group for number, group in enumerate(members)]
-            shapes = np.vstack(cut)
-            shapes /= shapes.sum(axis=1, keepdims=True)
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:

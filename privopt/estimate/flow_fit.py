@@ -32,7 +32,7 @@ from privopt.errors import SolverError
 
 MAX_CELLS: Final = 160
 """Number of cells that outputs are merged into. Over 2,032 street nodes with 200,000 trips, 300 cells changed the mean
-error of a flow from 54.1 to 53.8 trips (of 781), and 100 cells to 55.0."""
+error of a flow, in per cent of it, from 3.9 to 3.9, 5.7 to 5.5, 9.1 to 6.6 and 39 to 40 for four kinds of trips."""
 
 MAX_ROUNDS: Final = 100
 """Largest number of rounds of expectation maximisation that cross-validation can choose."""
@@ -204,8 +204,8 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
 
 def choose_rounds(
     columns: Floats, counts: Floats, groups: Floats, link: Callable[[Floats], Floats], rng: np.random.Generator
-) -> tuple[int, float]:
-    """Return the number of rounds that predicts trips best, by two-fold cross-validation, and how well it does.
+) -> int:
+    """Return the number of rounds that predicts trips best, by two-fold cross-validation.
 
     Each trip is put into one of two halves at random. Flows are fitted to either half, and judged after each round by
     the likelihood of the other half: that of its cells, and that of the groups which its reports name. Where cells are
@@ -218,14 +218,11 @@ def choose_rounds(
         groups: (M, G) part of each bump in each group.
         link: Returns the weights (M, M) with which the rounds for some counts (L, L) begin.
         rng: Generator that draws the halves.
-
-    Returns:
-        The number of rounds, and the log-likelihood of the cells of held-out trips after so many.
     """
     first = rng.binomial(counts.astype(np.int64), 0.5).astype(np.float64)
     halves = [first, counts - first]
     if min(half.sum() for half in halves) == 0:
-        return 0, 0.0
+        return 0
     # Each cell names the group to which its reports most likely belong, under uniform shares.
     named = np.eye(groups.shape[1])[(columns.T @ groups).argmax(axis=1)]
     values: list[tuple[float, float]] = []
@@ -244,8 +241,7 @@ def choose_rounds(
         if rounds == MAX_ROUNDS or rounds - np.argmax(values, axis=0).max() >= MAX_WORSE_ROUNDS:
             break
     is_best = np.array(values) >= np.max(values, axis=0) - TIE
-    rounds = int(is_best.argmax(axis=0).max())
-    return rounds, values[rounds][0]
+    return int(is_best.argmax(axis=0).max())
 
 
 def scale_to_sums(flows: Floats, starts: Floats, ends: Floats) -> Floats:

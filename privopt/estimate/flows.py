@@ -18,7 +18,7 @@ from privopt.declare.notebook import card
 from privopt.errors import UsageError, number_of
 from privopt.estimate.count_trips import TripCounts
 from privopt.estimate.flow_bumps import BumpMaker
-from privopt.estimate.flow_fit import TIE, scale_to_sums
+from privopt.estimate.flow_fit import scale_to_sums
 from privopt.estimate.flow_intervals import PILOT_REFINEMENT, FlowModel, find_half_widths
 from privopt.estimate.shares import (
     BOOTSTRAP,
@@ -30,7 +30,7 @@ from privopt.estimate.shares import (
     group_functionals,
 )
 from privopt.estimate.smooth_intervals import describe_assumption
-from privopt.estimate.smooth_shares import FINER, Rows
+from privopt.estimate.smooth_shares import Rows
 from privopt.execution.resources import limited_to
 from privopt.interfaces import Progress
 
@@ -182,21 +182,14 @@ def estimate_flows(
             finest_resolution, MAX_BUMPS if wished_resolution else MAX_UNSMOOTHED_RECORDS
         )
         bumps = maker.make(resolution)
-        rounds, held_out = bumps.choose_rounds(counts)
-        is_cut = False
-        if resolution:
-            # Trips that end where they began cross no border, short ones do: cross-validation tells which bumps fit.
-            cut_bumps = maker.make(FINER * resolution, is_cut=True)
-            cut_rounds, cut_held_out = cut_bumps.choose_rounds(counts)
-            if is_cut := cut_held_out > held_out + TIE:
-                bumps, rounds = cut_bumps, cut_rounds
+        rounds = bumps.choose_rounds(counts)
         flow_fit = bumps.fit(counts, bumps.find_links(counts)[0], gap=options.gap, rounds=rounds)
         shares = scale_to_sums(flow_fit.flows, *(group_shares / group_shares.sum() for group_shares in sums))
         # Flows that are not smooth have no finer resolution: their pilots differ by their rounds alone.
         pilot_resolution = resolution and maker.find_resolution(resolution / PILOT_REFINEMENT, MAX_BUMPS)
         start_bumps, end_bumps = (maker.make(margin_fit.resolution) for margin_fit in margin_fits)
         model = FlowModel(bumps, rounds, start_bumps, end_bumps, options.gap)
-        pilot_bumps = bumps if is_cut else maker.make(pilot_resolution)
+        pilot_bumps = maker.make(pilot_resolution)
         half_widths = find_half_widths(counts, shares, model, pilot_bumps, options.confidence, progress)
     assumption = "; ".join(([describe_assumption(pilot_resolution, unit)] if resolution else []) + [LINK_ASSUMPTION])
     return Flows(
