@@ -45,10 +45,10 @@ class PMO:
         """Build the linear program of an instance in the modelling language, and compile it.
 
         Its variables are the entries z_ik of the (N, K) matrix. The rows ``mass`` make each record's probabilities add
-        up to 1; the rows ``geo-ind`` are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
+        up to 1. The rows ``geo-ind`` are ``z_ik <= exp(d_ij) z_jk`` for each pair in both directions.
         """
         n, count = instance.records, instance.outputs
-        lengths = instance.lengths
+        lengths = instance.lengths  # (P,) the log-ratio d_ij that each pair allows
         # Pairs are sorted by a single key, so that the length of any pair is found by binary search.
         order = np.lexsort((instance.pairs[:, 1], instance.pairs[:, 0]))
         keys = (instance.pairs[:, 0] * n + instance.pairs[:, 1])[order]
@@ -133,7 +133,7 @@ class PathRows:
         pmo: The compiled program.
         boundary: (B,) numbers of the boundary records, ascending.
         _before: (B, N) for each boundary record, the record before each other one on a shortest path from the former.
-        _number: (N, N) number of each directed pair in :meth:`PMO.of`; -1 if the pair is not required.
+        _number: (N, N) number of each directed pair in :meth:`PMO.of`; -1 if the program has no rows for it.
         _from, _to: (P,) first and last record of each path that may give a cut, as positions in ``boundary``.
         _length: (P,) lengths D_ij of these paths.
     """

@@ -22,7 +22,7 @@ PARTITION_SEED: Final = 0
 
 @frozen(kw_only=True, eq=False)
 class Records:
-    """The input of the partitioners: N records and the E edges of their graph, the pairs that metric DP covers.
+    """The input of the partitioners: N records and the E edges of their graph, pairs of rows that constrain each other.
 
     Attributes:
         edges: (E, 2) The pairs of neighbouring records.
@@ -121,7 +121,7 @@ def _partition_by_metis(records: Records, count: int) -> Ints:
         return np.arange(records.count, dtype=np.int64) % count
     matrix = records.adjacency
     neighbours = [matrix.indices[matrix.indptr[n] : matrix.indptr[n + 1]] for n in range(records.count)]
-    # objtype=1 minimises METIS's communication volume, which counts boundary records (and not edges between parts).
+    # objtype=1 minimises METIS's communication volume, which counts each boundary record once for each part next to it.
     # ufactor=200 allows parts 20 % above the mean size.
     options = pymetis.Options(objtype=1, ufactor=200, ncuts=8, niter=30, seed=PARTITION_SEED)
     _, labels = pymetis.part_graph(count, adjacency=neighbours, recursive=False, options=options)

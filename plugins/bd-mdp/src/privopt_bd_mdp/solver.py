@@ -131,8 +131,7 @@ class Parts:
             yield StarSolver()
         if is_benders and options.start == "auto":
             # The caller runs each solver before it asks for the next, so `starred` is known now: whether the closed
-            # form of the star solver is a mechanism for this part. Column generation
-            # pays only then.
+            # form of the star solver is a mechanism for this part. Column generation pays only then.
             if part.starred:
                 yield ColumnGeneration(most_left=HALF_SHARE)
             yield InteriorPoint()
@@ -199,9 +198,9 @@ class _Rounds:
         records, outputs = instance.cost.shape
         # For every output a pair has two rows of two coefficients, and a record has a cost and a term of its mass row.
         numbers = outputs * (4.0 * len(instance.pairs) + 2.0 * records)
-        slopes = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
+        cut_entries = outputs * float(self.partition.count_neighbours(instance.pairs).sum())
         # The last term covers the tables of PathRows, which have an entry for each pair of records: about 40 bytes.
-        return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * slopes + 40.0 * records**2)
+        return float(A_NUMBER * numbers + A_SLOPE * BLOCK_CUTS * cut_entries + 40.0 * records**2)
 
     def solve(self, part: Part, offers: PartOffers) -> None:
         """Solve a part by decomposition, and offer every point and its multipliers (see :class:`Solver`).

@@ -231,7 +231,7 @@ class CentralSearch:
                     Instance.of(data), gap=context.gap, memory=context.free_memory, progress=context.report
                 )
         except OutOfTime:
-            raise
+            raise  # ends the scope of the time limit
         except (SolverError, StoppedError, MemoryError) as error:
             self.incumbent.note(f"one mechanism of all ({error or 'out of memory'})")
             return

@@ -303,14 +303,14 @@ class ExactSearch:
         """
         from privopt_metric_dp.solvers import Instance, solve
 
-        check()
+        check()  # raises OutOfTime before any work if there is no time left
         context = self.context
         instance = Instance.of(self.data)
         try:
             # The other half of the gap is left for the loss that the repair to integers adds.
             solution = solve(instance, gap=context.gap / 2, memory=context.free_memory, progress=context.report)
         except OutOfTime:
-            raise
+            raise  # ends the scope of the time limit; it is a StoppedError, which is handled below
         except (SolverError, StoppedError) as error:
             # A failed solver would find nothing with more time either, while one that was stopped might have.
             self.finished = isinstance(error, SolverError)

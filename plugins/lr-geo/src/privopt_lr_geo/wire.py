@@ -458,6 +458,7 @@ def _fetch_answer(url: str, name: str, raw: bytes, seconds: float) -> bytes:
             if status not in (None, HTTPStatus.ACCEPTED, HTTPStatus.SERVICE_UNAVAILABLE):
                 raise StoppedError(f"{url}: the package was refused ({status})")
             time.sleep(POLL_SECONDS)
+    # limit() leaves its block without an error when the time is over.
     raise StoppedError(f"{url}: no answer within {seconds:g} s")
 
 

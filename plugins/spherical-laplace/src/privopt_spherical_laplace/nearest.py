@@ -61,6 +61,7 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     """
     points, rate = unit_vectors(problem), float(problem.epsilon * RADIUS_KM)
     count, tree = len(points), cKDTree(points)
+    # Distances along a ray, as angles in radians: at the middles of equal parts of the probability, and in the tail.
     middles = (np.arange(_STEPS) + 0.5) / _STEPS
     quantiles = np.concatenate([middles, 1.0 - 0.5 / _STEPS * 0.5 ** np.arange(1, _TAIL_STEPS)])
     angles = propose_scaled_distance(quantiles, rate) / rate
@@ -69,12 +70,14 @@ def nearest_probabilities(problem: SphereInstance) -> Floats:
     probabilities = np.zeros((count, count))
     for row, place in enumerate(points):
         east, north = basis(place)
+        # Unit vectors: the directions of the rays (R, 3) at the place, and the positions (R, D, 3) along them.
         rays = np.cos(bearings)[:, None] * north + np.sin(bearings)[:, None] * east
         positions = np.cos(angles)[:, None] * place + np.sin(angles)[:, None] * rays[:, None, :]
         nearest = tree.query(positions.reshape(-1, 3))[1].reshape(len(rays), len(angles))
         first, second = nearest[:, :-1], nearest[:, 1:]
         # Between two distances with different nearest points a and b, the ray is equally far from both at the angle t
-        # with cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, for the place x and the ray's direction e.
+        # with cos(t) x.a + sin(t) e.a = cos(t) x.b + sin(t) e.b, for the place x and the ray's direction e. Between two
+        # with the same nearest point, any border will do.
         along_place, along_ray = points @ place, rays @ points.T
         ray_numbers = np.arange(len(rays))[:, None]
         change = np.arctan2(

@@ -86,6 +86,7 @@ def _kind_problems(role: str, name: str) -> list[SearchStrategy[GeneratedProblem
         strategy: SearchStrategy[GeneratedProblem] = getattr(import_module(module), member)
         return [strategy]
     problems = metric_problems(shapes=("grid", "points", "clique"), utilities=("distance",))
+    # A kind of distance needs places with coordinates, and limits on neighbours would not fit its distances.
     if role == "distance":
         problems = metric_problems(shapes=("grid", "points"), utilities=("distance",), every_pair=True)
     named = problems.map(lambda problem: problem.with_key(KEYS[role], name))

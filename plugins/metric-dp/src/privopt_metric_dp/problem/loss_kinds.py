@@ -198,7 +198,13 @@ class CostMatrix(LossKind):
 
 @frozen(kw_only=True)
 class TravelCost(LossKind):
-    """Expected error in the travel distance to a random target (LR-Geo, section 3)."""
+    """Expected error in the travel distance to a random target (LR-Geo, section 3).
+
+    Attributes:
+        edges: The file of the roads along which travel is measured; None to use the distance of the problem.
+        directed: Whether these roads are one-way.
+        targets: The file of targets and their weights; None if all records are targets with equal weights.
+    """
 
     kind: ClassVar[str] = "travel-cost"
     edges: File | None = key(None, help="CSV: from,to,km; default: the distance of [distance]")
@@ -241,7 +247,7 @@ class TravelCost(LossKind):
             doubt = spaces.metric.upper_distances(ways) - ways if roads is None else ways * roads.doubt
             errors.append((doubt + 2.0**-52 * ways) @ weights[has_weight])
         # The error of a record's paths and the largest error of any output's paths add up. With one table, the outputs
-        # are the records.
+        # are the records. The last factor covers the rounding of these bounds.
         return np.asarray((summed + errors[0] + errors[-1].max()) * (1.0 + 2.0**-20))
 
     def _travel_tables(self, spaces: Spaces) -> tuple[list[Floats], Floats, Fraction | None, str]:
@@ -264,6 +270,7 @@ class TravelCost(LossKind):
         unit = None
         if roads is not None:
             source = records.source if self.targets is None else self.targets.name
+            # Integer lengths are used if all lengths are multiples of a common unit.
             roads, unit = roads.integer_roads or (roads, None)
             tables = [
                 roads.travel(space.ids, targets.tolist(), sources=space.source, targets_source=source)

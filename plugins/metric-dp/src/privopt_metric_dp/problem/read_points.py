@@ -123,6 +123,7 @@ def points_as_csv(points: File, columns: Columns | None) -> bytes | None:
     import polars as pl
 
     columns = columns or Columns()
+    # The columns of ids and names.
     texts = (*((columns.id,) if isinstance(columns.id, str) else columns.id), *filter(None, [columns.name]))
     lat, lon = columns.lat, columns.lon
     if points.name.lower().endswith(_GEOJSON):

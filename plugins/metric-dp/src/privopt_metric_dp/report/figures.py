@@ -188,6 +188,7 @@ def spent_by_distance(release: MatrixRelease, data: MetricData) -> Figure:
     axes.plot([0, end], [0, end * float(data.epsilon)], color=BAD, label=f"allowed: {float(data.epsilon):g} times d")
     label = f"a pair of {noun_of(data.records)}s"
     axes.scatter(distance, worst, s=14, alpha=0.7, color=MARK, edgecolors="none", label=label, zorder=3)
+    # Many dots are drawn as an image, because each one makes a vector file larger.
     axes.collections[-1].set_rasterized(len(selected) > MAX_VECTOR_MARKS)
     axes.set_xlabel(f"distance d ({data.unit})")
     axes.set_ylabel("change of odds (logarithm)")

@@ -112,7 +112,7 @@ class RoadMetric(Metric):
         There is one search from each first record of a pair. If decimals are unknown, a ball extends from the lower to
         the upper bound of the distance.
         """
-        ways = self.roads.meant
+        ways = self.roads.meant  # shortest paths over the declared decimals
         if ways is None:
             lower = self.between(pairs[:, 0], pairs[:, 1])
             return [

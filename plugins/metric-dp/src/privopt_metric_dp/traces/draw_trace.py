@@ -314,14 +314,17 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
             rows.
         state: (S,) last outputs, levels and whether the next report has been charged, which are updated.
         steps, step_rows: Distances to the outputs in steps, and (B,) the row of ``steps`` for each row to draw.
-        cumulated, good_level, rates: As for `_draw_row`.
-        outputs, kept_reports: (B,) results.
+        cumulated: (N, K) cumulative weights of fresh reports.
+        good_level: Threshold without noise, in steps.
+        rates: (4,) numerator and denominator of the threshold's rate, and then of the test's rate.
+        outputs, kept_reports: (B,) results: the number of each report, and whether it repeats the last one.
     """
     last, level, paid = state
     word = 0
     for subject in range(positions.size):
         while positions[subject] < stops[subject] and paid[subject]:
             row = order[positions[subject]]
+            # A row without a position has no report, and leaves the charge to the next row.
             if rows[row] >= 0:
                 output, after_level, next_word = _draw_row(
                     words,
@@ -338,6 +341,7 @@ def _walk_subjects(  # type: ignore[no-untyped-def]
                 if next_word < 0:
                     return word
                 word = next_word
+                # The level is -1 after a fresh report.
                 kept_reports[row] = after_level >= 0
                 outputs[row] = output
                 last[subject], level[subject] = output, after_level

@@ -9,7 +9,8 @@ and the bearing is uniform. So t = G^-1(U) and the bearing is 2 pi V, for unifor
 of U and V are read, which leaves a box of possible (U, V). All positions of the box lie in a disc. If all positions in
 the disc round to the same output, that output is the draw. Otherwise n is doubled. The output is therefore exactly the
 rounding of the real-valued position, whatever the precision that decided it. Every decision is made in integers, with
-error bounds (docs/reference/proof.md, "The sphere").
+error bounds (docs/reference/proof.md, "The sphere"). These integers are numbers in fixed point: x is stored as an
+integer near x 2^w. An ulp is the unit of the last of the w fractional bits, 2^-w.
 """
 
 from __future__ import annotations

@@ -105,6 +105,7 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
             sine, decay = np.sin(s / rate), np.exp(-s)
             excess = 1.0 - decay * (np.cos(s / rate) + rate * sine) - u * total
             lower, upper = np.where(excess > 0, lower, s), np.where(excess > 0, s, upper)
+            # Newton's step, where the divisor is the derivative of 1 - S by s, or a bisection if it leaves the bracket.
             next_s = s - excess / (decay * sine * (rate + 1.0 / rate))
             next_s = np.where((next_s > lower) & (next_s < upper), next_s, (lower + upper) / 2)
             # A root that was found is kept: a further step would consist of rounding errors, and might be replaced by
