@@ -167,7 +167,7 @@ def _make_piece(package: Package, exponents: Floats, is_used: NDArray[np.bool_],
     free = package.free
     pairs, lengths = _implying_pairs(package, terms)
     upper, lower = np.full(free.shape, np.inf), np.full(free.shape, -np.inf)
-    number = np.full(free.shape, -1, dtype=np.int64)
+    number = np.full(free.shape, -1, dtype=np.int64)  # of each free entry; -1 for tied ones
     entries = np.argwhere(free)
     number[free] = np.arange(len(entries))
     rows, budgets = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0)]
@@ -227,6 +227,7 @@ def central_model(central: Central) -> Model:
 
     m = Model("CLR-Geo")
     Y = IndexSet("Y", central.columns.tolist())
+    # The position of each output among the variables y, or -1 if it has none.
     positions = np.full(len(central.shift), -1, dtype=np.int64)
     positions[central.columns] = np.arange(len(central.columns))
     k = Index("k", Y)
@@ -238,7 +239,8 @@ def central_model(central: Central) -> Model:
     # One block of variables and rows for each user.
     for n, piece in enumerate(central.pieces):
         row, column = piece.entries.T
-        # A user without free entries gets one variable that is fixed at 0.
+        # X are the user's records, with index i, and E its free entries, with indices e and h. A user without free
+        # entries gets one variable that is fixed at 0.
         X, E = IndexSet(f"X{n}", len(piece.mass)), IndexSet(f"E{n}", max(1, len(piece.entries)))
         i, e, h = Index("i", X), Index("e", E), Index("h", E)
         z = m.variable(f"z{n}", E, lower=0, upper=1 if len(piece.entries) else 0)
@@ -246,8 +248,8 @@ def central_model(central: Central) -> Model:
         objective = objective + total(c[e] * z[e], over=e)
         common_mass, own_mass = piece.split(central.columns)
         # s contains the common part of every column, also of those whose entry in a row is free. For such an entry the
-        # row's own coefficient is negative and takes that part off again, so s may exceed 1 by the least amount that
-        # any row takes off.
+        # row's own coefficient is negative and subtracts that part again, so s may exceed 1 by the least amount that is
+        # subtracted in any row.
         s = m.variable(f"s{n}", lower=0, upper=1.0 + float(((own_mass < 0) * common_mass).sum(axis=1).min()))
         b, g = m.param(f"far{n}", common_mass), m.param(f"g{n}", own_mass)
         m.require(f"far mass {n}", Eq(total(b[k] * y[k], over=k), s))
@@ -261,7 +263,8 @@ def central_model(central: Central) -> Model:
         for name, limits in (("above", piece.upper), ("below", -piece.lower)):
             limited = np.flatnonzero(np.isfinite(limits))
             if len(limited):
-                # Limits stay exponents of the model's rows: their exponentials may exceed the range of a solver.
+                # The model gets exponents instead of coefficients, because their exponentials may exceed the range of
+                # a solver.
                 bound = m.param(f"{name}{n}", limits)
                 where = np.column_stack([limited, positions[column[limited]]])
                 smaller, larger = (z[e], y[k]) if name == "above" else (y[k], z[e])

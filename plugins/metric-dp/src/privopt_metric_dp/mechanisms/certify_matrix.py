@@ -207,6 +207,7 @@ def _measure_given(problem_file: File, name: str, options: Options) -> Certified
         method=MEASURED,
         solver=options.solver,
         gap=1e-6 if options.gap is None else options.gap,  # used only by the search for a bound
+        # By default, all memory that the program holds or can still get.
         memory=resident() + available() if options.memory is None else options.memory * GB,
         progress=options.progress,
     )

@@ -198,7 +198,10 @@ MIN_ADVANTAGE: Final = 0.02
 
 
 def _compare_with_noise(problem: MetricInstance[MetricProblem], result: Result) -> Sequence[str]:
-    """Return a sentence if remapped noise at the position itself loses less than a mesh over a plane; else none."""
+    """Return a sentence if remapped noise at the position itself would lose less than the mesh; otherwise, nothing.
+
+    The two are compared only over a plane, for losses that are distances and whose mechanism is not remapped.
+    """
     from privopt_metric_dp.problem.loss_kinds import DistanceLoss
     from privopt_metric_dp.region.region import Plane
 

@@ -112,7 +112,7 @@ def spread_evenly(region: Region, epsilon: Fraction, records: Space) -> Spread:
         return _spread_over_plane(region, geographic=records.kind == "geographic")
     assert isinstance(region, Streets)
     # The probabilities of a street's ends are S-shaped and linear on 2n equal parts of the street. A multiple of 2n
-    # pieces has no change of slope inside a piece.
+    # pieces has no change of slope inside a piece. The division is rounded up, by negating twice.
     pieces = 2 * region.steps * max(1, -(-MIN_PIECES // (2 * region.steps))) if region.steps else MIN_PIECES
     # The two Gauss points of the unit interval.
     gauss = 0.5 + np.array([-0.5, 0.5]) / math.sqrt(3)

@@ -282,7 +282,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     costed, z = costs_of(loss, data), release.probabilities
     likeliest = z.argmax(axis=1)
     # Probability of each output under the prior.
-    often = data.prior @ z
+    frequencies = data.prior @ z
     has_own_outputs = data.outputs is data.records
     records = space_features(
         data.records,
@@ -293,7 +293,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
             "share_of_epsilon": figures.spent_of_records(release, float(data.epsilon)),
             "likeliest_output": release.outputs[likeliest],
             "its_probability": z.max(axis=1),
-            "released": often if has_own_outputs else [None] * len(data.records),
+            "released": frequencies if has_own_outputs else [None] * len(data.records),
         },
     )
     if has_own_outputs:
@@ -302,7 +302,7 @@ def metric_layer(release: MatrixRelease, data: MetricData, loss: UtilityLoss[Mat
     empty = [None] * len(data.outputs)
     names = ("prior", "expected_loss", "share_of_epsilon", "likeliest_output", "its_probability")
     empty_columns: dict[str, Any] = {"kind": ["output"] * len(data.outputs)} | dict.fromkeys(names, empty)
-    outputs = space_features(data.outputs, empty_columns | {"released": often})
+    outputs = space_features(data.outputs, empty_columns | {"released": frequencies})
     return Layer(kind=data.records.kind, features=[*records, *outputs], unit=data.records.unit)
 
 

@@ -104,16 +104,13 @@ class Projection:
     def covers(self, vertices: Ints) -> bool:
         """Return whether points (N, 2) in mm on the plane lie in the box, so that no distance is stretched."""
         max_x, min_y, max_y = int(np.abs(vertices[:, 0]).max()), int(vertices[:, 1].min()), int(vertices[:, 1].max())
+        # The sides of the box, relative to the origin, in 1e-7 degrees.
+        south, north, half_width = self.box[0] - self.origin[0], self.box[1] - self.origin[0], self.box[2]
         # Both sides are integers in 2^-24 mm, so that no rounding can admit a point outside the box.
-        south, north_units, half_width_units = (
-            (self.box[0] - self.origin[0]) * self.north,
-            self.box[1] - self.origin[0],
-            self.box[2],
-        )
         return (
-            south <= min_y << _UNIT_BITS
-            and max_y << _UNIT_BITS <= north_units * self.north
-            and max_x << _UNIT_BITS <= half_width_units * self.east
+            south * self.north <= min_y << _UNIT_BITS
+            and max_y << _UNIT_BITS <= north * self.north
+            and max_x << _UNIT_BITS <= half_width * self.east
         )
 
     def to_plane(self, units: Ints) -> Ints:

@@ -303,6 +303,8 @@ def read_roads(edges: File, *, directed: bool) -> Roads:
         InputError: The file has errors, named by row and column.
     """
     table = road_table(edges)
+    # "km" is rounded down, "km nearest" is the nearest double, "km rest" is what the declared decimal adds to it, and
+    # "km written" is the decimal as text.
     return Roads(
         table["from"],
         table["to"],

@@ -120,8 +120,9 @@ def propose_scaled_distance(u: Floats, rate: float) -> Floats:
 def _enclose_distance(u: Floats, rate: float) -> tuple[Floats, Floats, Bools]:
     """Return angles t near G^-1(u) in radians, widths, and whether G^-1(u) is proved to lie in [t - width, t + width].
 
-    G is the distribution function of the angle. The proof has a margin of 2^-46 in u, and is possible only for u from
-    2^-20 to 1 - 2^-20. Each of the three results has the shape (n,).
+    G is the distribution function of the angle, and S(t) = exp(-s) (cos t + lambda sin t) with s = lambda t. The proof
+    has a margin of 2^-46 in u, and is possible only for u from 2^-20 to 1 - 2^-20. Each of the three results has the
+    shape (n,).
 
     Args:
         u: (n,) numbers from 0 to 1.

@@ -30,6 +30,7 @@ def _inverse_series(n: int, bits: int, sign: int) -> int:
         power //= n * n
         k += 2
         term = power // k
+        # The terms with k = 3, 7, 11, ... have the given sign, and all others are positive.
         total += term if sign > 0 or k % 4 == 1 else -term
     return total
 
