@@ -338,8 +338,8 @@ def _restore_geometry(table: object, frame: T, column: str, protector: PositionP
         nw.from_native(native, eager_only=True)[name].to_numpy().astype(np.float64)
         for name in protector.coordinate_columns(protector.report_columns[0])
     )
-    # Coordinates in degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the EPSG code of
-    # WGS 84.
+    # Coordinates in degrees are in the order lat, lon, but points are (x, y) = (lon, lat). 4326 is the EPSG code of WGS
+    # 84.
     degrees = protector.outputs.kind == "geographic"
     x, y = (second_coordinates, first_coordinates) if degrees else (first_coordinates, second_coordinates)
     points = type(original[column]).from_xy(x, y, index=native.index, crs=4326 if degrees else None)

@@ -1,4 +1,4 @@
-"""Find the matrix row for a cell of a table: the row of the record with that id, or nearest to that position.
+"""Find the matrix row for a row of a table: that of the record with its id, or of the record nearest to its position.
 
 If the guarantee of the release covers every point of a region, the row of a position is drawn among the rows of the
 surrounding vertices (:mod:`privopt_metric_dp.region.snap_to_region`). Nearest records are found with a k-d tree. On the
@@ -48,27 +48,30 @@ REASONS: Final = (
     "no known word",
     "decimal comma in a position (a point is expected)",
 )
-"""Reasons why a row has no report; arrays of reasons hold indices into them, and -1 for a row with a report.
+"""Reasons why a row has no report. Arrays of reasons contain indices into this tuple, and -1 for a row with a report.
 
-"No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. A
-budget, subjects and times come with a ledger (:mod:`.charge_rows`); the two reasons on text and words, with sentences.
+"No row of its own" means that the release has no row for the nearest record, or for a vertex around the position. The
+reasons on budget, subjects and times occur only with a ledger (:mod:`.charge_rows`), and the reasons on text and words
+only for sentences.
 """
 
 _UNKNOWN, _EMPTY, _IMPOSSIBLE, _TOO_FAR, _NO_ROW = range(5)
 _COMMA: Final = len(REASONS) - 1
 
 MALFORMED: Final = (_IMPOSSIBLE, _COMMA)
-"""Reasons that show an error in a cell; the owner is told the first row of each."""
+"""Reasons that show an error in a cell. The table's owner is told the first row with each of them."""
 
 
 @define(kw_only=True)
 class Strays:
-    """Counts "stray" positions, which are farther from every record than records are from one another: probably errors.
+    """Counts "stray" positions, which are farther from every record than records are from one another.
+
+    Such positions are probably errors.
 
     Attributes:
         reach: Length in km of the diagonal of the records' bounding box, at least 1. It is as public as the records.
         position_count: Number of positions counted so far.
-        stray_count: Number of positions that are farther than ``reach`` from every record.
+        stray_count: Number of counted positions that are farther than ``reach`` from every record.
         max_distance: Largest distance so far of a position from its nearest record, in km.
     """
 
@@ -85,7 +88,7 @@ class Strays:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Return a note for the owner of the positions, if there are strays."""
+        """A note for the owner of the positions, if there are strays."""
         if not self.stray_count:
             return ()
         is_majority = 2 * self.stray_count > self.position_count
@@ -106,12 +109,12 @@ class Snap:
 
     Attributes:
         ids: (N,) Ids of the rows of the release.
-        places: All records with their coordinates, including records without a row in the release; None without
-            coordinates.
-        region: Snaps positions to vertices, which are numbered like the places, if the guarantee covers every point of
-            a region; otherwise None.
+        places: All records with their coordinates, including records without a row in the release. None if records have
+            no coordinates.
+        region: Replaces positions by vertices, which are numbered like the places, if the guarantee covers every point
+            of a region. Otherwise None.
         source: Source of the random bytes with which vertices are drawn.
-        max_distance: Distance in km beyond which a position gets no record; None for no limit.
+        max_distance: Distance in km beyond which a position gets no record. None if there is no limit.
     """
 
     ids: NDArray[np.str_]
@@ -132,8 +135,9 @@ class Snap:
         """
         kinds = {"none" if self.places is None else self.places.kind}
         if self.region is not None:
-            # A region with a projection takes degrees, and one without takes km. Places on a plane are taken in km in
-            # any case. Other kinds of the places are ignored, because nodes of a region may have no place.
+            # Positions in a region with a projection are in degrees, and in one without in km. If the places are on a
+            # plane, km are accepted too. Other kinds of the places are ignored, because nodes of a region may have no
+            # place.
             kinds = (kinds & {"planar"}) | {"planar" if self.region.projection is None else "geographic"}
         if secret.kind == "id":
             if self.max_distance is not None:
@@ -163,7 +167,7 @@ class Snap:
             secret: The columns of the secret.
             fixed: Whether to find records without drawing. With a region, the vertex with the largest barycentric
                 coordinate is returned (the lowest number if there are several), so that each vertex has a fixed cell.
-            strays: Counter to which the positions that get a record are added; None to count nothing.
+            strays: Counter to which the positions that get a record are added. None to count nothing.
             streams: Random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
 
         Returns:
@@ -175,7 +179,7 @@ class Snap:
         """
         if secret.kind == "id":
             row_by_id = {name: row for row, name in enumerate(self.ids.tolist())}
-            # -1 for an id that no record has.
+            # The number is -1 for an id that no record has.
             numbers = number_ids(texts_of(frame[secret.columns[0]]), row_by_id)
             return np.maximum(numbers, 0), np.where(numbers < 0, _UNKNOWN, -1)
         positions, fault = positions_of(frame, secret)
@@ -243,22 +247,24 @@ class Snap:
         tree = cKDTree(_to_tree_points(centres.coordinates[cells], centres.kind))
         min_radius = 0.0
         if len(cells) > 1:
-            # Cells of a square grid reach half a diagonal from their centres: the spacing over the square root of 2.
+            # The corners of a square cell are half a diagonal from its centre: the spacing divided by the square root
+            # of 2. The spacing is the median distance between nearest centres; column 0 is the distance to itself.
             spacing = float(np.median(tree.query(tree.data, k=2)[0][:, 1]))
             min_radius = spacing / math.sqrt(2.0)
-        # The tolerance allows the rounding of doubles. The message names a value rounded up, so that it is accepted.
+        # The tolerance of 1e-6 allows for rounding. The message states a value that is rounded up to metres, so that
+        # the value is accepted.
         if radius < min_radius * (1 - 1e-6):
             raise UsageError(
                 f"sticky-within must be at least half a cell's diagonal, {math.ceil(min_radius * 1000) / 1000:g} km "
                 f"for squares as wide as records are apart, and the noise of positions, got {radius:g}"
             )
-        # The tree measures chords: 2 R sin(angle / 2) for a great circle of that angle, which is at most half the
-        # globe.
+        # On the globe the tree measures chords: 2 R sin(angle / 2) for an arc of that angle. The angle is at most half
+        # a great circle.
         half_angle = min(math.pi / 2, radius / (2.0 * EARTH_RADIUS_KM))
         tree_radius = 2.0 * EARTH_RADIUS_KM * math.sin(half_angle) if centres.kind == "geographic" else radius
 
         def find_neighbours(positions: Floats, reason: Ints) -> list[list[int]]:
-            """Return the numbers of the cells near each position; none for a row that has a reason to get no report."""
+            """Return the numbers of the cells near each position, or no cells for a row whose reason is not -1."""
             neighbours: list[list[int]] = [[] for _ in reason]
             usable_rows = np.flatnonzero(reason < 0)
             points = _to_tree_points(positions[usable_rows], centres.kind)
@@ -278,10 +284,11 @@ class Snap:
         points = points[np.isfinite(points).all(axis=1)]
         if not len(points):
             return math.inf
-        # The box around all points, in the axes of the tree.
+        # The diagonal of the box around all points, in the coordinates of the tree.
         diagonal = float(np.linalg.norm(np.ptp(points, axis=0)))
         if self.places.kind == "geographic":
-            # The points are in space, so the diagonal is a chord of the globe, or longer than any chord.
+            # The points are in space, so the diagonal is converted from a chord of the globe to an arc. A diagonal that
+            # is longer than the globe's diameter counts as half a great circle.
             diagonal = 2 * EARTH_RADIUS_KM * math.asin(min(1.0, diagonal / (2 * EARTH_RADIUS_KM)))
         return max(1.0, diagonal)
 
@@ -317,10 +324,11 @@ class Snap:
             row; and (B,) the distances from the region in km.
         """
         mixtures = self._snapper_for(secret).snap(positions)
-        # Whether a report is refused follows from all vertices around a position, not from the one that is drawn.
+        # A report is refused if any vertex around the position has no row, whichever vertex is drawn. So the refusal
+        # reveals nothing about the draw.
         has_gap = ((self._release_rows[mixtures.corners] < 0) & (mixtures.shares > 0)).any(axis=1)
         if fixed:
-            # The other corners get a number above all vertices, so that the minimum is over the largest shares only.
+            # Corners with a smaller share get a number above all vertices, so that the minimum ignores them.
             is_largest = mixtures.shares == mixtures.shares.max(axis=1)[:, None]
             rows = np.where(is_largest, mixtures.corners, len(self._release_rows)).min(axis=1)
         else:
@@ -337,7 +345,7 @@ class Snap:
         assert self.places.coordinates is not None
         distances, nearest = self._tree.query(_to_tree_points(positions, self.places.kind))
         if self.places.kind == "geographic":
-            # The tree measures chords, to about a micrometre, which is enough for what is compared with them.
+            # Converts chords to arcs. The tree is exact to about a micrometre, which is enough for comparisons.
             distances = 2.0 * EARTH_RADIUS_KM * np.arcsin(np.minimum(distances / (2.0 * EARTH_RADIUS_KM), 1.0))
         return self._release_rows[nearest], distances
 
@@ -351,8 +359,8 @@ def to_degrees(space: Space) -> Space:
 
 
 def _to_number(value: object) -> float:
-    """Convert a caller's number to a double, and any other value to NaN, which fails every comparison."""
-    # bool is a subclass of int, but True is no distance.
+    """Convert a number to a double, and any other value to NaN, with which every comparison is false."""
+    # bool is a subclass of int, but True is not a distance.
     return math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
 
 
@@ -361,7 +369,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
 
     Args:
         positions: (B, 2) positions, NaN for an empty cell.
-        fault: (B,) :data:`DECIMAL_COMMA` for a number with a comma, 1.0 for another cell that is not a number, else 0.
+        fault: (B,) :data:`DECIMAL_COMMA` for a number with a comma, 1.0 for another cell that is not a number, 0
+            otherwise.
         geographic: Whether positions are in degrees.
     """
     reason = np.full(len(positions), -1, dtype=np.int64)
@@ -369,7 +378,8 @@ def unusable_reasons(positions: Floats, fault: Floats, *, geographic: bool) -> I
         is_outside = (np.abs(positions[:, 0]) > 90.0) | (positions[:, 1] < -180.0) | (positions[:, 1] > 360.0)
     else:
         is_outside = np.maximum(np.abs(positions[:, 0]), np.abs(positions[:, 1])) > MAX_COORDINATE
-    # A later reason replaces an earlier one. Text that is no number is NaN too, but it is not an empty position.
+    # A later reason replaces an earlier one. Text that is not a number is NaN too, but only cells without a fault are
+    # empty.
     reason[(fault > 0) | is_outside] = _IMPOSSIBLE
     reason[fault == DECIMAL_COMMA] = _COMMA
     reason[np.isnan(positions).any(axis=1) & (fault == 0)] = _EMPTY

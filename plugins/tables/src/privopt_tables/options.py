@@ -31,7 +31,7 @@ __all__ = [
 
 
 BETWEEN_RECORDS: Final = "what holds is between records: a position is reported as if it were its nearest record"
-"""The guarantee for positions of a release that covers only records."""
+"""A note on what the guarantee of a release over records means for other positions."""
 
 
 def _normal_columns(names: Sequence[str]) -> tuple[str, ...]:
@@ -53,8 +53,8 @@ class ApplyOptions:
             subject before it is drawn.
         subject: Column that identifies the subject of each row, for releases that report traces. ``charge`` takes
             precedence.
-        time: Column by which each subject's rows are sorted, which requires holding the table in memory. None if the
-            rows are already in order.
+        time: Column with the time of each row. For traces, each subject's rows are sorted by it, which requires holding
+            the table in memory; None means that the rows are already in order.
         prefix: Prefix of the names of the added columns, joined with an underscore. None for no prefix.
         positions: Columns of each position, keyed by prefix, if a row has several positions. Either all positions of a
             row are reported or none.
@@ -101,11 +101,11 @@ def format_counts(refused: Mapping[str, int]) -> str:
 
 def describe_limits(guarantee: Guarantee) -> tuple[str, ...]:
     """Return a note on each limit of the guarantee for a table's rows, or nothing if it covers all records."""
-    # Without a guarantee there are no limits of one to describe.
+    # A release without a guarantee gets a note on that alone.
     if guarantee.kind == NOTHING:
         return ("nothing holds: reports of this release may reveal what they were drawn for",)
     sentences = []
-    # The scope of mechanisms that release a matrix for each user.
+    # Mechanisms that release a separate matrix for each user have this scope.
     if guarantee.scope == "own-matrix":
         sentences.append(
             "what holds is inside each user's own matrix: nothing is promised between rows of different users"
@@ -127,7 +127,8 @@ def list_positions(
     Args:
         secret: The secret of a row with one position.
         options: How the release is applied.
-        data: The problem's data, which tell whether records are on a plane. None if records have no position.
+        data: The problem's data, which say whether records are on a plane. None if the release has no records with
+            positions.
     """
     if not options.positions:
         return ((options.prefix, secret),)
@@ -137,7 +138,7 @@ def list_positions(
 
 def positions_are_planar(data: MetricData) -> bool:
     """Return whether the two columns of a position are x and y rather than latitude and longitude."""
-    # Records of a region are on a plane, but with a projection positions are read in degrees.
+    # The records of a region are on a plane, but if it has a projection, positions are read in degrees.
     return data.records.kind == "planar" and (data.region is None or data.records.projection is None)
 
 
@@ -160,7 +161,7 @@ def check_options(positions: Sequence[tuple[str | None, Secret]], options: Apply
         raise UsageError(f"seed must be a whole number of at least 0, got {options.seed}")
     if options.seed is not None and options.charge is not None:
         raise UsageError("seed must be omitted with a ledger, got both: no epsilon covers what a seed draws")
-    # A batch that is repeated must draw the same reports, so each must follow from its own row.
+    # A repeated batch must draw the same reports, so each report must depend on its own row only.
     if options.batch is not None and (traces or options.charge is None or options.charge.sticky):
         actual = "no ledger" if options.charge is None else "traces" if traces else "kept reports"
         raise UsageError(f"batch must have a ledger and fresh reports, got {actual}: those depend on more than one row")

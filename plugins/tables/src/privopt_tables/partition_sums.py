@@ -16,15 +16,16 @@ from attrs import define, frozen
 __all__ = ["FIELD", "ChargedRows", "RowSums"]
 
 FIELD: Final = (1 << 61) - 1
-"""The prime p of the field GF(p) in which rows are summed: its elements fit a signed column of 64 bits."""
+"""The prime p of the field GF(p) in which rows are summed. Its elements fit into a column of signed 64-bit integers."""
 
 
 @define
 class RowSums:
-    """A keyed hash of the set of a subject's rows: the sum of their hashes, and of the squares of these, in GF(p).
+    """A keyed hash of the set of a subject's rows: the sum of the rows' hashes and the sum of their squares, in GF(p).
 
-    Each row becomes an element of the field, its HMAC under the batch's key. Without the key, an attempt to replace
-    rows without changing the sum succeeds with probability 2^-61. The squares show which row was replaced.
+    Each row is represented by an element of the field: its HMAC under the batch's key, modulo p. Without the key, an
+    attempt to replace rows without changing the sum succeeds with a probability of about 2^-61. The squares show which
+    row was replaced.
 
     Attributes:
         rows: Number of rows.
@@ -55,7 +56,7 @@ class RowSums:
             The element, 0 if a row is missing, or None if the totals are equal. If several rows changed, the result
             matches no row.
         """
-        # In GF(p), where every number but 0 has an inverse.
+        # All computations are modulo p, where every number except 0 has an inverse, pow(number, -1, p).
         difference = (self.total - charged.total) % FIELD
         if not difference:
             return None
@@ -67,7 +68,7 @@ class RowSums:
 class ChargedRows:
     """The sums over all rows that were charged, by subject.
 
-    They take 24 bytes per subject. A table of names would not fit into each worker's memory.
+    They take 24 bytes per subject. A table of the subjects' names might not fit into each worker's memory.
 
     Attributes:
         marks: (S,) Keyed hashes of the subjects' names, ascending.
@@ -87,7 +88,8 @@ class ChargedRows:
             subjects: The names of the subjects.
             totals, squares: The sums of each subject, as in :class:`RowSums`.
         """
-        # Two subjects with the same hash, one pair in 2^64, would fail the check of their rows: an error, no leak.
+        # Two subjects have the same hash with a probability of 2^-64. Their rows would then be refused, so nothing
+        # would leak.
         marks = np.array([_hash_subject(key, subject) for subject in subjects], dtype=np.uint64)
         order = np.argsort(marks, kind="stable")
         columns = (np.array(column, dtype=np.int64)[order] for column in (totals, squares))
@@ -96,7 +98,7 @@ class ChargedRows:
     def sums_of(self, key: bytes, subject: str) -> RowSums:
         """Return the charged sums of a subject, which are zero for a subject that was not charged."""
         mark = np.uint64(_hash_subject(key, subject))
-        # The marks are sorted, so that a subject is found without a dictionary of millions of Python objects.
+        # The marks are sorted, so a subject is found by binary search instead of a dictionary of millions of objects.
         row = int(np.searchsorted(self.marks, mark))
         if row == len(self.marks) or self.marks[row] != mark:
             return RowSums()

@@ -42,12 +42,14 @@ __all__ = ["PartitionedBatch"]
 class PartitionedBatch:
     """The driver's side of a batch over a partitioned table, which charges subjects between the two passes.
 
+    The first pass (:meth:`tally`) adds up each subject's rows, and the second pass draws the reports.
+
     Attributes:
         partitions: The object that workers need for the first pass.
         batch: The batch, with its key and record.
         ledger: The ledger that is charged.
         cost: The cost of one row.
-        options: The digest of the options, to which the rows are added later.
+        options: The digest of the release, columns and options, to which the rows are added later.
         keep: Columns to keep although they state the secret.
         is_charged: Whether the subjects were charged, so that the second pass may run.
     """
@@ -65,7 +67,7 @@ class PartitionedBatch:
     def open_batch(
         cls, opened: OpenedFolder, name: str, charge: Charge, row: str, secret: Secret, options: ApplyOptions
     ) -> Iterator[Self]:
-        """Open a batch that ends with the ``with`` block, unless the block raises: then the batch can be repeated.
+        """Open a batch for a ``with`` block. It ends with the block, but can be repeated if the block raises an error.
 
         Args:
             opened: The release.
@@ -91,8 +93,8 @@ class PartitionedBatch:
             )
             digest = Digest(batch.key())
             columns = {name: position.columns for name, position in protector.positions}
-            # A repeated batch must have the same release, columns and options: its digest is compared with the recorded
-            # one.
+            # A repeated batch must have the same release, columns and options, so its digest of these is compared with
+            # the recorded one.
             bound = [sums, subject, row, options.max_snap, columns]
             digest.add(b"partitions", json.dumps(bound, sort_keys=True).encode())
             partitioned = cls(
@@ -133,7 +135,7 @@ class PartitionedBatch:
         numbers = ("rows", "total", "squares")
         if {"subject", "digest", "search", *numbers} - {*table.columns}:
             raise UsageError(f"tallies must be what tally gives ({TALLY}), got columns {', '.join(table.columns)}")
-        # A copy, so that a repeated call begins with the options again.
+        # The digest is copied, so that a repeated call starts from the options again.
         digest = evolve(self.options)
         # The sum does not depend on the order of partitions.
         for text in texts_of(table["digest"]).drop_nulls().to_list():
@@ -155,8 +157,8 @@ class PartitionedBatch:
         self.batch.begin(digest)
         counts = dict(sums.select("subject", "rows").iter_rows())
         granted = self._charge_subjects(
-            # Amounts that an earlier run charged, converted to numbers of rows.
             counts,
+            # Amounts that an earlier run charged, converted to numbers of rows.
             {account: int(sum(charges) / self.cost.amount[0]) for account, charges in paid.items()},
         )
         self.is_charged = True
@@ -208,7 +210,7 @@ class PartitionedBatch:
         """
         unit = self.cost.account
         accounts = {name: AccountKey(self.ledger.name_of(name), unit) for name in counts}
-        # A subject that an earlier run has charged is not charged again, although it may have been granted fewer rows.
+        # A subject that an earlier run charged is not charged again, even if it was granted fewer rows than it has.
         granted = {name: min(rows, paid.get(accounts[name], 0)) for name, rows in counts.items()}
         due = {name: rows for name, rows in counts.items() if not granted[name]}
         while due:
@@ -216,12 +218,12 @@ class PartitionedBatch:
             refused = []
             for name, success in zip(due, is_charged, strict=True):
                 if success:
-                    # All rows of a subject are charged at once; a refused subject is tried again below with what its
-                    # budget allows.
+                    # All rows of a subject are charged at once. A refused subject is tried again with as many rows as
+                    # its budget allows.
                     granted[name] = due[name]
                 else:
                     refused.append((name, self.ledger.account(name, unit=unit).left or 0))
-            # Fewer rows than were refused, so that the loop ends also if the limit changes meanwhile.
+            # Always fewer rows than were refused, so that the loop ends even if the limit changes meanwhile.
             affordable = {
                 name: min(due[name] - 1, int(remaining_budget / self.cost.amount[0]))
                 for name, remaining_budget in refused

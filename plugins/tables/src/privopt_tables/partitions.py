@@ -1,12 +1,12 @@
 """Draw reports for the partitions of a table in Spark or Dask, with one report and one charge for each row.
 
-Engines may repeat a task, run it twice at a time, or lose it. So a task decides nothing and stores nothing: every
+Engines may repeat a task, run two copies at once, or lose it. So a task decides nothing and stores nothing: every
 report follows from the batch's key and from the row's subject, id and secret. Only the driver writes the ledger,
 between two passes over the table. The first pass, the tally, adds up keyed hashes of each subject's rows. The second
 pass draws reports for subjects whose rows still have the same sums.
 
 Source:
-    docs/adr/0028-partitions.md; coins and digest as in ADR 24.
+    docs/adr/0028-partitions.md. Coins (random bytes from the batch's key) and digests are those of ADR 24.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ TALLY: Final = "subject string, rows long, total long, squares long, digest stri
 """Columns that the first pass returns, with types as Spark names them."""
 
 SEARCHED_ROWS: Final = 200_000
-"""Number of rows whose other columns are searched for the secret in one step."""
+"""Number of rows that are collected before their other columns are searched for the secret at once."""
 
 MAX_NAMED_IDS: Final = 5
 """Number of row ids that an error lists if it cannot tell which row of a subject changed."""
 
 _TABLE, _ORDER = "table", "privopt order"
-"""The name of the table in faults, and of a temporary column with the order of rows."""
+"""Name of the table in error messages, and of a temporary column with the order of rows."""
 _UNSTABLE_IDS = "ids that an engine makes, such as uuid() or monotonically_increasing_id(), must be stored first"
 
 
 @frozen(kw_only=True, eq=False)
 class Partitions:
-    """Tallies partitions and draws their reports, in any process that can read the batch's folder.
+    """The workers' side of a batch: tallies partitions and draws their reports, in any process.
 
-    It works until the batch's ``with`` block ends. It can be pickled without revealing the key, which it reads from the
-    folder.
+    A process must be able to read the batch's folder, and the batch's ``with`` block must not have ended. The object
+    can be pickled without revealing the key, which is read from the folder.
 
     Attributes:
         protector: Draws reports once it has the batch's coins, the random numbers that are derived from the batch's
             key.
         access: Reads the key of the batch.
         release: SHA-256 of the release's file of checksums.
-        granted: Number of allowed reports by subject, only for subjects to whom the ledger allows fewer reports than
-            rows.
-        charged: Sums of the rows that were charged; None before the charge.
+        granted: Number of allowed reports by subject, but only for subjects to whom the ledger allows fewer reports
+            than they have rows.
+        charged: Sums of the rows that were charged. None before the charge.
     """
 
     protector: PositionProtector
@@ -79,7 +79,7 @@ class Partitions:
     @property
     def _row_key_columns(self) -> tuple[str, str]:
         """The names of the columns of subjects and row ids."""
-        assert self.protector.row_key_columns is not None  # PartitionedBatch.open_batch has set it
+        assert self.protector.row_key_columns is not None  # set by PartitionedBatch.open_batch
         return self.protector.row_key_columns
 
     def tally(self, partition: T) -> T:
@@ -120,13 +120,13 @@ class Partitions:
             raise UsageError("plan must be what charge of the batch returned, got one before the charge")
         key = self.access.read_key()
         coins = self.access.coins(key, self.release)
-        # A thread may run each task, so each has its own counter of refusals.
+        # Tasks may run in several threads, so each has its own counter of refusals.
         task = evolve(self, protector=evolve(self.protector, coins=coins, refusals=Counter()))
         return task._map(partition, lambda batches: task._reports(batches, key))
 
     def schema(self, schema: Schema) -> Schema:
         """Return the Arrow schema of the table of reports, given the schema of the original table."""
-        # Found by protecting a table without rows.
+        # The schema is found by protecting a table without rows.
         frame, nothing = self._frame(schema.empty_table()), pl.Series([], dtype=pl.Boolean)
         return self._draw_part(frame, nothing, schema, without=nothing).schema
 
@@ -145,7 +145,7 @@ class Partitions:
             if not isinstance(table, Iterator):
                 expected = "an iterator of Arrow batches or a frame of pandas"
                 raise UsageError(f"partition must be {expected}, got {type(table).__name__}")
-            # A generator, since engines take batches one by one.
+            # A generator, because engines take batches one by one.
             return cast("T", (batch for part in transform(iter(table)) for batch in part.to_batches()))
         order = pa.array(range(len(table)), pa.int64())
         batch = _to_arrow(table).append_column(_ORDER, order)
@@ -154,7 +154,7 @@ class Partitions:
         if _ORDER not in result.column_names:
             return cast("T", result.to_pandas())
         result = result.sort_by(_ORDER).drop_columns(_ORDER)
-        # Columns that stay are taken from the frame itself: Arrow would not give all of their types back.
+        # Columns that stay are taken from the frame itself, because Arrow does not preserve all of their types.
         remaining = [name for name in table.columns if name in result.column_names]
         reports = result.drop_columns(remaining).to_pandas().set_index(table.index)
         return cast("T", table[remaining].assign(**reports))
@@ -181,18 +181,19 @@ class Partitions:
                 unsearched = []
             subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
             for subject, mac in zip(subjects.to_list(), self._row_macs(frame, digest), strict=True):
-                # Rows without a subject are not charged, but the batch is bound to them as well.
+                # Rows without a subject are not charged, but a repeated batch must have them too, so they are digested.
                 digest.add_number(mac)
                 if subject is not None:
                     sums.setdefault(subject, RowSums()).add(mac % FIELD)
             ids_by_batch.append(pl.DataFrame({"subject": subjects, "id": ids}).drop_nulls("subject"))
         self._search_columns(unsearched, search)
-        # Reports follow from subject, id and secret: two rows that have all three in common would have the same report.
+        # A report follows from subject, id and secret, so two rows that have all three in common would have the same
+        # report.
         if ids_by_batch and (count := pl.concat(ids_by_batch).is_duplicated().sum()):
             actual = f"an id twice among the rows of a subject ({count:,} such rows)"
             raise InputError([Fault(_TABLE, f"column {self._row_key_columns[1]}", actual, "ids that differ")])
         row: dict[str, Any] = {"subject": None, "rows": 0, "total": 0, "squares": 0, "digest": digest.text}
-        # The evidence travels to the driver as text, since a tally has columns of plain types.
+        # The evidence is passed to the driver as text, because a tally has columns of plain types only.
         row["search"] = json.dumps({"names": list(search.names), "evidence": search.to_json()})
         tallies = [row, *({"subject": subject, **_to_columns(row_sums)} for subject, row_sums in sums.items())]
         numbers = [(name, pa.int64()) for name in ("rows", "total", "squares")]
@@ -211,7 +212,7 @@ class Partitions:
         frame = frames[0] if len(frames) == 1 else nw.concat(frames)
         if not search.names:
             names = columns_to_search(self.protector, frame, ApplyOptions())
-            # Subjects are needed for the charge, and the order is temporary.
+            # The column of subjects is needed for the charge, and that of the order is temporary.
             search.names = [name for name in names if name not in (self._row_key_columns[0], _ORDER)]
         search.add_part(frame, self.protector.row_secrets(frame))
 
@@ -228,7 +229,7 @@ class Partitions:
         limited_frames = []
         for frame, schema in parts:
             subjects = self._subjects(frame)
-            # Which rows of a limited subject have a report depends on all of its rows, so these rows wait.
+            # Which rows of a limited subject get a report depends on all of its rows, so these rows are drawn last.
             is_limited = subjects.is_in(list(self.granted)).fill_null(value=False)
             yield self._draw_part(frame, ~is_limited & subjects.is_not_null(), schema, without=subjects.is_null())
             limited_frames.append(_filter_rows(frame, is_limited))
@@ -292,7 +293,8 @@ class Partitions:
                     actual.add(mac % FIELD)
         element = actual.changed_element(charged)
         column = self._row_key_columns[1]
-        # One row is new or changed. Otherwise, 0 means that one is missing, and anything else that several changed.
+        # If the element is that of a row, this row is new or changed. Otherwise, 0 means that one row is missing, and
+        # any other value that several rows changed.
         if element in ids_by_element:
             row = f"the row with {column} {cut(ids_by_element[element])}"
             return f"{row} is not as it was charged: its id is new, or its secret is another; {_UNSTABLE_IDS}"
@@ -309,7 +311,7 @@ class Partitions:
         """Return a mask of the rows that get a report: the granted number of each subject's first rows by id."""
         subjects, ids = self._subjects(frame), texts_of(frame[self._row_key_columns[1]])
         table = pl.DataFrame({"subject": subjects, "id": ids})
-        # Ranks count from 1, so that the first n rows are those with ranks up to n.
+        # Ranks count from 1, so the first n rows are those with ranks up to n.
         ranks = table.select(pl.col("id").rank("ordinal").over("subject"))["id"]
         return ranks <= subjects.replace_strict(self.granted, return_dtype=pl.UInt32)
 
@@ -329,8 +331,8 @@ class Partitions:
         table = pl.concat([reported_frame, unreported_frame], how="diagonal").to_arrow()
         types_by_name = dict(zip(_normal_names(schema.names), schema.types, strict=True))
         remaining = set(types_by_name) - {*self.protector.secret.columns, *self.protector.secret.also}
-        # polars returns some columns with another Arrow type (large strings), so columns that stay get that of the
-        # schema.
+        # polars returns some columns with another Arrow type, such as large strings. So columns that stay are cast to
+        # their type in the schema.
         types = {
             column.name: column.type if pa.types.is_floating(column.type) else pa.string() for column in table.schema
         }
@@ -368,7 +370,7 @@ def _to_arrow(frame: Any) -> Table:
     try:
         return pa.Table.from_pandas(frame, preserve_index=False)
     except (pa.ArrowException, OverflowError, TypeError):
-        # Arrow does not say which column failed, so each is tried by itself.
+        # Arrow does not say which column failed, so each column is tried separately.
         names = [name for name in frame.columns if not _fits_arrow(frame[name])]
         faults = [Fault(_TABLE, f"column {name}", "values of several types", "values of one type") for name in names]
         raise InputError(faults or [Fault(_TABLE, "", "another table", "a table of Arrow's types")]) from None

@@ -18,18 +18,19 @@ from privopt.arrays import Floats
 __all__ = ["CODE_READERS", "MAX_READINGS", "STRICT_CODES", "Reading", "read_mgrs", "to_mercator", "to_utm"]
 
 MAX_READINGS: Final = 200
-"""Largest number of readings used of one cell: half from its start, half from its end."""
+"""Maximum number of readings of one cell that are used: half from its start, half from its end."""
 
-# The lookahead requires an even number of digits in one piece, or two pieces: digits of easting, then of northing.
+# The lookahead requires either an even number of digits in one piece, or two pieces: the digits of the easting, then
+# those of the northing.
 _MGRS: Final = re.compile(r"(?<!\d)\d{1,2}\s?[C-X]\s?[A-Z]{2}\s?(?=(?:\d\d){2,5}(?!\d)|\d+\s\d)(\d+)\s?(\d*)", re.ASCII)
-# Alphabets of the codes: geohash leaves out a, i, l and o; plus codes (Open Location Code) leave out vowels and
-# look-alikes.
+# Alphabets of the codes. Geohashes leave out a, i, l and o. Plus codes (Open Location Code) leave out vowels and
+# characters that look alike.
 _GEOHASH: Final = "0123456789bcdefghjkmnpqrstuvwxyz"
 _PLUS: Final = "23456789CFGHJMPQRVWX"
 
 
 class Reading(NamedTuple):
-    """Two coordinates that a cell states, or a single number as both, each with its maximum error."""
+    """Two coordinates that a cell states, each with its maximum error. A single number may stand for both."""
 
     first: float
     first_error: float
@@ -40,8 +41,7 @@ class Reading(NamedTuple):
 def _box_reading(south: float, west: float, height: float, width: float) -> Reading:
     """Return the centre of a box as a position.
 
-    The errors are three times half the sides, so that a point that is outside the box by at most its size still
-    matches.
+    The errors are 1.5 times the sides, so that a point that is outside the box by at most its size still matches.
 
     Args:
         south, west: The smallest coordinates of the box.
@@ -139,8 +139,7 @@ def _read_maidenhead(text: str) -> Iterator[Reading]:
             # Boxes are twice as wide, in degrees of longitude, as high.
             west += (ord(code[index]) - ord(first_character)) * size * 2
             south += (ord(code[index + 1]) - ord(first_character)) * size
-            # Digits follow letters and letters follow digits, so the kind of this pair tells by how much the next one
-            # divides.
+            # Letters and digits alternate, so the kind of this pair determines by how much the next one divides.
             height, size = size, size / (10.0 if first_character == "A" else 24.0)
         yield _box_reading(south, west, height, height * 2)
 
@@ -153,12 +152,12 @@ def _read_polyline(text: str) -> Iterator[Reading]:
         number_index = 0
         # A point takes fewer than 20 characters, so these are enough for MAX_READINGS points.
         for sign in code[: 20 * MAX_READINGS]:
-            # Five bits for each character, the lowest first; 32 marks that more follow.
+            # Each character has five bits of a number, the lowest first. The sixth bit (32) means that more follow.
             chunk = ord(sign) - 63
             value |= (chunk & 31) << shift
             shift += 5
             if chunk < 32:
-                # Each number is a difference to the one before on its axis, with the sign in its lowest bit.
+                # A number is the difference to the previous number of its axis. Its lowest bit is the sign.
                 numbers[number_index % 2] += ~(value >> 1) if value & 1 else value >> 1
                 value, shift, number_index = 0, 0, number_index + 1
                 if number_index % 2 == 0:
@@ -179,7 +178,7 @@ def _read_binary(text: str) -> Iterator[Reading]:
             aligned_bytes = raw[start : start + (len(raw) - start) // 8 * 8]
             for order in ("<f8", ">f8"):
                 values = np.frombuffer(aligned_bytes, dtype=order)
-                # Bytes of anything else give doubles of absurd size, which no coordinate has.
+                # Bytes that are not doubles mostly give absurdly large or small numbers, which no coordinate has.
                 sizes = np.abs(values[np.isfinite(values)])
                 for value in sizes[(sizes > 1e-4) & (sizes < 1e9)].tolist():
                     yield Reading(value, 0.0, value, 0.0)
@@ -195,7 +194,7 @@ def read_mgrs(text: str) -> Iterator[Reading]:
         half = len(digits) // 2
         if 2 <= half <= 5 and len(digits) % 2 == 0:
             unit = 10.0 ** (5 - half)
-            # The middle of the square that the digits select.
+            # The middle of the square that the digits select, to the north and to the east.
             up, across = (int(part) * unit + unit / 2 for part in (digits[half:], digits[:half]))
             yield Reading(up, unit, across, unit)
 
@@ -220,7 +219,7 @@ STRICT_CODES: Final = "|".join(
         r"(?i:\b[0-9]{1,2} ?[C-X] ?[A-Z]{2} ?[0-9]{2,5} ?[0-9]{2,5}\b)",
     )
 )
-"""Pattern, of Rust's regular expressions, of cells that look like codes and not like words or numbers."""
+"""Pattern (of Rust's regular expressions, for polars) of cells that look like codes and not like words or numbers."""
 
 
 CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
@@ -233,13 +232,14 @@ CODE_READERS: Final[Mapping[str, Callable[[str], Iterator[Reading]]]] = {
     "an encoded polyline": _read_polyline,
     "binary coordinates": _read_binary,
 }
-"""Readers of codes, by the name that a warning gives them. Each yields latitudes and longitudes in degrees, except
-binary coordinates: numbers without signs, of unknown axis."""
+"""Readers of codes, by the name of the code in warnings. Each yields latitudes and longitudes in degrees, except for
+binary coordinates, whose reader yields numbers without signs that may belong to either axis."""
 
 
 def to_mercator(positions: Floats) -> Floats:
     """Convert (N, 2) degrees to (N, 2) northings and eastings in metres of the Web Mercator projection."""
-    # At the poles the projection is infinite. It uses a sphere with the earth's equatorial radius of 6,378,137 m.
+    # The projection is infinite at the poles, so latitudes are cut before them. It uses a sphere with the earth's
+    # equatorial radius of 6,378,137 m.
     latitudes = np.radians(np.clip(positions[:, 0], -89.9, 89.9))
     northings = 6378137.0 * np.log(np.tan(math.pi / 4 + latitudes / 2))
     return np.column_stack([northings, 6378137.0 * np.radians(positions[:, 1])])
@@ -269,10 +269,10 @@ def to_utm(positions: Floats, zone_shift: int) -> Floats:
     conformal = tau * np.sqrt(1 + sigma**2) - sigma * np.sqrt(1 + tau**2)
     xi = np.arctan2(conformal, np.cos(longitudes))
     eta = np.arcsinh(np.sin(longitudes) / np.hypot(conformal, np.cos(longitudes)))
-    # Krüger's series corrects them for the ellipsoid.
+    # Krüger's series corrects xi and eta for the ellipsoid.
     terms = (n / 2 - 2 * n**2 / 3 + 5 * n**3 / 16, 13 * n**2 / 48 - 3 * n**3 / 5, 61 * n**3 / 240)
     north = xi + sum(a * np.sin(2 * k * xi) * np.cosh(2 * k * eta) for k, a in enumerate(terms, start=1))
     east = eta + sum(a * np.cos(2 * k * xi) * np.sinh(2 * k * eta) for k, a in enumerate(terms, start=1))
-    # UTM's scale of 0.9996, and its false origin that keeps coordinates positive.
+    # UTM scales by 0.9996, and adds offsets (a false origin) that keep coordinates positive.
     false_north = np.where(positions[:, 0] < 0, 1e7, 0.0)
     return np.column_stack([0.9996 * radius * north + false_north, 5e5 + 0.9996 * radius * east])

@@ -25,14 +25,14 @@ __all__ = [
 
 @frozen(kw_only=True, eq=False)
 class NumberForm:
-    """A form in which two numbers state a position. Signs are ignored.
+    """A form in which two numbers state a position, such as degrees, radians or metres. Signs are ignored.
 
     Attributes:
         name: Name of the form in warnings.
         transform: Converts (N, 2) positions to the (N, 2) numbers that state them in this form.
         width: The change of the numbers over one degree, or over one km in the plane.
-        part: Which numbers of a cell are read: all, or the first or last two of a path.
-        max_numbers: Upper bound of both numbers. None if the numbers grow with the coordinates.
+        part: Which numbers of a cell are read: all, or only the first or last two of a path.
+        max_numbers: Upper bound on both numbers. None if the bounds follow from the coordinates, see :meth:`bounds`.
     """
 
     name: str
@@ -106,13 +106,13 @@ def _pack_minutes(digits: int) -> Callable[[Floats], Floats]:
     return pack
 
 
-# A degree of latitude is about 110 km, the width of forms in metres below.
+# A degree of latitude is about 110 km, which is the width of the forms in metres below.
 _SEMICIRCLES: Final = 2.0**31 / 180.0
 """Number of semicircles in a degree. Garmin devices use this unit."""
 
 GEOGRAPHIC_FORMS: Final = (
     NumberForm(name="coordinates", transform=_scale_sizes(1.0), width=1.0),
-    # Longitudes end at 360 degrees, whatever the sizes of the secret's are.
+    # Here longitudes are up to 360 degrees, whatever the absolute values of the secret's longitudes.
     NumberForm(name="coordinates", transform=_to_eastward_degrees, width=1.0, max_numbers=361.0),
     NumberForm(name="the start of a path", transform=_scale_sizes(1.0), width=1.0, part="start"),
     NumberForm(name="the end of a path", transform=_scale_sizes(1.0), width=1.0, part="end"),
@@ -157,7 +157,7 @@ def _to_mgrs_square(zone_shift: int) -> Callable[[Floats], Floats]:
 def _code_transform(name: str) -> Callable[[Floats], Floats]:
     """Return the function that converts positions to the numbers that a code states.
 
-    A short plus code omits whole degrees. Signs of doubles in bytes are ignored.
+    A short plus code omits whole degrees. Binary coordinates are compared without signs.
     """
     if name == "a short plus code":
         return lambda positions: positions % 1.0

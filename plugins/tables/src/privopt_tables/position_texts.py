@@ -1,7 +1,7 @@
 """Read cells that consist of a position: "lat, lon", geo: URIs, WKT and GeoJSON points, or tracks as JSON lists.
 
-Unlike :mod:`.position_codes`, this module does not search inside a text: either the whole cell is a position, or it
-states none.
+Unlike :mod:`.position_codes`, this module does not search inside a text: a cell states a position only if the whole
+cell is one.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ EMPTY: Final = (math.nan, math.nan)
 
 
 def read_position(text: str) -> tuple[float, float] | None:
-    """Return the latitude and longitude that a text states, two NaNs for an empty track, or None if it states none.
+    """Return the latitude and longitude that a text states, or None if it states no position.
 
-    The position of a track is its first one. Tracks are lists of [longitude, latitude].
+    A track is a list of [longitude, latitude]. Its first position is returned, or two NaNs if the track is empty.
 
     >>> read_position("45.5, -7.25"), read_position("geo:45.5,-7.25"), read_position("45.5°, -7.25°")
     ((45.5, -7.25), (45.5, -7.25), (45.5, -7.25))
@@ -53,14 +53,17 @@ def read_position(text: str) -> tuple[float, float] | None:
         # WKT has longitude first.
         return _check_degrees(match[2], match[1])
     match = _GEO.fullmatch(text) or _PAIR.fullmatch(text)
-    # A comma between whole numbers without a blank may be a decimal comma. A wrong guess would report another place.
+    # A comma between whole numbers without a blank may be a decimal comma, so such a text is not read. A wrong guess
+    # would lead to the report of another place.
     if match is None or re.fullmatch(r"[-+]?\d+,\d+", text):
         return None
     return _check_degrees(match[1], match[2])
 
 
 def _read_json(value: Any) -> tuple[float, float] | None:
-    """Return the position of a GeoJSON point, an object with lat and lon or the start of a track, or None for others.
+    """Return the position in a JSON value: a GeoJSON point, an object with lat and lon, or a track.
+
+    The position of a track is its first one, or two NaNs if it is empty. Returns None for any other value.
 
     A track is a list of [longitude, latitude], each with an optional altitude.
     """
@@ -79,7 +82,7 @@ def _read_json(value: Any) -> tuple[float, float] | None:
             if isinstance(coordinates, list) and len(coordinates) in (2, 3)
             else None
         )
-    # Names of keys differ in case between programs.
+    # Programs write the keys in different cases.
     keys_by_name = {str(name).lower(): name for name in value}
     lat = next((keys_by_name[name] for name in ("lat", "latitude") if name in keys_by_name), None)
     lon = next((keys_by_name[name] for name in ("lon", "lng", "longitude") if name in keys_by_name), None)
@@ -88,7 +91,7 @@ def _read_json(value: Any) -> tuple[float, float] | None:
 
 def _check_degrees(lat: Any, lon: Any) -> tuple[float, float] | None:
     """Convert two values to a latitude and a longitude in degrees, or return None if they are invalid."""
-    # float(True) is 1.0, but true is no coordinate.
+    # float(True) is 1.0, but true is not a coordinate.
     if isinstance(lat, bool) or isinstance(lon, bool):
         return None
     try:
@@ -105,10 +108,10 @@ def read_positions(texts: pl.Series) -> tuple[Floats, Floats]:
         texts: The cells.
 
     Returns:
-        (B, 2) latitudes and longitudes, NaN for an empty cell, and (B,) 1.0 for text that states no position, otherwise
-        0.0.
+        (B, 2) latitudes and longitudes in degrees, NaN for a cell without a position; and (B,) 1.0 for a text that is
+        not a position, otherwise 0.0.
     """
-    # NULL, NA and the like are empty cells, not wrong ones.
+    # NULL, NA and similar words count as empty cells, not as wrong ones.
     is_empty = (texts.is_null() | is_null_word(texts)).to_list()
     positions, is_wrong = np.full((len(texts), 2), np.nan), np.zeros(len(texts))
     for row, text in enumerate(texts.to_list()):

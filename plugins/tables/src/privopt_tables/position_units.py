@@ -16,8 +16,9 @@ from privopt_tables.position_codes import to_mercator, to_utm
 __all__ = ["UnitSearch"]
 
 MIN_SHARE: Final = 0.5
-"""Share of a table's positions that must fit a unit, so that the unit is named."""
+"""Least share of a table's positions that must fit a unit for the unit to be named in a note."""
 
+# Powers of ten by which degrees are multiplied, with notes on who does so.
 _POWERS: Final = {7: " (E7, as Google writes them)", 6: " (microdegrees)", 5: "", 4: "", 3: ""}
 
 
@@ -83,7 +84,7 @@ class UnitSearch:
         if not len(records) or not len(numbers):
             return
         self.position_count += len(numbers)
-        # The records are converted to each unit, instead of the numbers from it.
+        # The records are converted to each unit and compared with the unconverted numbers of the rows.
         for unit, convert in {"": _times(1.0), **(_DEGREES if self.is_geographic else _KILOMETRES)}.items():
             self.fitting_counts[unit] += _count_inside(numbers, convert(records), 1.0)
             if self.is_geographic:
@@ -98,7 +99,7 @@ class UnitSearch:
         units = [unit for unit, count in self.fitting_counts.most_common() if count >= least]
         # If no unit fits the records, name those in which the numbers can be positions on the earth at all.
         if not units and self.is_geographic and self.possible_counts[""] < least:
-            # Small numbers are always possible as radians, so these prove nothing.
+            # Small numbers can always be radians, so that unit is not named.
             units = [unit for unit, count in self.possible_counts.items() if count >= least and unit != "radians"]
         if not units:
             return ()
@@ -119,7 +120,7 @@ def _count_inside(numbers: Floats, corners: Floats, margin: float) -> int:
         margin: The multiple.
     """
     low, high = corners.min(axis=0), corners.max(axis=0)
-    # The box of records on one line, or of a single one, has no size on some axis. There the size counts as at least
-    # 2 % of the coordinate.
+    # If all records are on a line, or there is only one, the box has no size on some axis. Its size there counts as at
+    # least 2 % of the coordinate.
     pad = margin * np.maximum(high - low, 0.02 * np.maximum(np.abs(low), np.abs(high)))
     return int(((numbers >= low - pad) & (numbers <= high + pad)).all(axis=1).sum())

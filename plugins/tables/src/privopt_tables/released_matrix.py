@@ -73,7 +73,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"name must be that of a function, got {cut(repr(name))}")
     query = "SELECT 1 FROM duckdb_functions() WHERE lower(function_name) = lower(?) LIMIT 1"
-    # A cursor of its own, because a result of the connection may not have been read yet.
+    # The query runs in a separate cursor, because a result of the connection may not have been read yet.
     if connection.cursor().execute(query, [name]).fetchall():
         raise UsageError(
             f"name must be one that the connection has no function of, got {name}: give another name, or "
@@ -93,7 +93,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         return rows(batch).to_arrow().cast(report_type)
 
     parameters = [Parameter(argument, Parameter.POSITIONAL_ONLY) for argument in rows.arguments]
-    # DuckDB counts the parameters of a function, and could not count those of *columns.
+    # DuckDB counts the parameters of a function by its signature, which *columns does not show.
     report.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     # null_handling: rows without a position must reach the function, to be charged and counted like others.
     connection.create_function(
@@ -103,7 +103,7 @@ def add_to_duckdb(connection: DuckDBPyConnection, name: str, rows: RowReports) -
         duckdb.struct_type({field_name: _SQL_TYPES[column_type] for field_name, column_type in rows.fields.items()}),
         type="arrow",
         null_handling="special",
-        # By default DuckDB may evaluate a function once for equal arguments, but each row needs a draw of its own.
+        # By default DuckDB may evaluate a function only once for equal arguments, but each row needs its own draw.
         side_effects=True,
     )
 
@@ -127,11 +127,11 @@ def expression(rows: RowReports, columns: Sequence[str]) -> pl.Expr:
         try:
             return rows(row_structs.struct.unnest().select(*rows.arguments))
         except InputError as error:
-            # Polars builds an error again from its text, but an InputError is built from faults.
+            # Polars recreates an error from its text, but an InputError cannot be created from a text.
             raise UsageError(str(error)) from None
 
-    # Polars evaluates an expression once if it stands twice in a query, unless it contains an untyped null. Without the
-    # null both columns had the same reports (Polars 2.1).
+    # If an expression occurs twice in a query, Polars evaluates it only once, unless it contains an untyped null.
+    # Without the null, both columns would have the same reports (Polars 2.1).
     unshared = pl.lit(None).alias("")
     row_columns = pl.struct(unshared, **dict(zip(rows.arguments, map(pl.col, columns), strict=True)))
     return row_columns.map_batches(report, return_dtype=pl.Struct(dict(rows.fields)), is_elementwise=True).alias(
@@ -207,7 +207,7 @@ class ReleasedRows(OpenRelease):
         Args:
             position: Latitude and longitude.
             degrees: Whether the position is in degrees, as it must be.
-            note: Not used, because no position is snapped to a record.
+            note: A function for notes, which is not used, because no position is replaced by a record.
 
         Raises:
             UsageError: The release draws for records, or the position is not in degrees. The returned function raises
@@ -223,7 +223,7 @@ class ReleasedRows(OpenRelease):
         def draw(count: int) -> list[str]:
             """Return the ids of ``count`` reports for the position."""
             latitude, longitude = coordinates
-            # Written so that NaN is refused too. The position is not named: it is the secret.
+            # The condition also refuses NaN. The message does not quote the position, because it is the secret.
             if not (abs(latitude) <= 90.0 and -180.0 <= longitude <= 360.0):
                 raise UsageError("the position must be a latitude from -90 to 90 and a longitude from -180 to 360")
             return release.draw(np.full(count, latitude), wrap_longitudes(np.full(count, longitude)))[0]
@@ -253,7 +253,7 @@ class ReleasedMatrix(ReleasedRows):
         if record is None:
             if len(known_ids) != len(problem.data.records):
                 raise UsageError(f"map: must be given one of the {len(known_ids):,} records that have rows, got none")
-            # A mechanism may have a loss of its own, which is not that of [utility].
+            # A mechanism may have its own loss instead of the one in the table [utility].
             loss = self.opened.mechanism.utility(self.opened.problem, self.result.method)
             return loss_map(release, costs_of(loss, problem.data) or problem.data)
         if record not in known_ids:
@@ -323,7 +323,9 @@ class ReleasedMatrix(ReleasedRows):
                 row's position.
             subject: Column that names the subject of each row. All rows of a subject must be in one partition.
             row: Column of row ids, which must be distinct among the rows of a subject.
-            id, lat, lon, x, y, positions, max_snap: As in :meth:`apply`.
+            id, lat, lon, x, y: Columns of the secret: an id, latitude and longitude, or x and y in km.
+            positions: Columns of each position by name, if a row has several positions.
+            max_snap: Distance in km from the nearest record beyond which a position gets no report.
             keep: Columns to keep although their values state the row's position or record. The first pass searches all
                 columns for such values, ``charge`` warns of each column with them, and the second pass drops those not
                 listed here.
@@ -383,7 +385,7 @@ class ReleasedMatrix(ReleasedRows):
             )
             reported_frame = protector.protect(nw.from_native(rows, eager_only=True))
             if protector.refusals:
-                # All rows are equal, so there is one reason.
+                # All rows are equal, so there is only one reason.
                 reason = next(iter(protector.refusals))
                 raise UsageError(f"the position must be {' and '.join(names)} of a record's row, got {reason}")
             # The notes are sent once, with the first draw.
@@ -406,7 +408,7 @@ def _to_pair(position: object, name: str) -> tuple[float, float]:
 
     Args:
         position: Any value given by the user.
-        name: Name of the argument, for the error.
+        name: Name of the argument, for the error message.
 
     Raises:
         UsageError: The value is not two numbers.

@@ -21,12 +21,12 @@ from privopt.errors import UsageError, cut
 __all__ = ["NULL_WORDS", "RowForms", "is_null_word"]
 
 NULL_WORDS: Final = frozenset({"null", "na", "n/a", "#n/a", "none", "nan", "nil", "<na>", "nat", "\\n", "(null)"})
-"""Words that programs write for a missing value, in lower case."""
+"""Words, in lower case, that programs write for a missing value."""
 
 UNIX_UNITS: Final = {"unix": 0, "unix-ms": 3, "unix-us": 6, "unix-ns": 9}
-"""Forms of times that are numbers since 1970, each with its unit as decimals of a second."""
+"""Formats of times that are numbers since 1970, each with the decimals of a second in its unit: 3 for milliseconds."""
 
-# MM is not among them: it means the month, or minutes if it follows the hour.
+# MM is not in this table, because it means the month or, after the hour, minutes.
 _TOKENS: Final = {"YYYY": "%Y", "YY": "%y", "DD": "%d", "HH": "%H", "SS": "%S"}
 _TOKEN: Final = re.compile(r"YYYY|YY|MM|DD|HH|SS|%.", re.DOTALL)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,7 +47,7 @@ def _time_pattern(time_format: str) -> str:
     def replace_token(match: re.Match[str]) -> str:
         """Return the strptime directive of a token such as YYYY or MM."""
         nonlocal has_hour
-        # MM is ambiguous: it is a month until an hour was written.
+        # MM means the month until an hour has occurred.
         token = match[0]
         has_hour = has_hour or token in ("HH", "%H", "%I")
         return ("%M" if has_hour else "%m") if token == "MM" else _TOKENS.get(token, token)
@@ -59,7 +59,7 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
     """Check that times can be written and read back in a format (an attrs validator).
 
     Args:
-        instance, attribute: Not used.
+        instance, attribute: The object and its attribute, as attrs passes them to a validator. They are not used.
         value: The format.
 
     Raises:
@@ -69,8 +69,8 @@ def _check_time_format(instance: object, attribute: object, value: str | None) -
         return
     pattern = _time_pattern(value)
     try:
-        # Writing and reading a moment shows whether the form has day, month and year: what is missing comes back as a
-        # part of the default date, 1 January 1900.
+        # Writing and reading a time shows whether the format has day, month and year. A missing part is read as that of
+        # the default date, 1 January 1900.
         moment = datetime(2026, 11, 29, 14, 35, 46, tzinfo=UTC)
         date_read = datetime.strptime(moment.strftime(pattern), pattern).date()
     except ValueError:
@@ -130,7 +130,7 @@ def _iso_text(text: str, time_format: str) -> str:
         number = Decimal(text)
         if not number.is_finite():
             return "?"
-        # Rounded down, so that an instant before midnight stays in its day.
+        # Rounded down to microseconds, so that a time just before midnight stays in its day.
         micros = int((number.scaleb(6 - UNIX_UNITS[time_format])).to_integral_value("ROUND_FLOOR"))
         return (_EPOCH + timedelta(microseconds=micros)).isoformat()
     except (ValueError, OverflowError, InvalidOperation):

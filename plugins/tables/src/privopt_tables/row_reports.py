@@ -1,4 +1,4 @@
-"""Draw reports for rows that DuckDB or Polars passes in batches, from any of their threads (ADR 27).
+"""Draw reports for rows that DuckDB or Polars passes in batches, from any of its threads (ADR 27).
 
 The ledger is opened in a dedicated thread, in which every charge runs.
 """
@@ -37,7 +37,7 @@ from privopt_tables.secret_columns import Secret
 __all__ = ["RowReports"]
 
 SUBJECT: Final = "subject"
-"""The name of the argument with the subject of a row."""
+"""Name of the argument for the subject of a row."""
 
 
 @define(kw_only=True, eq=False)
@@ -56,7 +56,7 @@ class _InOneThread(RowCharger):
     def charge_subjects(
         self, subjects: Sequence[str], cost: Cost, periods: Sequence[str | None], times: Sequence[int] | None = None
     ) -> list[bool]:
-        """Charge as the base class does, with all calls run sequentially in the ledger's thread."""
+        """Charge rows as the base class does. All calls run one after another in the ledger's thread."""
         return self.thread.submit(0, super().charge_subjects, subjects, cost, periods, times).result()
 
 
@@ -108,8 +108,8 @@ class RowReports:
         row_reports = cls(protector=protector, notes=(*describe_limits(opened.result.guarantee), *mark))
         if charger is not None and open_ledger is not None:
             thread.submit(0, row_reports._opened.enter_context, charger.open_ledger()).result()
-            # Without atexit: at the exit of Python the thread may be gone before the ledger could be closed in it.
-            # The ledger is closed when nobody uses the reports any more.
+            # The ledger is closed when nobody uses the reports any more. This is not done at the exit of Python
+            # (atexit), because the ledger's thread may have ended by then.
             weakref.finalize(row_reports, thread.submit, 0, open_ledger.close).atexit = False
             row_reports.notes = (*row_reports.notes, thread.submit(0, lambda: charger.sequence).result())
         return row_reports

@@ -33,7 +33,7 @@ __all__ = ["DECIMAL_COMMA", "GeoSource", "Secret", "is_box", "positions_of"]
 Kind = Literal["id", "geographic", "planar"]
 
 DECIMAL_COMMA: Final = 2.0
-"""Marks a position with a number that has a decimal comma."""
+"""Value in an array of faults that marks a position with a decimal comma in a number."""
 
 # GeoParquet 1.1 stores the box around a geometry in a structure with these fields.
 _BOX_FIELDS: Final = frozenset({"xmin", "ymin", "xmax", "ymax"})
@@ -72,7 +72,7 @@ class Secret:
         """Return the secret in an id column, ``lat`` and ``lon``, ``x`` and ``y``, or a geometry column.
 
         Raises:
-            UsageError: None or several of these are given, or a column is named twice.
+            UsageError: None of these or more than one is given, or a column is named twice.
         """
         choices: list[tuple[Kind, tuple[str | None, ...]]] = [
             ("id", (id,)),
@@ -80,7 +80,7 @@ class Secret:
             ("planar", (x, y)),
             ("geographic", (geometry,)),
         ]
-        # For example --lat without --lon is partly named.
+        # A choice is partly named if --lat is given without --lon, for example.
         partly_named = [(kind, columns) for kind, columns in choices if any(column is not None for column in columns)]
         completely_named = [
             (kind, columns) for kind, columns in partly_named if all(column is not None for column in columns)
@@ -138,13 +138,13 @@ class Secret:
             InputError: The secret is an id or a pair of coordinates, and geometry columns that would stay may reveal it
                 exactly.
         """
-        # A GeoDataFrame without its active geometry would not be one, so this column is replaced with the positions of
-        # the reports. Its name follows those of the secret's own columns.
+        # A GeoDataFrame needs its active geometry, so this column is replaced with the positions of the reports. It
+        # comes after the secret's own columns.
         replaced_columns = (*self.columns, *(() if active is None else (active,)))
         boxes = [box for boxes in geometries.values() for box in boxes]
         also = dict.fromkeys([*self.also, *replaced_columns[len(self.columns) :], *boxes])
         remaining = tuple(name for name in geometries if name not in (*replaced_columns, *also, *self.unwanted))
-        # Ids and coordinates are secrets that a geometry in the same row probably states.
+        # A geometry in the same row probably states the id or the coordinates.
         if remaining and not self.is_geometry:
             expectation = "no such geometries (drop the column first, or name it as the secret)"
             raise InputError([Fault(TABLE, f"column {remaining[0]}", "geometries that would stay", expectation)])
@@ -157,7 +157,7 @@ class Secret:
             InputError: Bounding boxes of geometries would remain, because no metadata name them.
         """
         public_frame = frame.drop([name for name in frame.columns if name in self.columns or name in self.omitted])
-        # A box around a point is the point itself, and nothing tells which geometry an unnamed box belongs to.
+        # The box around a point is the point itself, and nothing says to which geometry a box without metadata belongs.
         for name in public_frame.columns:
             if is_box(public_frame[name]):
                 expectation = "no such boxes (drop the column first, or leave it out of the table)"
@@ -170,7 +170,7 @@ class Secret:
 
         Args:
             names: The columns of the table.
-            table: Name of the table, for faults.
+            table: Name of the table, for error messages.
 
         Raises:
             InputError: Columns are missing or ambiguous. There is a fault for each column.
@@ -205,7 +205,7 @@ class Secret:
         Args:
             meanings: The meaning of each required column, such as "when each row was", by column name.
             names: The table's columns.
-            table: The table's name, for faults.
+            table: The table's name, for error messages.
 
         Raises:
             InputError: Columns are missing or hold the secret. There is a fault for each column.
@@ -252,7 +252,7 @@ def _read_numbers(column: nw.Series[Any]) -> tuple[Floats, Floats]:
     numbers = texts.cast(pl.Float64, strict=False)
     is_wrong = (numbers.is_null() & texts.is_not_null() & ~is_null_word(texts)).to_numpy()
     has_comma = texts.str.contains(r"^[+-]?\d+,\d+$").fill_null(False).to_numpy()
-    # A number with a decimal comma is reported as such: reading 45,5 as 455 or 45 would move the position.
+    # A number with a decimal comma is marked as a fault, because reading 45,5 as 455 or 45 would move the position.
     return numbers.fill_null(np.nan).to_numpy().copy(), np.where(has_comma, DECIMAL_COMMA, is_wrong * 1.0)
 
 
@@ -277,7 +277,7 @@ def positions_of(frame: nw.DataFrame[Any], secret: Secret) -> tuple[Floats, Floa
     """
     if secret.is_geometry:
         column = frame[secret.columns[0]]
-        # Geometries are objects or bytes (WKB); text may state positions in other forms.
+        # A column of geometries has objects or bytes (WKB). A column of text states positions in other forms.
         is_text = column.dtype == nw.String or (column.dtype == nw.Object and _holds_text(column))
         return read_positions(texts_of(column)) if is_text else points_in(column)
     (first, first_fault), (second, second_fault) = (_read_numbers(frame[name]) for name in secret.columns)
@@ -290,9 +290,9 @@ class GeoSource(TableSource):
 
     Attributes:
         place: Name of the table in messages that concern the whole table, such as the path of a file.
-        geo: GeoParquet metadata; None if there are none.
+        geo: GeoParquet metadata. None if there are none.
         geometries: The geometry columns named in the metadata, each with the columns of its bounding boxes.
-        active: The active geometry of a GeoDataFrame; None for other tables.
+        active: Name of the active geometry of a GeoDataFrame. None for other tables.
         index: Names of the levels of a pandas index, which are not columns.
     """
 
@@ -363,9 +363,9 @@ class GeoSource(TableSource):
         with naming(self.name):
             completed = secret.with_geometries(self.geometries, active=self.active)
         for column in (*(completed.columns if completed.is_geometry else ()), *completed.geometries):
-            # Read as degrees, coordinates of another system would be positions elsewhere, or none.
+            # If coordinates of another system were read as degrees, they would be positions elsewhere, or invalid.
             check_degrees(self.geo, column, self.name)
-        # An index stays with a pandas table, because it is no column that could be dropped.
+        # The index of a pandas table stays, because it is not a column that could be dropped.
         for name in self.index:
             if name in (*completed.columns, *completed.omitted):
                 actual = f"{TABLE}: index {name}: got an index of the secret's name, which would stay"

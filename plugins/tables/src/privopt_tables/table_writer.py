@@ -23,6 +23,8 @@ class TableWriter:
     Attributes:
         path: The file to write. Parts are stored next to it until :meth:`finish`.
         ending: ``".csv"`` or ``".parquet"``.
+        _parts: Files of the parts written so far, for Parquet.
+        _is_begun: Whether a batch was written, so that the next one needs no header.
     """
 
     path: Path
@@ -51,7 +53,7 @@ class TableWriter:
                 writable = pl.DataFrame([without_far_dates(batch[name]) for name in batch.columns])
                 writable.write_csv(stream, include_header=not self._is_begun)
         else:
-            # No table has this name, because the name has no ending.
+            # No table can have this name, because names of tables have an ending.
             folder = self.path.with_name("parts")
             folder.mkdir(exist_ok=True)
             part = folder / f"{len(self._parts):06d}.parquet"
@@ -73,7 +75,7 @@ class TableWriter:
 
     @contextmanager
     def _report_errors(self) -> Iterator[None]:
-        """Convert polars errors, such as a full disk, to :class:`StoppedError`. Python's own errors are OSError."""
+        """Convert errors of polars, such as on a full disk, to :class:`StoppedError`. Other errors pass through."""
         try:
             yield
         except pl.exceptions.PolarsError as error:

@@ -1,7 +1,7 @@
 """Draw reports along traces: each subject's rows in order of time, repeating the last report while it is near.
 
-Charges depend only on which rows a subject has and on its earlier reports, and both are in the published table. A row
-without a position is charged like any other row, and its charge then pays for the next row.
+Charges depend only on which rows a subject has and on its earlier reports, both of which the published table shows. A
+row without a position is charged like any other row, and its charge pays for the subject's next row.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ __all__ = ["Tracer", "check_subject", "rank_times"]
 
 _EXPECTED_TIMES: Final = "whole numbers, or ISO 8601 dates and times (2026-05-01T09:00:00.5Z), all of one form"
 _WHOLE_NUMBER: Final = re.compile(r"[+-]?[0-9]{1,60}", re.ASCII)
-"""A time as a number, since 1970 or any other moment."""
+"""A time as a whole number of any unit, counted from 1970 or any other moment."""
 
 _NO_PERIOD: Final = -2
-"""Stands for a trace's number if a row has no usable time, so that it belongs to no period of the calendar."""
+"""Number of the trace of a row that has no usable time and so belongs to no calendar period."""
 
 MAX_HELD_STEPS: Final = 1 << 22
 """Maximum number of distances from rows' positions to outputs that are in memory at once."""
@@ -59,7 +59,7 @@ def rank_times(column: nw.Series[Any]) -> Ints:
     texts = texts_of(column)
     if texts.null_count():
         raise _row_error(column, int(texts.is_null().arg_true()[0]), "nothing", "when the row was")
-    # Numbers and dates have an order of their own; a time of day without a date has none over days.
+    # Numbers and dates are ordered by their values. A time of day without a date has no order over several days.
     if column.dtype.is_numeric() or (column.dtype.is_temporal() and column.dtype != nw.Time):
         return np.asarray(column.rank("dense").to_numpy(), dtype=np.int64)
     # Each different text is read once.
@@ -101,8 +101,8 @@ def _read_time(text: str) -> tuple[str, Fraction] | None:
     if time is None:
         return None
     moment = time.moment
-    # A time without a zone is treated as UTC, which is harmless: its form differs from that of times with a zone, and
-    # times of two forms are never compared.
+    # A time without a zone is treated as UTC. This is harmless, because its format ("no zone") differs from that of
+    # times with a zone, and times of two formats are never compared.
     elapsed = moment.replace(tzinfo=moment.tzinfo or UTC) - datetime(1970, 1, 1, tzinfo=UTC)
     seconds = Fraction(86_400 * elapsed.days + elapsed.seconds) + time.excess_seconds
     return "zone" if moment.tzinfo else "no zone", seconds
@@ -131,7 +131,7 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
             raise UsageError(f"apply: {dashes}subject must name the column of subjects: this release reports traces")
         return
     if time is not None and not charged:
-        # Without traces, times only select the periods of a ledger.
+        # If the release reports no traces, times only determine the periods of a ledger.
         cure = f"{dashes}ledger FILE with it, limited by the calendar"
         raise UsageError(f"apply: {dashes}time must have {cure}: this release's reports depend on no earlier ones")
     if subject is not None and not charged:
@@ -154,10 +154,12 @@ class Tracer:
         source: Source of random bytes.
         unit: Unit of distance.
         slack_mm: Millimetres that are added to the distance between two different positions, because tests measure
-            distances in steps of a millimetre; 0 if traces go from record to record.
+            distances in steps of a millimetre. 0 if traces go from record to record.
         charger: Also charges each segment to a ledger. None to count in memory only.
         forms: The formats of subjects and times.
         limit: The budget that each subject has spent in this table, and the limit.
+        _state: The last report and the current segment of each trace, by the trace's number.
+        _trace_numbers: Number of each trace by subject and period, in the order in which the traces occurred.
     """
 
     walker: Walker
@@ -173,7 +175,7 @@ class Tracer:
     _trace_numbers: dict[tuple[str, str | None], int] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        # In memory, for one table; a ledger counts over all tables.
+        # This limit counts in memory, for one table. A ledger counts over all tables.
         self.limit = Limit(self.walker.terms.total)
 
     @classmethod
@@ -246,7 +248,7 @@ class Tracer:
         traced_rows = np.flatnonzero(trace_numbers >= 0)
         if self.time is not None:
             ranks = rank_times(self.forms.times(frame[self.time]))
-            # Stable, so that rows of equal times keep the order of the table.
+            # The sort is stable, so that rows with equal times keep the order of the table.
             traced_rows = traced_rows[np.argsort(ranks[traced_rows], kind="stable")]
         positions, numbers = np.where(reason < 0, records, -1), trace_numbers[traced_rows]
         # The state has no entry yet for traces that begin in this part: they have no last report.
@@ -257,7 +259,8 @@ class Tracer:
         is_first, report_reason = np.zeros(row_count, dtype=np.bool_), np.array(reason)
         report_reason[trace_numbers < 0] = _NO_SUBJECT
         report_reason[trace_numbers == _NO_PERIOD] = _NO_TIME
-        # Steps of every row to every output may not fit into memory, so such rows are walked in parts.
+        # The distances from all rows to all outputs may not fit into memory, so rows with measured distances are
+        # processed in parts.
         output_count = self.walker.weights.shape[1]
         part_size = max(1, len(traced_rows) if measure_steps is None else MAX_HELD_STEPS // output_count)
         for start in range(0, max(1, len(traced_rows)), part_size):
@@ -323,13 +326,13 @@ class Tracer:
         Returns:
             Whether the segment of each trace is granted.
         """
-        # The numbers count up from 0 in the order in which traces were met, which is the order of the keys.
+        # Numbers count from 0 in the order in which traces occurred, which is the order of the dictionary's keys.
         known_traces = list(self._trace_numbers)
         traces = [known_traces[number] for number in trace_numbers]
         is_allowed = self.limit([name for name, _ in traces], epsilon)
         if self.charger is None or not any(is_allowed):
             return is_allowed
-        # Only those that the limit in memory allows are charged in the ledger, whose answers are merged in order.
+        # Only segments that the limit in memory allows are charged in the ledger. Its answers are merged in order.
         due = [trace for trace, allowed in zip(traces, is_allowed, strict=True) if allowed]
         cost = evolve(self.charger.cost, epsilon=epsilon)
         is_charged = iter(self.charger.charge_subjects([name for name, _ in due], cost, [period for _, period in due]))

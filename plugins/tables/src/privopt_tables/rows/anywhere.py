@@ -85,6 +85,7 @@ class AnywhereProtector(RowProtector):
         return (*names, *((SEEDED,) if self.is_seeded else ()))
 
     def _coordinate_columns(self, report: str) -> tuple[str, ...]:
+        """Return the names of the columns with the latitude and longitude of the reports in column ``report``."""
         return tuple(f"{report}_{axis}" for axis in _AXES)
 
     def protect(self, frame: nw.DataFrame[Any], first: int = 0) -> nw.DataFrame[Any]:
@@ -109,7 +110,7 @@ class AnywhereProtector(RowProtector):
         columns = []
         for report, (places, _) in zip(self.report_columns, positions_by_column, strict=True):
             ids, coordinates = self.release.draw(*places[rows].T, source=self.source)
-            # Draws exist only for some rows: each row gets the index of its draw, or -1, which becomes null.
+            # There are draws for some rows only. Each row gets the index of its draw, or -1, which becomes null.
             numbers = np.full(len(frame), -1, dtype=np.int64)
             numbers[rows] = np.arange(len(rows))
             reported = pl.Series(numbers).replace(-1, None)
@@ -121,7 +122,10 @@ class AnywhereProtector(RowProtector):
         return self.replace_secret(frame, columns)
 
     def _read_positions(self, frame: nw.DataFrame[Any], columns: Secret) -> tuple[Floats, Ints]:
-        """Return (B, 2) positions in degrees, and (B,) the reason why a row has none, or -1."""
+        """Return (B, 2) latitudes and longitudes, and (B,) the reason why a row has no position, or -1.
+
+        Reasons are indices into :data:`.nearest_record.REASONS`. ``columns`` are the columns of one position.
+        """
         positions, fault = positions_of(frame, columns)
         reason = unusable_reasons(positions, fault, geographic=True)
         return np.column_stack([positions[:, 0], wrap_longitudes(positions[:, 1])]), reason

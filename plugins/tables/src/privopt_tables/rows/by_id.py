@@ -109,7 +109,7 @@ class IdProtector(RowProtector):
         reports: list[str | None] = [None] * len(ids)
         for name, rows in rows_by_id.items():
             try:
-                # One call for all rows of an id: a release that draws for itself may be slow.
+                # All rows of an id are drawn with one call, because a release with its own sampler may be slow.
                 samples = self.release.sample(name, len(rows))
             except UnknownNameError:
                 continue

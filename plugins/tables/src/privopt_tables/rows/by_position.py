@@ -54,7 +54,8 @@ _EVERYWHERE_NOTES: Final = {
     3: f"what holds is between positions as they are read, {_READING_PRECISION}, in the lengths of ways inside the "
     "region; a position outside is reported as the nearest point of its rim",
 }
-"""Notes on the guarantee of a release that holds at every point, by the number of corners of its simplices."""
+"""Notes on the guarantee of a release that holds at every point, by the number of corners of the simplices of its
+region (2 for segments of streets, 3 for triangles of an area)."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -64,13 +65,13 @@ class PositionProtector(RowProtector):
     Attributes:
         release: The matrix from whose rows reports are drawn.
         snap: Finds each row's record, the nearest one to its position.
-        outputs: The coordinates of the outputs; None if they have none.
-        tracer: Draws reports along traces; None if the release reports rows independently.
-        find_neighbours: Finds nearby places whose stored report may be repeated at a position; None if only the report
+        outputs: The coordinates of the outputs. None if they have none.
+        tracer: Draws reports along traces. None if the release reports rows independently.
+        find_neighbours: Finds nearby places whose stored report may be repeated at a position. None if only the report
             of the position's own place is repeated.
-        row_key_columns: Columns of subject and id that identify a row of a batch; None if rows are identified by
+        row_key_columns: Columns of subject and id that identify a row of a batch. None if rows are identified by
             number.
-        ways: Path lengths from any point to the outputs, for traces; None if positions are replaced by their records.
+        ways: Path lengths from any point to the outputs, for traces. None if positions are replaced by their records.
         strays: Counts positions that are far from every record.
         unit_searches: Searches for other units in which the positions of the table may be.
         look_alike_counts: Number of rows so far whose id looks like a record's id but differs from it, by column.
@@ -122,7 +123,8 @@ class PositionProtector(RowProtector):
         places = data.records if data.region is not None or data.records.on_map is not None else None
         snapper = None
         if data.region is not None and kind != "id":
-            # Positions in a region are drawn among the vertices around them; ids name a vertex themselves.
+            # A position in a region is replaced by a vertex that is drawn among those around it. An id is a vertex
+            # itself.
             snapper = Snapper.of(data.region, data.epsilon)
         snap = Snap(ids=release.records, places=places, region=snapper, source=source, max_distance=options.max_snap)
         for _, columns in positions:
@@ -158,7 +160,7 @@ class PositionProtector(RowProtector):
 
         If the row has a single position, they have its prefix.
         """
-        # With several positions these columns are about the row, so no position's prefix fits.
+        # If a row has several positions, these columns concern the whole row, so they get no position's prefix.
         prefix = self.positions[0][0] if len(self.positions) == 1 else None
         return tuple(prefix_name(prefix, name) for name in names)
 
@@ -188,7 +190,7 @@ class PositionProtector(RowProtector):
 
         Args:
             names: The columns of the table.
-            table: Name of the table, for faults.
+            table: Name of the table, for error messages.
         """
         super().check(names, table)
         if self.tracer is not None:
@@ -278,7 +280,7 @@ class PositionProtector(RowProtector):
                     is_geographic=is_geographic,
                     texts=tuple(texts),
                     text_rows=text_rows,
-                    # A cell that names any record names the row's own by coincidence as often as this.
+                    # If a cell names any one record, it is the row's own by coincidence with this probability.
                     text_chance=1.0 / max(2, len(self.release.records)),
                 )
             )
@@ -294,7 +296,7 @@ class PositionProtector(RowProtector):
                 self._count_look_alikes(texts_of(frame[columns.columns[0]]))
         sample = frame[spread_rows(len(frame), UNIT_ROWS).tolist()]
         for search in self.unit_searches:
-            # Read as planar, that is without checks of degrees, because the numbers may be in any unit.
+            # The numbers may be in any unit, so they are read as planar, without checks of degrees.
             search.add_positions(positions_of(sample, Secret(kind="planar", columns=search.columns))[0])
 
     def _count_look_alikes(self, texts: pl.Series) -> None:
@@ -303,7 +305,7 @@ class PositionProtector(RowProtector):
         Args:
             texts: The ids.
         """
-        # Ids of visible ASCII characters alone cannot look like a different one.
+        # An id that consists of visible ASCII characters cannot look like a different id.
         unusual = texts.filter(texts.str.contains(r"[^\x21-\x7e]").fill_null(False))
         if not len(unusual):
             return
@@ -356,7 +358,7 @@ class PositionProtector(RowProtector):
             (rows, positions) output numbers, -1 for no report, and (rows,) the reason why a row has none, as an index
             into ``REASONS``, or -1.
         """
-        # With stored reports the strays were counted when the rows' places were looked up.
+        # If reports are stored, strays were already counted when the rows' places were looked up.
         strays = None if self.is_sticky else self.strays
         part = frame if rows is None else frame[rows]
         make_streams = partial(self._make_streams, part, first + (np.arange(len(part)) if rows is None else rows))
@@ -401,8 +403,8 @@ class PositionProtector(RowProtector):
             else [row.to_bytes(8, "big") for row in numbers.tolist()]
         )
 
-        # Reads random bytes start to start + count of a row's stream.
         def read(row: int, start: int, count: int) -> bytes:
+            """Return ``count`` bytes of a row's stream of random bytes, from the byte ``start`` on."""
             return coins.stream(purpose, names[row], name or "", secrets[row], start, count)
 
         return RowStreams(read, np.arange(len(names)))
@@ -438,7 +440,7 @@ class PositionProtector(RowProtector):
     @property
     def sequence(self) -> str | None:
         """A sentence on the guarantee for all reports of a subject; None if reports are not charged."""
-        # Traces count epsilon in memory also without a ledger.
+        # Traces count the spent epsilon in memory even without a ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence
 
@@ -454,7 +456,7 @@ class PositionProtector(RowProtector):
         if self.snap.region is not None:
             # Simplices of a region of streets have two corners, those of an area three.
             return (*base_notes, _EVERYWHERE_NOTES[self.snap.region.simplices.shape[1]])
-        # Without metric DP over all pairs there is no factor to state.
+        # A factor can be stated only for metric DP over all pairs.
         difference = "as well as those"
         if guarantee.kind == MetricPrivacy.kind and guarantee.epsilon is not None and not describe_limits(guarantee):
             factor = f"exp({float(guarantee.epsilon):g} d)"

@@ -34,6 +34,7 @@ __all__ = ["MASK", "WordProtector", "split_words", "vocabulary", "word_number"]
 _JOINERS: Final = "\u200c\u200d"
 """Invisible characters inside words of some scripts."""
 _APOSTROPHES: Final = dict.fromkeys(map(ord, "\u2019\u02bc\uff07"), "'")
+"""Replacements of typographic apostrophes, for ``str.translate``."""
 
 
 class _Separators(dict[int, str]):
@@ -102,8 +103,8 @@ _NO_TEXT, _NO_WORD = map(REASONS.index, ("no text", "no known word"))
 class WordProtector(RowProtector):
     """Draws a report for each known word of a sentence.
 
-    The charge of a row depends on its number of known words. This number is public in any case, and with ``mask`` the
-    whole pattern of known and unknown words is.
+    The charge of a row depends on its number of known words. This number is public in any case. If unknown words are
+    masked, the whole pattern of known and unknown words is public.
 
     Attributes:
         release: The matrix, whose records are words.
@@ -138,7 +139,7 @@ class WordProtector(RowProtector):
         Raises:
             UsageError: An option cannot be used with sentences.
         """
-        # These options are about positions, or about one record for each row.
+        # These options concern positions, or a single record for each row.
         excluded = {
             "max-snap": options.max_snap is not None,
             "prefix": options.prefix is not None,
@@ -193,12 +194,12 @@ class WordProtector(RowProtector):
             frame: Rows of the table.
             first: Number of the frame's first row in the whole table.
         """
-        # The sentences are read before the charge, which is by their numbers of known words. The guarantee is between
-        # sentences with the same number, so the charge may reveal it.
+        # The sentences are read before the charge, because it depends on their numbers of known words. The guarantee
+        # holds between sentences with the same number, so the charge may reveal the number.
         texts = texts_of(frame[self.secret.columns[0]]).to_list()
         words = [[word_number(self.record_numbers, word) for word in split_words(text or "")] for text in texts]
         known_counts = np.array([sum(number >= 0 for number in row) for row in words], dtype=np.int64)
-        # Without masks nothing is left of a sentence of unknown words.
+        # Without masks, a sentence of unknown words would become empty.
         is_empty = (known_counts == 0) if not self.is_masking else np.array([not row for row in words], dtype=bool)
         reason = np.where(is_empty, _NO_WORD, -1)
         reason[[text is None for text in texts]] = _NO_TEXT
@@ -215,7 +216,7 @@ class WordProtector(RowProtector):
             unknown_count = len(words[row]) - int(known_counts[row])
             self.word_counts["words"] += int(known_counts[row])
             self.word_counts["masked" if self.is_masking else "dropped"] += unknown_count
-        # The protected sentences take the place of the column among the others.
+        # The column of protected sentences stays at the position of the original column.
         order = [name for name in frame.columns if name not in self.secret.omitted]
         marks = [pl.Series(SEEDED, [True] * len(sentences), dtype=pl.Boolean)] if self.is_seeded else []
         text = pl.Series(self.secret.columns[0], sentences, dtype=pl.String)
@@ -238,8 +239,8 @@ class WordProtector(RowProtector):
         if self.coins is not None:
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
-            # The random bytes of a word follow from its row, its position in the sentence, and the word.
             def read(number: int, start: int, count: int) -> bytes:
+                """Return random bytes of a known word. They follow from its row, its place there, and the word."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)

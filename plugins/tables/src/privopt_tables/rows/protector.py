@@ -39,7 +39,7 @@ from privopt_tables.secret_texts import MAX_TEXT_ROWS
 __all__ = ["SEEDED", "RowProtector"]
 
 SEEDED: Final = "seeded"
-"""The column that marks a table with seeded reports."""
+"""Name of the column that marks a table with seeded reports."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -136,7 +136,7 @@ class RowProtector(ABC):
 
         Args:
             names: The columns of the table.
-            table: Name of the table, for faults.
+            table: Name of the table, for error messages.
 
         Raises:
             InputError: Columns are missing or already exist. There is a fault for each column.
@@ -147,7 +147,7 @@ class RowProtector(ABC):
             if self.charger.time is not None:
                 roles[self.charger.time] = "when each row was"
             self.secret.check_other_columns(roles, names, table)
-        # A column of this name that is dropped anyway may be replaced.
+        # An added column may have the name of a column that is dropped.
         expected = "no such column (reports go there, or under a prefix)"
         faults = [
             Fault(table, f"column {name}", "a column of that name", expected)
@@ -166,10 +166,10 @@ class RowProtector(ABC):
             first: Number of the frame's first row in the whole table.
         """
         assert self.charger is not None  # a batch has a ledger
-        # An empty name means no subject, because no subject has one.
+        # An empty name stands for a row without a subject, because no subject has an empty name.
         subjects = [name or "" for name in self.charger.subjects(frame)]
         periods = [period or "" for period in self.charger.periods(frame)]
-        # Secrets are part of the digest: a changed secret would need another report than the one that was charged.
+        # Secrets are part of the digest, because a changed secret would need a report that was not charged.
         secrets = [columns.bytes_of(frame) for _, columns in self.positions]
         rows = zip(subjects, periods, *secrets, strict=True)
         for number, (subject, period, *row_secrets) in enumerate(rows, start=first):
@@ -182,7 +182,7 @@ class RowProtector(ABC):
             reason: (B,) indices into :data:`REASONS`, -1 for rows with a report.
             first: Number of the first of these rows in the whole table.
         """
-        # Only reasons that are about malformed cells have a row that the owner can repair.
+        # The first row is noted only for reasons that concern malformed cells, which the owner can repair.
         for index in MALFORMED:
             if (rows := np.flatnonzero(reason == index)).size:
                 self.first_malformed.setdefault(REASONS[index], first + int(rows[0]))
@@ -198,7 +198,7 @@ class RowProtector(ABC):
             columns: The columns to add.
         """
         backend = frame.implementation
-        # Reports are series of polars; the table may be one of pandas or pyarrow, whose own types its columns need.
+        # Reports are polars series. A table of pandas or pyarrow needs columns of its own library.
         native_columns = [
             nw.from_native(column, series_only=True)
             if backend.is_polars()
@@ -232,7 +232,7 @@ class RowProtector(ABC):
         """
         reasons = format_counts(self.refusals) or "it has no rows"
         skipped_rows = () if self.charger is None else self.charger.skipped_rows
-        # Rows are charged before it is known whether a report can be drawn.
+        # Rows are charged before it is known whether a report can be drawn, so there may be charges without reports.
         charge_count = 0 if self.charger is None else self.charger.charged_count
         charges = f"; charged all the same: {number_of(charge_count, 'row')}" if charge_count else ""
         lines = (reasons + charges, *skipped_rows, *self.malformed_rows)
@@ -245,7 +245,7 @@ class RowProtector(ABC):
 
     @property
     def leak_warnings(self) -> tuple[str, ...]:
-        """Warnings of the columns whose values state the secret."""
+        """Warnings about the columns whose values state the secret."""
         return tuple(_leak_warning(leak, is_dropped=leak.name in self.secret.also) for leak in self.leaks)
 
     def warnings(self, names: Sequence[str]) -> tuple[str, ...]:
@@ -255,7 +255,7 @@ class RowProtector(ABC):
             names: The names of the original table's columns, and of its index.
         """
         named_elsewhere = {*self.secret.columns, *self.secret.omitted, *self.secret.geometries}
-        # Other warnings say that a column stays as it is, which is not true of hashed columns.
+        # The other warnings say that a column stays as it is, which does not apply to hashed columns.
         hashed_names = {name for hashes in self.column_hashes for name in hashes.columns}
         hashed_copies = [name for name in self.leaky_columns.copies if name in hashed_names - named_elsewhere]
         named_elsewhere |= hashed_names

@@ -101,12 +101,12 @@ def init(
     from privopt_tables.studies.draft_words import init_words
     from privopt_tables.studies.street_map import box_area, read_streets
 
-    # click cannot say that exactly one of several options must be given.
+    # click has no way to require exactly one of several options.
     if sum(source is not None for source in (points, osm, vectors)) != 1:
         raise UsageError("init takes --points, --osm or --vectors, one of the three")
     choice = ColumnChoice(lat=lat, lon=lon, id=id_, point=geometry)
     has_choice = choice != ColumnChoice()
-    # Each option that the chosen source would ignore is refused, so that no wish is dropped in silence.
+    # Options that the chosen source would ignore are refused, so that none is dropped silently.
     if has_choice and points is None:
         raise UsageError("--lat, --lon, --id and --geometry go with --points: they name its columns")
     individual_values = {"count": count, "persons": persons, "totals": totals, "keep_totals": keep_totals}
@@ -123,7 +123,7 @@ def init(
             for line in init_words(mechanism, vectors, ids, out, force=force).notes:
                 remark(f"{out}: {line}")
             return
-        # Vectors are finished. The remaining cases need the class of the mechanism.
+        # Word vectors are handled above. The remaining cases need the class of the mechanism.
         loaded_mechanism = registry().get(mechanism).load()
         # Mechanisms over tables of individuals draft their own problem files.
         if isinstance(loaded_mechanism, Drafts):
@@ -143,7 +143,7 @@ def init(
                 mechanism, points, out, roads=roads, within=within, factor=factor, force=force, choice=choice
             )
         else:
-            assert osm is not None  # exactly one of the three is given, and it is neither of the other two
+            assert osm is not None  # exactly one of the three is given, and the other two are handled above
             if roads is not None:
                 raise UsageError("--roads goes with --points; --osm brings its own")
             if one_way and walk:
@@ -215,7 +215,7 @@ def curve(
     if curves.stopped_count:
         remark(f"note: {_describe_stop(curves)}; {out} keeps the others, and the same command goes on from them")
     if as_json:
-        # Only the files that were asked for are listed.
+        # Only the requested files are listed.
         paths = {"curves": out, "report": report, "figures": figures, "latex": latex}
         written = {name: str(path) for name, path in paths.items() if path is not None}
         say_result({**written, "notes": list(curves.notes), "stopped": curves.stopped_count}, "", as_json=True)

@@ -50,12 +50,12 @@ class Curves:
 
     Attributes:
         points: The points by mechanism, then by epsilon.
-        notes: Notes on losses that do not fall with epsilon, with the reasons.
-        refused: Notes on mechanisms that cannot take the problem, with the reasons.
+        notes: Notes on losses that rise with epsilon, with the reasons.
+        refused: Notes on mechanisms that cannot solve the problem, with the reasons.
         unit: Unit of losses and bounds.
-        distance_unit: Unit of errors.
-        setting: What is known before any report, according to the first mechanism's problem.
-        per_km: The cost of one km of loss in the reader's unit, if that problem states it; otherwise None.
+        distance_unit: Unit of the distances between records and reports. Epsilon is given per this unit.
+        setting: What an attacker knows before any report, according to the first mechanism's problem.
+        per_km: The cost of one km of loss in a unit for readers, if the problem states it. Otherwise None.
     """
 
     points: tuple[Point, ...]
@@ -82,13 +82,13 @@ def curve(
     epsilon: str | tuple[float | str, float | str, int],
     **options: object,
 ) -> CurveTable:
-    """Return loss and proved bound over epsilon as a table with a method ``plot``: see :func:`draw_curves`.
+    """Solve every mechanism at every epsilon, and return losses and proved bounds as a table with a method ``plot``.
 
     Args:
         problem: A problem in memory, or a problem file. Its own epsilon is not used.
         mechanisms: Names of mechanisms.
         epsilon: A range such as ``"0.5:5:30"``, or the lowest value, the highest value and the number of values.
-        options: The options of :class:`privopt.run.task.Options` that :func:`draw_curves` uses.
+        options: Options of :class:`privopt.run.task.Options`: gap, solver, jobs, progress and time_limit are used.
 
     Raises:
         PrivoptError: A mechanism is unknown, no mechanism can take the problem, epsilon cannot be read, or no point was
@@ -109,7 +109,7 @@ def draw_curves(
 ) -> Curves:
     """Solve and certify every mechanism at every epsilon.
 
-    A mechanism that cannot take the problem is "refused", and the others are solved.
+    The points of a mechanism that cannot solve the problem are "refused". All other points are solved.
 
     Args:
         source: The problem file.
@@ -136,7 +136,7 @@ def draw_curves(
     if all(map(refusals.refuses_all, names)):
         raise refusals.error
     send_sentence = announce or (lambda _: None)
-    # The number of sentences that were announced tells which ones are new after solving.
+    # The number of announced sentences shows afterwards which sentences were added while solving.
     announced = [send_sentence(sentence) for sentence in refusals.sentences]
     points_by_key: dict[Key, Point] = {}
     if stored is not None:
@@ -153,7 +153,7 @@ def draw_curves(
         name: [points_by_key.get((name, epsilon)) or refusals.point(name, epsilon) for epsilon in epsilons]
         for name in names
     }
-    # Refusals of mechanisms that checked the problem only while they solved it.
+    # Announce the refusals of mechanisms that checked the problem only while solving it.
     for sentence in refusals.sentences[len(announced) :]:
         send_sentence(sentence)
     statuses = {point.status for points in points_by_mechanism.values() for point in points}
@@ -170,7 +170,7 @@ def draw_curves(
         unit=loss_unit,
         distance_unit=distance_unit,
         refused=tuple(refusals.sentences),
-        # The first mechanism's problem represents all, because they read the same file.
+        # The first mechanism's problem represents those of all mechanisms, because they read the same file.
         setting=evolve(lines[0].setting, odds=all(line.is_metric for line in lines)),
         per_km=lines[0].per_km,
     )
@@ -213,7 +213,7 @@ def _solve_points(
         points: Points of earlier runs, by mechanism and epsilon. More are added.
         stored: File to which every point is written as soon as it is found; None for no file.
     """
-    # New points come first, so that a run that was stopped before gets further this time.
+    # New points come first, so that a run that was stopped before makes progress this time.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]
     tasks = [
         (line, number, epsilon) for line in accepted_lines for number, epsilon in enumerate(refusals.epsilons, start=1)
@@ -223,7 +223,8 @@ def _solve_points(
     repeated_tasks = [task for task in tasks if earlier_statuses.get((task[0].name, task[2])) == "stopped"]
     for line, number, epsilon in [*new_tasks, *repeated_tasks]:
         key = (line.name, epsilon)
-        # A mechanism that was interrupted may return its best release instead of an error.
+        # An interrupted mechanism may have returned its best release instead of raising an error, so signals are
+        # checked.
         if received_signals:
             return
         if key in refusals:
@@ -235,11 +236,11 @@ def _solve_points(
         try:
             point = _solve_point(line, epsilon, context)
         except InputError as error:
-            # The mechanism checks the problem only while it solves it.
+            # This mechanism checks the problem only while solving it.
             refusals.add(line.name, {epsilon: error})
             continue
         if point.status == "stopped" and not _loses_less(point, points.get(key)):
-            # Shown if there is nothing better, but not stored, so that the next run tries again.
+            # The point is shown if there is no better one, but not stored, so that the next run tries again.
             points.setdefault(key, point)
             continue
         points[key] = point
@@ -277,7 +278,7 @@ def _solve_point(line: Line, epsilon: Fraction, context: SolveContext) -> Point:
         return evolve(empty_point, seconds=time.perf_counter() - start)
     release = outcome.release
     certificate = line.mechanism.privacy(problem, line.method).measure(release)
-    # Every method promises releases that satisfy the guarantee; a figure of any other one would mislead.
+    # Every method promises releases that satisfy the guarantee. The figures of another release would be misleading.
     if not certificate.holds:
         raise CertificationError(f"{line.name} at epsilon {exact_text(epsilon)}: the release could not be certified")
     loss = line.mechanism.utility(problem, line.method)
@@ -304,7 +305,7 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
     """
     bounds: dict[tuple[object, ...], list[float]] = {}
     for line in lines:
-        # Mechanisms with the same guarantee and loss share their bounds.
+        # Mechanisms with the same guarantee and loss (`line.guarantee`) share their bounds.
         best_bounds = bounds.setdefault(line.guarantee, [-math.inf] * len(points_by_mechanism[line.name]))
         for index, point in enumerate(points_by_mechanism[line.name]):
             if point.lower_bound is not None:
@@ -314,14 +315,13 @@ def _share_bounds(lines: Sequence[Line], points_by_mechanism: dict[str, list[Poi
     for guarantee, best_bounds in bounds.items():
         if guarantee not in nested_guarantees:
             continue
-        # A bound at one epsilon holds at every smaller one, so the best ones are carried downwards.
+        # A bound at one epsilon holds at every smaller epsilon, so bounds are passed on from larger to smaller ones.
         for index in range(len(best_bounds) - 2, -1, -1):
             best_bounds[index] = max(best_bounds[index], best_bounds[index + 1])
     notes = []
     for line in lines:
         points = points_by_mechanism[line.name]
-        # A mechanism that proves bounds seeks the optimum, so a release of a smaller epsilon may take the place of a
-        # worse one.
+        # A mechanism that proves bounds seeks the optimum, so the release of a smaller epsilon may replace a worse one.
         optimises = any(point.lower_bound is not None for point in points)
         for index, point in enumerate(points):
             if point.status == "refused":
@@ -353,7 +353,7 @@ def _reuse_release(smaller: Point, point: Point) -> Point:
         point: The point whose release is replaced.
     """
     figures = {name: getattr(smaller, name) for name in ("loss", *OF_RELEASE)}
-    # The point is not infeasible after all, since there is a release.
+    # A point with a release is not infeasible.
     status: Status = "feasible" if point.status == "infeasible" else point.status
     return evolve(point, **figures, status=status)
 

@@ -27,6 +27,7 @@ Key = tuple[str, Fraction]
 """The key of a point: mechanism and epsilon."""
 
 _TEXTS: Final = {"mechanism", "epsilon", "status"}
+"""Columns of text. All other columns are numbers."""
 
 SCHEMA: Final = {attribute.name: pl.String if attribute.name in _TEXTS else pl.Float64 for attribute in fields(Point)}
 """Columns of the table and their types."""
@@ -64,7 +65,7 @@ class CurveTable(pl.DataFrame):  # type: ignore[misc]  # mypy does not look into
 
     @property
     def points(self) -> list[Point]:
-        """Return the rows as points.
+        """The rows as points.
 
         Raises:
             ValueError: A row is not a point.
@@ -91,6 +92,7 @@ class PointsFile:
     Attributes:
         path: The CSV file.
         force: Whether to begin again, whatever the file contains.
+        _digest: Digest to write with the first point. None if an existing file is continued, or once it is written.
     """
 
     path: Path
@@ -108,7 +110,7 @@ class PointsFile:
         return not self.force and self.path.is_file() and self.mark_path.is_file()
 
     def begin(self, digest: str, names: Sequence[str], epsilons: Sequence[Fraction]) -> dict[Key, Point]:
-        """Return the points of earlier runs; if there are none, prepare to begin the file with the first point.
+        """Return the points of earlier runs. If there are none, prepare to begin the file with the first point.
 
         Args:
             digest: Digest of the inputs of the points: problem, gap and solver.
@@ -126,15 +128,14 @@ class PointsFile:
                 raise UsageError(f"{refusal} another problem, gap or solver")
             for point in self._read():
                 key = (point.mechanism, point.epsilon)
-                # Points of a curve with other epsilons would be lost, because the finished table has only this
-                # command's.
+                # The finished table has only the points of this command, so other points would be lost.
                 if point.epsilon not in epsilons or point.mechanism not in names:
                     raise UsageError(f"{refusal} {point.mechanism} at epsilon {exact_text(point.epsilon)}")
                 # Stopped points without a release are solved again as if they were new.
                 if point.loss is not None or point.status == "infeasible":
                     points_by_key[key] = point
         else:
-            # An old file is replaced only once there is a point: see replace_old_file.
+            # An old file is replaced only when there is a point to write (see replace_old_file).
             self._digest = digest
         return points_by_key
 
@@ -148,11 +149,11 @@ class PointsFile:
         complete_lines = contents[: contents.rfind(b"\n") + 1]
         if complete_lines != contents:
             os.truncate(self.path, len(complete_lines))
-        # A kill can come before the header is complete.
+        # An earlier run may have been killed before the header was complete.
         if not complete_lines:
             return []
         try:
-            # Another kind of table fails in one of these two lines.
+            # A table of another kind raises an error in one of these two lines.
             table = pl.read_csv(BytesIO(complete_lines), schema=SCHEMA)
             return CurveTable(table).points
         except (pl.exceptions.PolarsError, ValueError, ZeroDivisionError) as error:
@@ -167,7 +168,8 @@ class PointsFile:
         if self._digest is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.unlink(missing_ok=True)
-            # The table is gone by now, so that a kill before this line leaves nothing that the old digest belongs to.
+            # The old table is removed first. So if the run is killed before this line, the old digest belongs to no
+            # table.
             self.mark_path.write_text(self._digest, "utf-8")
             self._digest = None
 

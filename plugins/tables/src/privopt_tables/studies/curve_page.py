@@ -34,15 +34,15 @@ SLIDER_STEPS: Final = 200
 """Number of steps of a slider over real numbers."""
 
 SLIDER_FACTORS: Final = (1.1, 20.0)
-"""Ends of the slider of factors: below the first a report reveals almost nothing; at the last, even odds become 95 %
-sure."""
+"""Ends of the slider of factors. Below the first, a report reveals almost nothing. At the last, even odds can become a
+certainty of 95 %."""
 
 SLIDERS: Final = {
     "radius": "Hide me within",
     "factor": "Odds may change at most by a factor of",
     "bear": "Largest average error",
 }
-"""Labels of the sliders over real numbers, by the ids that the page's script uses."""
+"""Labels of the sliders over real numbers, by their ids in the page's script."""
 
 EPSILONS_EXPLORED: Final = 9
 """Number of epsilons that ``explore`` solves by default: from a fourth of the problem's own to four times it."""
@@ -58,7 +58,7 @@ def _range_around_problem(source: File, mechanisms: Sequence[str]) -> tuple[str,
     declared: Any = read_problem(registry().get(next(iter(mechanisms), "optimal-lp")).load(), source)
     problem_epsilon = getattr(getattr(declared, "privacy", None), "epsilon", None)
     if not isinstance(problem_epsilon, Fraction):
-        # The mechanism has no curve, which the caller finds out next; until then any range will do.
+        # A mechanism without an epsilon has no curve, which the caller finds out next. Until then any range will do.
         problem_epsilon = Fraction(1)
     return exact_text(problem_epsilon / 4), exact_text(problem_epsilon * 4), EPSILONS_EXPLORED
 
@@ -80,12 +80,12 @@ def write_curves(
     Args:
         problem: The problem file.
         mechanisms: Names of mechanisms.
-        epsilon: The range as LO:HI:N; None for values around the problem's own epsilon.
+        epsilon: The range as LO:HI:N. None for values around the problem's own epsilon.
         out: The CSV file of the table, which is continued if the same command has begun it. None for the page alone.
         report: The file of the page for choosing epsilon, or None.
-        options: The options that :func:`privopt_tables.studies.curve.draw_curves` uses. ``force`` replaces existing
-            files.
-        announce: Called with each note on refused mechanisms, as by :func:`draw_curves`.
+        options: Options of which gap, solver, jobs, progress and time_limit are used to solve. ``force`` replaces
+            existing files.
+        announce: Called with each note on a mechanism that cannot solve the problem.
         figures: Folder for the figures as SVG, PDF and PNG, or None.
         latex: The file of the LaTeX table, or None.
 
@@ -95,7 +95,7 @@ def write_curves(
             found in time.
     """
     points_file = None if out is None else PointsFile(path=out, force=options.force)
-    # A command that goes on with its own table may replace its other files, too.
+    # A command that continues its own table may replace its other files too.
     may_replace = options.force or (points_file is not None and points_file.is_begun)
     # ``explore`` calls the page --out, ``curve`` calls it --report.
     page_option = "--out" if out is None else "--report"
@@ -103,7 +103,7 @@ def write_curves(
     source = File.read(problem, expectation="a problem file in TOML")
     epsilons = parse_epsilons(epsilon or _range_around_problem(source, mechanisms))
     curves = draw_curves(source, mechanisms, epsilons, options, announce, points_file)
-    # Files get their names when the block ends, after all of them were written.
+    # The files get their final names when the block ends, after all of them were written.
     with ExitStack() as stack:
         if figures is not None:
             for name, figure in draw_figures(curves.points, curves.unit, curves.distance_unit).items():
@@ -138,9 +138,9 @@ def curve_page(curves: Curves, problem: str) -> str:
     # The page opens at the middle epsilon.
     start_index = (len(values) - 1) // 2
     figure = draw_loss(curves.points, curves.unit, curves.distance_unit)
-    # The script moves this line by its id to the epsilon that is chosen.
+    # The script finds this line by its id, and moves it to the chosen epsilon.
     figure.axes[0].axvline(values[start_index], color=INK, linewidth=1, gid="here")
-    # The line has a different position in each of the two drawings. The second drawing is made from the first.
+    # The positions of epsilons differ between the two drawings. The narrow drawing is made from the wide one.
     svgs, across = [], []
     for name in ("wide", "narrow"):
         drawn_figure = figure if name == "wide" else make_narrow(figure)
@@ -153,10 +153,10 @@ def curve_page(curves: Curves, problem: str) -> str:
     content = {
         "epsilons": [f"{value:.4g}" for value in values],
         "values": values,
-        # For each epsilon a row for each mechanism.
+        # A list for each epsilon, with a row for each mechanism.
         "rows": [[_format_cells(points[index]) for points in point_groups] for index in range(len(values))],
         "best": [_lowest_loss_figures([points[index] for points in point_groups]) for index in range(len(values))],
-        # An attacker without a report, to compare with.
+        # The errors of an attacker without a report, for comparison.
         "before": [curves.setting.bayes_error, curves.setting.adversary_error],
         "columns": column_names,
         "noun": noun,
@@ -192,7 +192,7 @@ def _epsilon_positions(figure: Figure, values: Sequence[float]) -> list[float]:
 
     The SVG of the figure uses these coordinates, so the page's script can move a line in it.
     """
-    # 72 points are an inch, and the figure's size is in inches.
+    # An inch is 72 points, and the figure's size is in inches.
     pixels = figure.axes[0].transData.transform([(value, 1.0) for value in values])[:, 0]
     return [round(float(pixel), 2) for pixel in pixels / figure.bbox.width * 72 * figure.get_figwidth()]
 

@@ -16,10 +16,10 @@ from privopt_tables.studies.curve_points import Point
 __all__ = ["draw_figures", "draw_loss", "format_latex", "group_by_mechanism"]
 
 MARKERS: Final = "oDs^vPX"
-"""Markers of lines, in their order: lines differ by more than a colour."""
+"""Markers of lines in their order, so that lines differ by more than their colour."""
 
 LINE_STYLES: Final = ("-", ":", "-.")
-"""Styles of lines: the next one is used whenever all colours have been used once. Dashes are for bounds."""
+"""Styles of lines. The next style is used when all colours have been used with one. Dashes are reserved for bounds."""
 
 MAX_LABEL_CHARACTERS: Final = 48
 """Largest number of characters of a name in a picture."""
@@ -29,7 +29,7 @@ LATEX_ESCAPES: Final = str.maketrans(
     {sign: f"\\{sign}" for sign in "#$%&_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
 )
-"""Replacements for signs of names that have a meaning in LaTeX."""
+"""Replacements in names for characters that have a meaning in LaTeX."""
 
 
 def group_by_mechanism(points: Sequence[Point]) -> dict[str, list[Point]]:
@@ -55,7 +55,10 @@ def draw_loss(points: Sequence[Point], unit: str, distance_unit: str) -> Figure:
 def draw_figures(points: Sequence[Point], unit: str, distance_unit: str) -> dict[str, Figure]:
     """Draw all figures of a curve, the loss and the attacker's error, and return them by name.
 
-    The arguments are those of :func:`draw_loss`.
+    Args:
+        points: The points by mechanism, then by epsilon.
+        unit: Unit of losses and of the attacker's error.
+        distance_unit: Unit of distance. Epsilon is given per this unit.
     """
     error = f"attacker's error{_parenthesize(unit)}"
     return {
@@ -80,7 +83,7 @@ def _draw_figure(
         distance_unit: Unit of distance; epsilon is given per this unit.
         solid: Column to draw as lines with markers.
         label: Label of the vertical axis.
-        dashed: Column to draw as dashes; None for none.
+        dashed: Column to draw as dashes. None for no dashes.
     """
     figure, axes = axes_of(7.2, 4.6)
     for number, (name, mechanism_points) in enumerate(group_by_mechanism(points).items()):
@@ -153,6 +156,6 @@ def _format_number(value: float | None) -> str:
     """Format a number with four digits for LaTeX, or a missing number as a dash."""
     if value is None:
         return "--"
-    # The exponent is written as a power of ten, which LaTeX sets as such.
+    # An exponent is written as a power of ten in LaTeX.
     digits, _, exponent = f"{value:.4g}".partition("e")
     return rf"${digits} \cdot 10^{{{int(exponent)}}}$" if exponent else digits

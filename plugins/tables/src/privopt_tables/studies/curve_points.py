@@ -44,12 +44,13 @@ __all__ = [
 ]
 
 OF_RELEASE: Final = ("bayes_error", "error_p50", "error_p95", "epsilon_achieved", "adversary_error")
-"""Figures of a point that follow from its release alone, not from its epsilon."""
+"""Attributes of a point that follow from its release alone, and not from its epsilon."""
 
 BLOCK: Final = 1 << 24
-"""Largest number of entries of a block of expected losses."""
+"""Maximum number of entries of a block of expected losses, which limits the memory."""
 
 Status = Literal["optimal", "feasible", "infeasible", "stopped", "refused"]
+"""How the solution of a point ended, see :class:`Point`."""
 
 
 @frozen(kw_only=True)
@@ -64,9 +65,10 @@ class Point:
         gap: Relative gap, as in result.json.
         bayes_error: How often an attacker's best guess from one report is wrong, under the prior.
         error_p50, error_p95: Quantiles of the distance from record to report, under the prior.
-        seconds: Duration of the solution.
-        status: "optimal" if the requested gap is met, otherwise "feasible"; or "infeasible", "stopped", or "refused" if
-            the mechanism cannot take the problem.
+        seconds: Time that solving the point took, in seconds.
+        status: "optimal" if the requested gap is met, "feasible" for any other release, "infeasible" if there is none,
+            "stopped" if a limit or an interrupt ended the solution, or "refused" if the mechanism cannot solve the
+            problem.
         epsilon_achieved: The least epsilon that the release satisfies over the required pairs, computed exactly and
             rounded up.
         adversary_error: Expected loss, in the loss's unit, of the attacker's best guess among the outputs from one
@@ -106,9 +108,9 @@ def make_point(
         achieved: The least epsilon that the release satisfies.
     """
     rows, prior = release.probabilities, problem.data.prior
-    # A release may have rows for some of the records only, those that send reports.
+    # A release may have rows for some of the records only, namely those that send reports.
     record_numbers = problem.data.records.numbers(release.records.tolist())
-    # The prior of the records that the release has rows for.
+    # The prior, restricted to the records for which the release has rows.
     prior = prior[record_numbers] / prior[record_numbers].sum()
     mass = np.zeros(problem.data.shape)
     # Joint probabilities of records and reports; 0 for records that send none.
@@ -144,7 +146,7 @@ def _error_quantiles(data: MetricData, mass: Floats) -> Sequence[float | None]:
 
 def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
     """Return the median and the 95 % quantile of distances, weighted by a mass of the same shape."""
-    # The quantile is the smallest distance at which the cumulated mass reaches it.
+    # A quantile is the smallest distance at which the cumulated mass reaches the quantile's share of the total mass.
     order = np.argsort(distances.ravel(), kind="stable")
     cumulated = np.cumsum(mass.ravel()[order])
     positions = np.searchsorted(cumulated, np.array([0.5, 0.95]) * cumulated[-1])
@@ -155,12 +157,13 @@ def _quantiles_of(distances: Floats, mass: Floats) -> list[float]:
 def adversary_error(probabilities: Floats, weighted: Floats) -> float:
     """Return the expected loss of the best guess at the record from one report (Shokri et al., S&P 2011).
 
-    For output k an attacker who knows the prior guesses the output y with the least sum_i p_i z_ik c_iy. The result is
-    at most the loss of the release, because the attacker could always guess k itself.
+    For output k, an attacker who knows the prior p guesses the output y with the least sum_i p_i z_ik c_iy, where c_iy
+    is the loss of output y at record i. The result is at most the loss of the release, because the attacker could
+    always guess k itself.
 
     Args:
-        probabilities: (N, K) matrix z.
-        weighted: (N, K) p_i c_ik.
+        probabilities: (N, K) obfuscation matrix z, the probability of each output for each record.
+        weighted: (N, K) losses times the prior, p_i c_ik.
 
     Notes:
         This takes N K^2 multiplications, in blocks.
@@ -176,11 +179,11 @@ def adversary_error(probabilities: Floats, weighted: Floats) -> float:
 
 @frozen(kw_only=True)
 class Setting:
-    """What is known about records before any report. The page compares it with an attack on one report.
+    """What an attacker knows about a record before any report. The page compares it with an attack on one report.
 
     Attributes:
-        noun: The noun for a record.
-        apart: How the distance between two records is measured, in a word or two.
+        noun: The noun for a record in the page, such as "place".
+        apart: The words after a distance between two records, such as "apart".
         bayes_error: How often an attacker's best guess at the record is wrong, under the prior of all records.
         adversary_error: Expected loss of the best guess under the same prior, in the loss's unit. None if the loss does
             not concern single reports.
@@ -224,7 +227,7 @@ class Line:
 
         If the problem has a region, its edges stay those of the original epsilon.
         """
-        # The data of a problem are reused, since distances and losses do not depend on epsilon.
+        # The data of the problem are reused, because distances and losses do not depend on epsilon.
         privacy = evolve(self.problem.declared.privacy, epsilon=epsilon)
         declared = evolve(self.problem.declared, privacy=privacy)
         return evolve(self.problem, declared=declared, data=evolve(self.problem.whole, epsilon=epsilon))
@@ -261,8 +264,9 @@ class Line:
     def is_nested(self) -> bool:
         """Whether a release that is private at one epsilon is private at every larger epsilon.
 
-        If so, bounds hold at smaller epsilons too. The exception is snapping to streets, which depends on epsilon: a
-        bound holds only for mechanisms that snap in the same way.
+        If so, bounds hold at smaller epsilons too. The exception is a region of streets, where the replacement of
+        positions by vertices depends on epsilon. There a bound holds only for mechanisms that replace them in the same
+        way.
         """
         region = self.problem.data.region
         return region is None or region.steps == 0
@@ -274,19 +278,27 @@ class Line:
 
     @property
     def per_km(self) -> PerKm | None:
-        """The cost of one km of loss in the reader's unit, if the problem states it."""
+        """The cost of one km of loss in a unit for readers, if the problem states it."""
         return self.problem.data.per_km
 
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point of a certified release, as :func:`make_point` does."""
+        """Return the point of a certified release. Its bound is added later.
+
+        Args:
+            epsilon: Epsilon of the point.
+            release: A certified release.
+            problem: The problem at this epsilon.
+            loss: The loss that measures the release.
+            achieved: The least epsilon that the release satisfies.
+        """
         return make_point(self.name, epsilon, release, problem, loss, achieved)
 
 
 @frozen(kw_only=True, eq=False)
 class LawLine(Line):
-    """A mechanism of a curve that poses its own problem at other epsilons (:class:`VariesEpsilon`).
+    """A mechanism of a curve that states its own problem for other epsilons (:class:`VariesEpsilon`).
 
     Attributes:
         problem: The problem, of the mechanism's own class.
@@ -304,7 +316,7 @@ class LawLine(Line):
 
     @property
     def setting(self) -> Setting:
-        """What is known about positions before any report: the prior of the channel, if there is one."""
+        """What an attacker knows about positions before any report: the prior of the channel, if there is one."""
         guarantee = self.mechanism.privacy(self.problem, self.method).guarantee
         setting = Setting(noun="position", limits=describe_limits(guarantee))
         release = self.mechanism.solve(self.problem, SolveContext(method=self.method, gap=self.gap)).release
@@ -318,7 +330,7 @@ class LawLine(Line):
 
     @property
     def is_nested(self) -> bool:
-        """Whether a release that is private at one epsilon is private at every larger one: its region does not vary."""
+        """Whether a release that is private at one epsilon is private at every larger one, which is always so here."""
         return True
 
     @property
@@ -335,9 +347,10 @@ class LawLine(Line):
     def make_point(
         self, epsilon: Fraction, release: Any, problem: Any, loss: UtilityLoss[Any], achieved: float | None
     ) -> Point:
-        """Return the point of a certified release: its loss, and what its channel shows if its secrets are finite.
+        """Return the point of a certified release: its loss and, if the release is a channel, an attacker's errors.
 
-        The arguments are those of :func:`make_point`, except that release and problem are the mechanism's own.
+        A channel is a matrix of output probabilities over finitely many inputs. The arguments are those of
+        :meth:`Line.make_point`, with a release and a problem of the mechanism's own classes.
         """
         point = Point(
             mechanism=self.name,
@@ -382,6 +395,7 @@ class Refusals:
     Attributes:
         epsilons: Epsilons of the curve, ascending.
         sentences: The reasons, one sentence for each mechanism.
+        _errors: The error of each refused point, by mechanism and epsilon.
     """
 
     epsilons: Sequence[Fraction]
@@ -419,7 +433,7 @@ class Refusals:
 
     @property
     def error(self) -> PrivoptError:
-        """The faults of all refusals as one error, or the first error that does not concern the input."""
+        """One error with the faults of all refusals, or the first error that does not concern the input."""
         errors = list(self._errors.values())
         usage_error = next((error for error in errors if not isinstance(error, InputError)), None)
         faults = [fault for error in errors if isinstance(error, InputError) for fault in error.faults]
@@ -495,7 +509,7 @@ def _read_line(name: str, source: File, gap: float | None) -> Line:
     privacy = mechanism.privacy(problem, method.name)
     guarantee = privacy.guarantee
     loss = mechanism.utility(problem, method.name)
-    # Equal expected losses are shared by their values; any other loss is shared with no other mechanism.
+    # Expected losses with equal values count as the same loss. Any other loss is the mechanism's own.
     weighted = loss.weighted.tobytes() if isinstance(loss, ExpectedLoss) else id(loss)
     return (LawLine if varies_epsilon else Line)(
         name=entry.spec.name,

@@ -27,6 +27,7 @@ from privopt_tables.studies.draft_text import relative_path
 
 __all__ = ["ColumnChoice", "RecognisedTable", "convert_table", "recognize_table"]
 
+# Names of columns of latitudes and longitudes in lower case, the likeliest first.
 LATITUDES: Final = (
     *("lat", "latitude", "start_lat", "start_latitude", "pickup_latitude", "pickup_lat", "stop_lat"),
     *("start station latitude", "decimallatitude", "intptlat", "gps_lat", "geo_lat", "latitude (deg)"),
@@ -38,7 +39,7 @@ LONGITUDES: Final = (
     "longitude (deg)",
 )
 PLANES: Final = (("x", "y"), ("x_km", "y_km"))
-"""Pairs of columns of plane coordinates in km, in lower case as those above."""
+"""Pairs of names of columns with plane coordinates in km, in lower case."""
 
 PEOPLE: Final = re.compile(
     r"(user|rider|ride|trip|person|customer|client|patient|driver|passenger|member|employee|visitor|subscriber|resident"
@@ -52,16 +53,16 @@ CONTACTS: Final = re.compile(
     r"((home|e|cell|mobile)[ _-]?)?(mail|phone|telephone|tel|mobile|address)([ _-]?(no|nr|num|number|hash|address))?",
     re.IGNORECASE,
 )
-"""Names of columns that people have, and shops too. They are about people unless the ids are those of places."""
+"""Names of columns with contacts. They identify people, unless the ids are those of places, such as shops."""
 
 OF_PLACES: Final = ("node", "node_id", "osmid", "geoid", "fips", "stop_id", "zone")
 """Names of id columns that only places have."""
 IDS: Final = ("id", *OF_PLACES, "code")
 NAMES: Final = ("name", "county", "ctyname")
-"""Names of columns of ids, and of names that may serve as ids, the likeliest first."""
+"""Names of columns with ids (IDS), and with names that may serve as ids (NAMES), the likeliest first."""
 
 MAX_PLACES: Final = 5_000
-"""Number of rows beyond which a table of latitudes and longitudes is taken for positions of people."""
+"""A table of latitudes and longitudes with more rows than this is taken for positions of people."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -70,7 +71,7 @@ class RecognisedTable:
 
     Attributes:
         records: The keys of [records] in the problem file.
-        kind: The kind of distance.
+        kind: The kind of distance in the problem file, such as "haversine".
         notes: Notes on how each column was understood. The problem file repeats them.
         owner_notes: Notes for the table's owner only, which the public problem file must not repeat.
     """
@@ -101,13 +102,13 @@ class ColumnChoice:
 
         Args:
             names: The columns of the table.
-            file: Name of the table, for faults.
+            file: Name of the table, for error messages.
 
         Raises:
             UsageError: Columns exclude one another, or only one of a pair is given.
             InputError: The table lacks a column.
         """
-        # Exactly one of the two is given.
+        # Only one of the two is given.
         if (self.lat is None) != (self.lon is None):
             raise UsageError("--lat and --lon must be given together")
         if self.lat is not None and self.point is not None:
@@ -144,7 +145,8 @@ def convert_table(points: Path, choice: ColumnChoice) -> pl.DataFrame | None:
     if column is None and choice.lat is None and not has_axes and not any(x in lower and y in lower for x, y in PLANES):
         # Neither options nor names give coordinates, so look for one column of positions.
         column = find_position_column(frame)
-    # Without such a column a foreign table has lat and lon already, and another one needs no conversion.
+    # Without such a column, a table in a foreign format has columns lat and lon already, and any other table needs no
+    # conversion.
     if column is None or frame[column].dtype != pl.String:
         return foreign
     return split_positions(frame, column, points.name)
@@ -172,8 +174,8 @@ def recognize_table(
     # Reversed, so that the first of several columns with the same name in lower case counts.
     names_by_lower_case = {name.lower(): name for name in reversed(frame.columns)}
 
-    # The first of some known names that the table has, whatever its case.
     def find_column(names: Sequence[str]) -> str | None:
+        """Return the first column that has one of the given lower-case names, in any case, or None."""
         return next((names_by_lower_case[name] for name in names if name in names_by_lower_case), None)
 
     choice = choice or ColumnChoice()
@@ -203,7 +205,7 @@ def recognize_table(
     elif plane_columns is not None:
         x, y = plane_columns
         notes = [f"columns {x} and {y} are taken for km on a plane (degrees: columns lat and lon)"]
-        # Values alone do not distinguish degrees from km, so the note says how to name columns of degrees.
+        # The values do not show whether they are degrees or km, so the note says how to name columns of degrees.
         columns |= {"x": x, "y": y}
         kind = "euclidean"
     elif ids_alone:
@@ -221,10 +223,10 @@ def recognize_table(
         ids, alternatives = (choice.id,), ()
         if rows := _repeated_row_numbers(frame[choice.id])[:5]:
             raise InputError([_repeated_fault(points.name, choice.id, row) for row in rows])
-    # Roads connect places, and an owner who names a column of ids states that rows are places.
+    # Rows are places if roads connect them, or if the owner named a column of their ids.
     is_list_of_places = ids_alone or choice.id is not None
     people_column = None if is_list_of_places else _find_people_column(frame.columns, ids)
-    # A start or a pickup is the place of a trip, and so many positions are rarely a list of public places.
+    # Columns of a start or pickup belong to trips, and a table with very many positions is rarely a list of places.
     is_trips = (
         lat is not None
         and not is_list_of_places
@@ -244,13 +246,14 @@ def recognize_table(
         )
         notes.append(f"{publication_note}; positions of people need a grid")
         columns["id"] = ids[0] if len(ids) == 1 else list(ids)
-        # Columns that have the standard names need not be stated; a geometry has none.
+        # Columns with the standard names need not be stated in the problem file. A geometry column has no standard
+        # name.
         stated_columns = {key: name for key, name in columns.items() if name != key or key == "geometry"}
         records: dict[str, object] = {"points": relative_path(points, folder)}
         return RecognisedTable(
             records=records | ({"columns": stated_columns} if stated_columns else {}), kind=kind, notes=notes
         )
-    # A column of ids that are almost unique is probably a list of places with an error, not positions of people.
+    # If a column of ids is almost unique, the table is probably a list of places with an error, not one of people.
     repeated_column = (
         None if is_trips or people_column is not None else _find_repeated_ids(frame, names_by_lower_case, used_columns)
     )
@@ -384,7 +387,7 @@ def _find_people_column(names: Sequence[str], ids: Sequence[str]) -> str | None:
     has_place_ids = any(
         name.lower() in OF_PLACES or select_place_names([name]) for name in ids if not CONTACTS.fullmatch(name)
     )
-    # Shops have telephones, too: with ids of places, contacts say nothing about people.
+    # Shops have telephones too, so contacts next to ids of places do not indicate people.
     patterns = (PEOPLE,) if has_place_ids else (PEOPLE, CONTACTS)
     return next((name for pattern in patterns for name in names if pattern.fullmatch(name.strip())), None)
 

@@ -25,13 +25,13 @@ GRID_CELLS: Final = 400
 """Approximate number of cells of the grid."""
 
 MIN_POSITIONS: Final = 200
-"""Number of positions below which their extent reveals more, and the draft says so."""
+"""If a table has fewer positions than this, their extent reveals more about each, and a note says so."""
 
 MARGIN_SHARE: Final = 0.01
-"""Share of the positions at each end that the grid need not cover."""
+"""Share of the positions, at each end of each axis, that the grid need not cover."""
 
 WIDE_GRID_KM: Final = 1_000.0
-"""Extent in km beyond which the draft warns that the grid is wide."""
+"""If the extent exceeds this many km, a note warns that the grid is wide."""
 
 LATTICE_DEGREES: Final = 0.05
 """Step in degrees of the lattice to which the grid's extent is rounded outward."""
@@ -49,7 +49,7 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
     Args:
         frame: The table.
         columns: The names of the columns of latitudes and longitudes, by the keys ``lat`` and ``lon``.
-        file: Name of the table, for faults.
+        file: Name of the table, for error messages.
 
     Returns:
         The keys of [records.grid], and a sentence on what the grid covers and reveals.
@@ -66,24 +66,24 @@ def lay_grid(frame: pl.DataFrame, columns: dict[str, object], file: str) -> tupl
         _check_degrees(longitudes, -180, 360, columns["lon"], file),
     )
     south, north = _rounded_extent(latitudes)
-    # Longitudes are taken in -180..180 and in 0..360; the shorter extent is the one that does not cross the jump.
+    # Longitudes are converted to -180..180 and to 0..360. The shorter extent is the one that does not cross the jump.
     west, east = min(
         (_rounded_extent((longitudes - offset) % 360.0 + offset) for offset in (-180.0, 0.0)),
         key=lambda interval: interval[1] - interval[0],
     )
-    # Back to -180 to 180, as far as the west end is concerned.
+    # The west end is converted back to -180..180.
     west, east = (west - 360.0, east - 360.0) if west > 180.0 else (west, east)
-    # A grid's steps to the east are measured at its southern row.
+    # A grid's width is measured along its southern row, where degrees of longitude are shorter by the cosine.
     height_km, width_km = (
         (north - south) * _KM_PER_DEGREE,
         (east - west) * _KM_PER_DEGREE * math.cos(math.radians(south)),
     )
-    # The second term keeps long, narrow tables at about 400 cells in a row, the third keeps cells at least a metre
-    # wide.
+    # The first term gives about 400 cells. The second keeps long, narrow grids at about 400 cells in a row, and the
+    # third keeps cells at least a metre wide.
     cell_km = round_to_digits(
         max(math.sqrt(height_km * width_km / GRID_CELLS), max(height_km, width_km) / GRID_CELLS, 1e-3), up=True
     )
-    # One cell more, because the first cell has its centre, not its corner, at the south-west end.
+    # One more row and column, because the centre of the first cell, not its corner, is at the south-west end.
     rows, cols = (math.ceil(length / cell_km) + 1 for length in (height_km, width_km))
     grid: dict[str, object] = {"rows": rows, "cols": cols, "cell_km": cell_km}
     grid["south_west"] = [round(south, 6), round(west, 6)]

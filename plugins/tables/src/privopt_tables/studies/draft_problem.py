@@ -43,22 +43,22 @@ HIDING_ADDRESSES: Final = 500
 """Number of addresses among which a map's default distance hides a person: about a thousand people."""
 
 HIDDEN_SHARE: Final = 0.9
-"""Share of the places that have as many addresses within the default distance."""
+"""Share of the places that must have as many addresses within a map's default distance."""
 
 MAX_RADIUS_RECORDS: Final = 500
-"""Largest number of places whose distance to enough addresses is searched for; of more places a sample is taken."""
+"""Maximum number of places whose distance to enough addresses is computed. Of more places, a sample is taken."""
 
 MIN_EPSILON: Final = 1e-300
-"""Smallest epsilon that doubles can work with; the largest is its inverse."""
+"""Least epsilon that a draft may have, because of the range of doubles. The largest one is its reciprocal."""
 
 MAX_SEARCHED_RECORDS: Final = 2_000
-"""Largest number of records whose nearest neighbour is searched for; of more records a sample is taken."""
+"""Maximum number of records whose nearest neighbour is searched for. Of more records, a sample is taken."""
 
 ONE_WAY_LOSS: Final = "the loss is the error in travel along one-way streets, distances of privacy run both ways"
 BOTH_WAYS_LOSS: Final = "distances run both ways; for travel along one-way streets as the loss, take --one-way"
 
 QUICK_PLACES: Final = 200
-"""Number of places beyond which the optimum may take minutes: 462 took over two, on two busy processors in 2026-11."""
+"""With more places than this, the optimum may take minutes. 462 places took over two, on two busy CPU cores."""
 
 
 @frozen(kw_only=True)
@@ -85,7 +85,7 @@ def init(
     force: bool = False,
     choice: ColumnChoice | None = None,
 ) -> Draft:
-    """Write a problem file for a table of places or positions: see :func:`draft`.
+    """Write a problem file for a table of public places, or of positions of people, over which a grid is laid.
 
     A table in another format (GeoJSON, GPX, ...) is converted. If its rows are public places, the converted table is
     written next to the problem file, as NAME-points.csv.
@@ -94,7 +94,7 @@ def init(
         mechanism: Name of the mechanism that the problem is for.
         points: The table.
         out: The problem file.
-        roads: A table with columns from, to, km, between the ids of ``points``; None for none.
+        roads: A table with columns from, to, km, between the ids of ``points``. None if there are no roads.
         within: Distance in km within which a person is hidden. None for three times the distance between neighbours.
         factor: Factor by which one report may change the odds between two places at that distance.
         choice: Columns of ``points`` named by the user. Others are recognised.
@@ -104,7 +104,7 @@ def init(
         InputError: No places are recognised in the table, or ``solve`` would refuse the problem.
         UsageError: The mechanism does not protect places, an amount is out of range, or a file already exists.
     """
-    # Checked before any work.
+    # Checked at once, so that no work is done in vain.
     check_file(out.absolute(), force=force)
     choice = choice or ColumnChoice()
     frame = convert_table(points, choice)
@@ -117,7 +117,7 @@ def init(
     target = out.absolute().with_name(f"{out.stem}-points.csv")
     # The converted table has columns lat and lon instead of the column of positions.
     choice = evolve(choice, point=None)
-    # The converted table is written only if its places are public; positions of people stay in a temporary folder.
+    # The converted table is written only if its places are public. Positions of people stay in a temporary folder.
     with _rename_faults(target.name, points.name), TemporaryDirectory() as temporary:
         table = Path(temporary) / target.name
         table.write_bytes(csv_bytes(frame))
@@ -131,7 +131,7 @@ def init(
             drafted = draft(mechanism, table, folder, roads=roads, within=within, factor=factor, choice=choice)
         except BaseException:
             if has_places:
-                # A table without a problem file would be left over.
+                # Without a problem file, the converted table is of no use.
                 target.unlink()
             raise
     with new_file(out, force=force) as path:
@@ -173,7 +173,8 @@ def init_from_map(
         mechanism: Name of the mechanism that the problem is for.
         streets: The street map.
         out: The problem file.
-        within: Distance in km within which a person is hidden. None for one with enough addresses inside.
+        within: Distance in km within which a person is hidden. None for a distance within which there are enough
+            addresses.
         factor: Factor by which one report may change the odds between two places at that distance.
         force: Whether to replace existing files.
 
@@ -262,11 +263,11 @@ def draft(
     if roads is not None and one_way:
         utility = {"kind": "travel-cost", "edges": relative_path(roads, folder), "directed": True}
     tables |= {"privacy": {"epsilon": 1.0}, "utility": utility}
-    # Epsilon follows from the distances, so the problem is read with a provisional epsilon of 1 first.
+    # Epsilon depends on the distances, so the problem is first read with a provisional epsilon of 1.
     data = load_drafted_problem(MetricProblem, tables, folder, points.name)
     spacing = _median_spacing(data)
-    # exp(epsilon * radius) = factor is the most by which a report changes the odds between two places within the
-    # radius.
+    # A report changes the odds between two places within the radius by at most exp(epsilon * radius), which is to equal
+    # `factor`.
     reason = ""
     if isinstance(within, Addresses):
         radius, reason = _radius_among_addresses(data, within)
@@ -280,7 +281,7 @@ def draft(
         raise UsageError(
             f"{source}: epsilon must be {MIN_EPSILON:g} to {1 / MIN_EPSILON:g} per {data.unit}, got {target_epsilon:g}"
         )
-    # Rounded down, so that the factor is at most what was asked for.
+    # Rounded down, so that the factor is at most the requested one.
     epsilon = round_to_digits(target_epsilon, up=False)
     tables["privacy"] = {"epsilon": epsilon}
     tables |= suggest_tables(problem_class, radius)
@@ -293,7 +294,7 @@ def draft(
         *([reason] if reason else []),
         f"between neighbours, {spacing:.4g} {unit} apart (median), by at most {_format_exp_up(epsilon * spacing)}",
     ]
-    # Then a person is hidden among no other place.
+    # With so small a radius, most people are hidden among no other place.
     if radius < spacing:
         hint = f"--within {REACH_FACTOR * spacing:.2g} hides a person among several"
         meaning.append(f"most places have no neighbour within {radius:.4g} {unit}: {hint}")
@@ -320,7 +321,7 @@ def load_drafted_problem(cls: type[Any], tables: dict[str, dict[str, object]], f
         cls: The mechanism's class of problems.
         tables: The tables of the problem file.
         folder: The folder of the problem file.
-        table: Name of the table from which the problem was drafted, for faults.
+        table: Name of the table from which the problem was drafted, for error messages.
 
     Raises:
         InputError: ``solve`` would refuse the problem.
@@ -348,10 +349,10 @@ def _median_spacing(data: MetricData) -> float:
     count = len(data.records)
     min_distances = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_SEARCHED_RECORDS)).astype(np.int64))
-    # In blocks of about four million distances, to bound the memory.
+    # In blocks of about four million distances (2**22), to limit the memory.
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
-        # Records at the same place, and the record itself, are no neighbours.
+        # Records at the same place, and the record itself, do not count as neighbours.
         rows[rows <= 0] = np.inf
         min_distances.append(rows.min(axis=1))
     distances = np.concatenate(min_distances)
@@ -365,26 +366,27 @@ def _median_spacing(data: MetricData) -> float:
 def _radius_among_addresses(data: MetricData, addresses: Addresses) -> tuple[float, str]:
     """Return a distance within which nearly all places have enough addresses, and a sentence on that.
 
-    A street segment says nothing about who lives there: what hides a person is how many others might be meant.
+    The number of people near a place hides a person, not the number of places. Addresses stand for these people.
 
     Args:
         data: The places and their distances.
         addresses: The addresses at each place.
     """
     count, counts = len(data.records), addresses.counts
-    # A map with few addresses hides a person among a quarter of them.
+    # On a map with few addresses, a quarter of all addresses must do.
     address_count = min(HIDING_ADDRESSES, counts.sum() / 4)
     radii = []
     record_numbers = np.unique(np.linspace(0, count - 1, min(count, MAX_RADIUS_RECORDS)).astype(np.int64))
     for part in slices(len(record_numbers), count, 2**22):
         rows = data.metric.rows(record_numbers[part])
-        # For each place the others by distance; the first one up to which there are enough addresses gives the radius.
+        # For each place, the places in order of distance. The first one up to which there are enough addresses gives
+        # the radius.
         order = np.argsort(rows, axis=1)
         reached = np.cumsum(counts[order], axis=1) >= address_count
         radii.append(np.take_along_axis(rows, np.take_along_axis(order, reached.argmax(axis=1)[:, None], 1), 1)[:, 0])
     distances = np.concatenate(radii)
     radius = float(np.quantile(distances[np.isfinite(distances)], HIDDEN_SHARE, method="higher"))
-    # A place may have enough addresses by itself; a distance of 0 would hide among none of the others.
+    # A place may have enough addresses by itself, but a radius of 0 would not hide which place is meant.
     radius = round_to_digits(max(radius, _median_spacing(data)), up=True)
     source = (
         "as the map has them" if addresses.is_counted else "estimated from the length of streets, for the map has few"
@@ -406,7 +408,7 @@ def suggest_tables(cls: type[MetricProblem], radius: float) -> dict[str, dict[st
     common_names = {attribute.name for attribute in attrs.fields(MetricProblem)}
     for attribute in attrs.fields(cls):
         declared: Key | None = attribute.metadata.get(KEY)
-        # Common tables are written by the caller, and tables with a default need not be written.
+        # The caller writes the tables that all problems have. Tables with a default need not be written.
         if attribute.name in common_names or declared is None or attribute.default is not attrs.NOTHING:
             continue
         table = get_type_hints(cls)[attribute.name]

@@ -49,10 +49,10 @@ def format_problem(
     ]
     for name, table in tables.items():
         lines += [
-            # Line ends in a comment would be lines of TOML.
+            # Line ends are removed, because the text after one would not be part of the comment.
             f"# {' '.join(line.split())}"
             for line in (*comments_by_table.get(name, ()), *hints_by_table.get(name, ()))
         ]
-        # Each table by itself, so that its comments stand right before it.
+        # Each table is converted separately, so that its comments come right before it.
         lines.append(to_toml({name: table}))
     return "\n".join(lines)

@@ -26,13 +26,14 @@ from privopt_tables.studies.word_vectors import is_vector_text, read_word_vector
 __all__ = ["RANKS", "init_words", "neighbour_distances"]
 
 RANKS: Final = (10, 20, 50)
-"""Numbers of other words that hide a word. Epsilon is proposed for the first number, and stated for the others."""
+"""Numbers of other words among which a word is hidden. The proposed epsilon is for the first number. Notes state the
+epsilons for the other numbers."""
 
 HIDDEN_SHARE: Final = 0.95
 """Share of the words that epsilon must hide. The others are outliers, whose distances say nothing about most words."""
 
 MAX_SEARCHED_WORDS: Final = 2_000
-"""Largest number of words whose neighbours are searched for. Of a longer list they are taken at even intervals."""
+"""Maximum number of words whose neighbours are searched for. Of more words, evenly spaced ones are taken."""
 
 
 def neighbour_distances(data: MetricData) -> dict[int, Floats]:
@@ -49,7 +50,8 @@ def neighbour_distances(data: MetricData) -> dict[int, Floats]:
     distances_by_part = []
     for part in slices(len(word_numbers), count, 1 << 22):
         rows = data.metric.rows(word_numbers[part])
-        # The distance of rank 0 is that to the word itself, so index k of a sorted row is the k-th neighbour.
+        # The distance of rank 0 is that to the word itself, so index k of a sorted row is the distance to the k-th
+        # neighbour.
         distances_by_part.append(np.sort(np.partition(rows, ranks[-1], axis=1)[:, : ranks[-1] + 1], axis=1)[:, ranks])
     return dict(zip(ranks, np.sort(np.concatenate(distances_by_part).T, axis=1), strict=True))
 
@@ -61,7 +63,7 @@ def _distance_quantile(distances: Floats, probability: float) -> float:
         distances: Ascending distances of the words to their neighbours of a certain rank.
         probability: The share.
     """
-    # The "higher" of two distances, so that at least the share is within it.
+    # Of two distances the higher one is taken, so that at least this share of words is within the result.
     return float(np.quantile(distances, probability, method="higher"))
 
 
@@ -99,7 +101,8 @@ def init_words(mechanism: str, vectors: Path, ids: Path | None, out: Path, *, fo
     if len(data.records) <= RANKS[0] + 1:
         raise InputError([Fault(vectors.name, "", f"{len(data.records)} words", f"more than {RANKS[0] + 1}")])
     distances_by_rank = neighbour_distances(data)
-    # Within this radius nearly all words have ten others, so exp(epsilon * radius) = e hides each among these.
+    # Within this radius nearly all words have ten others. With epsilon * radius = 1, one report changes the odds
+    # between a word and these by at most a factor of e.
     radius = _distance_quantile(distances_by_rank[RANKS[0]], HIDDEN_SHARE)
     # If most words share their vector with ten others, epsilon would be infinite.
     if not radius > 0:
@@ -128,6 +131,10 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
         ids: Must be None, because each line begins with its word.
         out: The problem file.
         force: Whether to replace existing files.
+
+    Raises:
+        UsageError: ``ids`` is given, the mechanism does not protect places, or a file already exists.
+        InputError: ``solve`` would refuse the vectors or words.
     """
     if ids is not None:
         raise UsageError("--ids must be omitted with vectors in text: each line begins with its word")
@@ -141,7 +148,7 @@ def _init_from_text(mechanism: str, vectors: Path, ids: Path | None, out: Path, 
         with new_file(words, force=force) as path:
             path.write_text("".join(f"{word}\n" for word in table.words), "utf-8")
         draft = init_words(mechanism, array, words, out, force=force)
-    # Also after an interrupt the files are removed: without the problem file they are of no use.
+    # The files are removed even after an interrupt, because without the problem file they are of no use.
     except BaseException:
         array.unlink(missing_ok=True)
         words.unlink(missing_ok=True)

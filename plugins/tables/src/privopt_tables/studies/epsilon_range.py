@@ -16,7 +16,7 @@ from privopt.declare.toml_text import StatedFraction
 from privopt.errors import UsageError, cut
 
 MAX_EPSILONS: Final = 10_000
-"""Largest number of epsilons."""
+"""Largest number of epsilons in a range."""
 
 MAX_CHARACTERS: Final = 400
 """Largest number of characters of each part of the range."""
@@ -44,15 +44,15 @@ def parse_epsilons(grid: str | tuple[float | str, float | str, int]) -> list[Fra
         decimals = [Decimal(end) for end in parts[:2]]
     except InvalidOperation:
         raise UsageError(f"epsilon: expected LO:HI:N, such as 0.5:5:30, got {actual}") from None
-    # Checked before a rational is built, which could have millions of digits.
+    # Checked before rationals are built, because these could have millions of digits.
     if not all(end.is_finite() and abs(end.adjusted()) <= 300 for end in decimals):
         raise UsageError(f"epsilon: expected ends between 1e-300 and 1e300, as 0.5:5:30 has, got {actual}")
     lower, upper = (StatedFraction(str(end)) for end in decimals)
     if not 0 < lower < upper or not 2 <= count <= MAX_EPSILONS:
         raise UsageError(f"epsilon: expected 0 < LO < HI and 2 to {MAX_EPSILONS:,} values, got {actual}")
-    # The inner values need not be exact, unlike the ends, so doubles will do.
+    # Only the ends must be exact, so the inner values are computed in doubles.
     inner_values = np.geomspace(float(lower), float(upper), count)[1:-1].tolist()
-    # Nine digits are easier to read; 17 distinguish all doubles.
+    # Nine digits are easier to read. 17 digits are used if nine would make values equal, and distinguish all doubles.
     for digits in (9, 17):
         values = [lower, *(StatedFraction(f"{value:.{digits}g}") for value in inner_values), upper]
         if all(smaller < larger for smaller, larger in pairwise(values)):

@@ -32,18 +32,19 @@ WALKED: Final = DRIVEN | frozenset(("pedestrian", "footway", "path", "steps", "c
 """Values of ``highway`` that people on foot use, the roads of cars among them."""
 CAR_ACCESS: Final = ("motorcar", "motor_vehicle", "vehicle")
 FOOT_ACCESS: Final = ("foot",)
-"""Tags that say whether a ferry takes cars, or people on foot, the most specific first. Without them it does."""
+"""Tags that say whether a ferry takes cars (CAR_ACCESS) or people on foot (FOOT_ACCESS), the most specific first. A
+ferry without these tags takes both."""
 FORWARD: Final = frozenset(("yes", "true", "1"))
 """Values of ``oneway`` for a way that is taken in the direction of its nodes only."""
 ENDINGS: Final = (".osm.pbf", ".pbf", ".osm", ".osm.gz", ".osm.bz2")
 
 KM_PER_ADDRESS: Final = 0.025
-"""Length of street for each address where a map has too few: lots of some 20 m on one or both sides."""
+"""Length of street for each address, if a map has too few addresses: lots of some 20 m on one or both sides."""
 MIN_MAPPED_SHARE: Final = 0.25
-"""Share of the addresses that streets of that length have, below which those in the map are too few to count."""
+"""If a map has less than this share of the addresses estimated from the length of its streets, it has too few."""
 
 Position = tuple[float, float]
-"""Latitude and longitude, degrees."""
+"""Latitude and longitude in degrees."""
 Area = Callable[[Floats], Bools]
 """A function that returns which positions (N, 2), in degrees, are inside an area."""
 
@@ -54,7 +55,8 @@ class Addresses:
 
     Attributes:
         counts: (N,) The number of addresses at each place, in the order of the places.
-        is_counted: Whether the map has them. Otherwise they are estimated from the length of streets.
+        is_counted: Whether the addresses of the map were counted. Otherwise they are estimated from the length of
+            streets.
     """
 
     counts: Floats
@@ -82,8 +84,8 @@ class StreetMap:
     def count_addresses(self) -> Addresses:
         """Return the number of addresses at each place.
 
-        Each address counts at the nearest place. If the map has few, they are estimated from the length of streets:
-        half of each street's addresses count at either end.
+        Each address counts at the nearest place. If the map has few addresses, they are estimated from the length of
+        streets. Half of a street's addresses then count at each of its ends.
         """
         from scipy.spatial import cKDTree
 
@@ -96,7 +98,8 @@ class StreetMap:
         if len(self.addresses) < MIN_MAPPED_SHARE * estimated.sum():
             return Addresses(counts=estimated, is_counted=False)
         positions = np.array(list(self.places.values()))
-        # Degrees of longitude are shorter than those of latitude; this is near enough to tell which place is nearest.
+        # Degrees of longitude are shorter than those of latitude. Scaling by the cosine of the mean latitude is exact
+        # enough to find the nearest place.
         scale = np.array([1.0, np.cos(np.radians(positions[:, 0].mean()))])
         _, nearest = cKDTree(positions * scale).query(np.array(self.addresses) * scale)
         counts = np.bincount(nearest, minlength=len(rank)).astype(np.float64)
@@ -180,7 +183,7 @@ def read_streets(
         raise InputError([Fault(str(file), "", f"no streets{where}", "ways tagged highway between two nodes")])
     # Places that cannot be reached have no distance, so only one part is kept.
     streets = _select_largest_part(StreetMap(places=places, km=km, one_way=one_way))
-    # Without a way back every place is a part by itself.
+    # If no street leads back, every place is a part by itself, and no street remains.
     if not streets.km:
         expectation = "streets that lead somewhere and back, or no --one-way"
         raise InputError([Fault(str(file), "", "one-way streets alone, none of which leads back", expectation)])
@@ -243,21 +246,21 @@ def _read_extract(file: Path, walk: bool, ferries: bool) -> _Extract:
     positions: dict[int, Position] = {}
     ferry_count = other_count = 0
     try:
-        # Ways hold numbers of nodes only; osmium adds their positions.
+        # Ways have only the numbers of their nodes. osmium adds the nodes' positions.
         reader: Any = osmium.FileProcessor(str(file), osmium.osm.NODE | osmium.osm.WAY).with_locations()
         for way in reader.with_filter(osmium.filter.KeyFilter("highway", "route")):
             if not way.is_way():
                 continue
             tags = dict(way.tags)
-            # An area is a square or a car park, whose outline is no street.
+            # A way tagged as an area is a square or a car park, whose outline is not a street.
             is_street = tags.get("highway") in kinds and tags.get("area") != "yes"
             is_ferry = not is_street and tags.get("route") == "ferry" and _takes_passengers(tags, walk)
             ferry_count += is_ferry
             if not is_street and not (is_ferry and ferries):
-                # Routes of buses and the like are no streets, and are not counted.
+                # Routes of buses and similar lines are not streets, and are not counted.
                 other_count += not is_ferry and ("highway" in tags or tags["route"] == "ferry")
                 continue
-            # An extract may lack nodes outside its area.
+            # An extract of a map may lack nodes outside its area.
             positions.update({node.ref: (node.lat, node.lon) for node in way.nodes if node.location.valid()})
             ways.append(_directed_way(tuple(str(node.ref) for node in way.nodes), tags, walk))
         addresses = _read_addresses(osmium, file)
@@ -312,7 +315,7 @@ def _directed_way(nodes: tuple[str, ...], tags: Mapping[str, str], walk: bool) -
         walk: Whether the map is for pedestrians.
     """
     oneway = tags.get("oneway", "no")
-    # -1 means that the street leads against the order of its nodes.
+    # -1 means that the street may be used only against the order of its nodes.
     forward = oneway != "-1"
     backward = not forward or not (oneway in FORWARD or tags.get("junction") == "roundabout")
     return _Way(nodes=nodes, forward=forward or walk, backward=backward or walk)
@@ -330,7 +333,7 @@ def _measure_stretches(ways: Sequence[_Way], places: Mapping[str, Position]) -> 
         for way in ways
         for a, b in pairwise(way.nodes)
         if a != b and a in places and b in places
-        # A direction that may not be taken gives no pair.
+        # A direction that may not be used gives no pair.
         for pair in [(a, b)] * way.forward + [(b, a)] * way.backward
     }
     if not pairs:
@@ -348,7 +351,7 @@ def _select_largest_part(streets: StreetMap) -> StreetMap:
     """
     rank = _ranks(streets.places)
     pairs = np.array([(rank[a], rank[b]) for a, b in streets.km])
-    # With one-way streets the components are strong: streets lead from every place to every other.
+    # In a strongly connected component, streets lead from every place to every other.
     labels = components(len(rank), pairs, strong=streets.one_way)
     is_largest = labels == np.bincount(labels).argmax()
     places = {name: streets.places[name] for name, number in rank.items() if is_largest[number]}
@@ -365,7 +368,8 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
     neighbours = _neighbours(streets)
     bends = {name for name in streets.places if _is_bend(name, neighbours, streets)}
     if len(bends) == len(streets.places):
-        # A ring without a junction keeps one node, and so, as a street that returns to it, its middle node.
+        # In a ring without a junction, one node is kept as if it were a junction. The ring then returns to it, so its
+        # middle node is kept too.
         bends.discard(next(iter(streets.places)))
     bends -= _loop_middles(streets, neighbours, bends)
     km: dict[tuple[str, str], float] = {}
@@ -373,9 +377,9 @@ def _contract_bends(streets: StreetMap) -> StreetMap:
         if start in bends:
             continue
         chain = _follow_chain(start, first, neighbours, bends)
-        # fsum rounds once, so both directions of a street get the same length.
+        # fsum rounds only once, so both directions of a street get the same length.
         length = fsum(streets.km[pair] for pair in pairwise(chain))
-        # Two streets may join the same two places; the shorter one counts.
+        # If several streets join the same two places, the shortest one counts.
         km[start, chain[-1]] = min(length, km.get((start, chain[-1]), length))
     rank = _ranks(streets.places)
     km = {pair: km[pair] for pair in sorted(km, key=lambda pair: (rank[pair[0]], rank[pair[1]]))}
@@ -405,7 +409,7 @@ def _is_bend(name: str, neighbours: Mapping[str, Sequence[str]], streets: Street
         neighbours: The neighbours of each place.
         streets: The street map.
     """
-    # Ends of streets and junctions are no bends.
+    # Ends of streets (one neighbour) and junctions (three or more) are not bends.
     if len(neighbours[name]) != 2:
         return False
     a, b = neighbours[name]
@@ -446,9 +450,10 @@ def _loop_middles(streets: StreetMap, neighbours: Mapping[str, Sequence[str]], b
             continue
         chain = _follow_chain(start, first, neighbours, bends)
         if chain[-1] == start:
-            # All nodes but the junction, which is at both ends.
+            # All nodes except the junction, which is at both ends.
             inner = chain[1:-1]
-            # Of an even number of nodes the first by id, so that both directions name the same node.
+            # An even number of nodes has two middle ones, of which the first by id is taken, so that both directions
+            # give the same node.
             middles.add(min(inner[(len(inner) - 1) // 2], inner[len(inner) // 2], key=rank.__getitem__))
     return middles
 

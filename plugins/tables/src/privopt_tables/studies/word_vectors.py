@@ -20,8 +20,8 @@ from privopt_tables.rows.by_word import split_words
 
 __all__ = ["WordVectors", "is_vector_text", "read_word_vectors"]
 
-# Every .npy file begins with these bytes (NumPy Enhancement Proposal 1).
 NPY: Final = b"\x93NUMPY"
+"""The first bytes of every .npy file (NumPy Enhancement Proposal 1)."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -57,17 +57,17 @@ def read_word_vectors(path: Path) -> WordVectors:
     """
     expectation = "a word and its vector: numbers between spaces, as many on each line"
     lines = text_of(File.read(path, str(path), expectation="vectors")).decode("utf-8").split("\n")
-    # Blank lines at the end of the file are no errors.
+    # Blank lines at the end of the file are not errors.
     while lines and not lines[-1].strip():
         lines.pop()
     first_parts = lines[0].split() if lines else []
-    # word2vec's text begins with the numbers of words and of dimensions. In GloVe's a line of two parts would be a
-    # vector of one number.
+    # A text file of word2vec begins with the numbers of words and of dimensions. In a file of GloVe, a line of two
+    # parts would be a word with a vector of one number.
     has_header = len(first_parts) == 2 and all(part.isascii() and part.isdigit() for part in first_parts)
     start = 1 if has_header else 0
     if len(lines) <= start:
         raise InputError([Fault(path.name, "", "no vectors", expectation)])
-    # Without a header the first line tells the dimension.
+    # Without a header, the first line determines the dimension.
     dimension = int(first_parts[1]) if has_header else _vector_size(lines[start])
     words: dict[str, list[float]] = {}
     repeated_rows, unmatchable_rows = [], []
@@ -83,7 +83,7 @@ def read_word_vectors(path: Path) -> WordVectors:
                 [Fault(path.name, f"row {row_number:,}", "another line", f"{expectation} ({dimension} numbers)")]
             )
         word = parts[0].strip()
-        # The protector splits sentences into words in this way, and looks each of them up.
+        # The protector splits sentences into words with the same function, and looks up each word.
         if split_words(word) != [word]:
             unmatchable_rows.append(row_number)
         elif word in words:
