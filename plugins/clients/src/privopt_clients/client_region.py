@@ -61,7 +61,7 @@ class Everywhere:
         _triangles: The numbers of each triangle's three vertices; empty if the region consists of streets.
         _sides: The numbers of the two vertices of each street, or of each boundary edge of the triangles.
         _origin, _scales: Latitude and longitude in 1e-7 degrees of the point that is (0, 0) on the plane, and mm per
-            1e-7 degrees to the east and to the north, in 2^-24. ``_scales`` is None if positions are planar.
+            1e-7 degrees to the east and to the north, times 2^24. ``_scales`` is None if positions are planar.
         _pieces: Number n of pieces of each half of a street, on which S-shaped shares are linear; 0 for shares that
             are linear on the whole street.
         _numerators, _denominator: Epsilon times the length of each street, as integers over a common denominator; empty

@@ -109,7 +109,7 @@ def pieces_of(roads: Sequence[Road], size: int, places: Ints, priced: Ints, to_p
         size: Number of nodes.
         places: (N,) node of each record.
         priced: (J,) priced records, in order.
-        to_priced: (N, J) distances from records to priced records. If it is None, ``chord`` is 0.
+        to_priced: (N, J) distances from records to priced records. If it is None, ``Inside.chord`` is 0.
 
     Raises:
         CertificationError: A record is neither priced nor strictly inside a piece between two priced ones.
