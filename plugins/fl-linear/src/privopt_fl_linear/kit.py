@@ -135,7 +135,7 @@ def _draw_reports(problem: Any, method: str, count: int) -> Any:
 
 
 def _sum_distribution(epsilon: float, k: int) -> Any:
-    """Return the probabilities of the sum of k discrete Laplace draws, by repeated convolution.
+    """Return the probabilities of the sum of k discrete Laplace draws of rate ``epsilon``, by repeated convolution.
 
     The middle entry of the array is the probability of 0, and the entries next to it are those of -1 and 1.
     """

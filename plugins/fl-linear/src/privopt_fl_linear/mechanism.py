@@ -103,7 +103,7 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
     def solve(self, problem: FLInstance, context: SolveContext) -> Outcome[FLRelease]:
         """Draw the noise unless the problem has noisy counts, and plan facilities and capacities from them.
 
-        Method ``optimal`` plans from the true counts instead.
+        Method ``optimal`` plans from the true counts instead. ``context`` has the method, solver, limits and progress.
 
         Raises:
             InfeasibleError, StoppedError: No plan respects the capacity bounds, or none was found within the time
@@ -271,7 +271,10 @@ class FLLinear(Mechanism[FLInstance, FLRelease]):
         return facts
 
     def warnings(self, problem: FLInstance, release: FLRelease, result: Result) -> Sequence[str]:
-        """Return a warning if the problem states no public mean count, which might allow smaller margins."""
+        """Return a warning if the problem states no public mean count, which might allow smaller margins.
+
+        ``result`` has the method, and what `solve` recorded on the reports.
+        """
         if result.method == "optimal" or problem.make_server(result.method).has_prior:
             return []
         # `told` has what `solve` recorded on the choice of facilities by the reports.

@@ -169,7 +169,8 @@ class _PointSet(Metric):
     def cheapest(self, facilities: Ints, cost: Floats) -> Ints:
         """Return the facility u with the least cost_u + d(u, v) for each location v, in about O(n log n).
 
-        See `Metric.cheapest`.
+        ``facilities`` are ascending location numbers, and ``cost`` (n,) is over all locations. Ties go to the lowest
+        number.
 
         The tree has an additional dimension, in which facility u is raised by cost_u. Then the distance between u and v
         is sqrt(d(u, v)^2 + cost_u^2), which is at most d(u, v) + cost_u. So a facility whose distance in the tree
@@ -225,7 +226,7 @@ class _PointSet(Metric):
     def assign_balls(self, centres: Ints, radius: float) -> Ints:
         """Return the centre within ``radius`` of each location, or -1 if there is none, shape (n,).
 
-        The nearest centre is the only candidate, because balls do not overlap (`Metric.assign_balls`).
+        The nearest centre is the only candidate, because ``centres`` are more than twice the radius apart.
         """
         straight = np.nextafter(self._straight_radius(radius), np.inf)  # the tree's bound is exclusive
         nearest_centres = self._make_tree(centres).query(self._tree_points, distance_upper_bound=straight)[1]
@@ -275,7 +276,7 @@ class Sphere(_PointSet):
     """Haversine distance in km (R = 6371.0) between points given as degrees (latitude, longitude)."""
 
     def __init__(self, degrees: Any) -> None:
-        """Check the (n, 2) latitudes and longitudes, and convert them to radians and to unit vectors.
+        """Check the (n, 2) latitudes and longitudes ``degrees``, and convert them to radians and to unit vectors.
 
         Raises:
             InputError: The array has another shape, entries that are not finite, or latitudes beyond a pole.

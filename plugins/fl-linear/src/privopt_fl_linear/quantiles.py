@@ -155,8 +155,8 @@ class _WrappedTail:
 def _search_quantile(discrete: bool, epsilon: float, k: int, beta: float, error: float) -> float:
     """Return the least t at which the tail of a sum of k draws is at most beta - error, by bisection.
 
-    t is an integer for discrete noise, and otherwise has a relative precision of 1e-10. ``error`` is the precision with
-    which tails are computed, so the true tail at t is at most beta.
+    ``epsilon`` is the rate of one draw. t is an integer for discrete noise, and otherwise has a relative precision of
+    1e-10. ``error`` is the precision with which tails are computed, so the true tail at t is at most beta.
     """
     wrapped = _WrappedTail.of(discrete, epsilon, k, error)
     lower, upper = (-1.0 if discrete else 0.0), _chernoff_bound(discrete, epsilon, k, beta)
@@ -210,6 +210,8 @@ def _quantile_of_one(beta: float, epsilon: float, noise: Noise) -> float:
 
 def chernoff_quantile(k: int, beta: float, epsilon: float, noise: Noise = "discrete") -> float:
     """Return Chernoff's bound t with P(sum of k draws > t) <= beta, an integer for discrete noise.
+
+    ``epsilon`` is the rate of one draw, the reciprocal of its scale.
 
     It is fast to compute for every k, and somewhat larger than `upper_quantile`.
     """

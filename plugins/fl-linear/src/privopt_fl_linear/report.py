@@ -80,7 +80,10 @@ def plan_map(release: FLRelease, problem: FLInstance, *, is_named: bool = True) 
 
 @use_theme
 def capacity_figure(release: FLRelease, problem: FLInstance) -> Figure:
-    """Draw a bar for the capacity of each facility, with a bar for the sum of its locations' noisy counts inside."""
+    """Draw a bar for the capacity of each facility in a release, with a bar for its locations' noisy counts inside.
+
+    Only the MAX_BARS largest facilities are shown.
+    """
     order = np.argsort(-release.capacities, kind="stable")[:MAX_BARS]
     names = problem.data.ids[release.assignment.opened][order].tolist()
     figure, axes, rows = rows_of(names, "clients", row=0.24)
@@ -202,7 +205,7 @@ class FLReporting(Reporting[FLInstance, FLRelease]):
     """The report of FL-Linear: a map, capacities against demand, costs and, for the owner only, the true costs."""
 
     def figures(self, problem: FLInstance, release: FLRelease, result: Result) -> dict[str, Figure]:
-        """Return the figures of the report by file name."""
+        """Return the figures of a release's report by file name."""
         figures = {}
         if problem.data.coordinates is not None:
             figures["map"] = plan_map(release, problem)

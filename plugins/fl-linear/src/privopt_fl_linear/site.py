@@ -99,7 +99,7 @@ class Site:
 
 
 def sum_counts(assignment: Assignment, counts: NDArray[np.int64] | Floats) -> Floats:
-    """Return the sum of the counts over each facility's locations, shape (m,).
+    """Return the sum of the counts (n,) over the locations of each facility of an assignment, shape (m,).
 
     The sums are exact for integers and correctly rounded otherwise, so they do not depend on the order of the
     locations. Noisy counts may be negative.

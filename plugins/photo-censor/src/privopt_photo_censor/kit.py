@@ -113,7 +113,8 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
 def _find_optimum(problem: PhotoInstance, result: Result) -> float | None:
     """Return the optimal loss of a small problem by trying every set of photos, or None if no set meets the task.
 
-    This is the minimum number of deleted photos or, under a budget, the maximum number of protected locations.
+    This is the minimum number of deleted photos or, under a budget, the maximum number of protected locations. The
+    recorded result is not used.
     """
     album, task = problem.album, problem.declared.task
     fixed = set(np.flatnonzero(album.keep).tolist())
@@ -166,7 +167,7 @@ def _make_stricter(problem: GeneratedProblem) -> GeneratedProblem | None:
 def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
     """Return the problem with its photos in random order, which must not change the optimum.
 
-    Photos that must be kept are given by row, so these numbers change too.
+    Photos that must be kept are given by row, so these numbers change too. ``chance`` draws the order.
     """
     scores = _read_scores(problem)
     order = list(range(len(scores)))
@@ -179,7 +180,7 @@ def _reorder_photos(problem: GeneratedProblem, chance: random.Random) -> Variant
 
 
 def _permute_locations(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
-    """Return the problem with its locations in random order, which must not change the optimum."""
+    """Return the problem with its locations in an order drawn by ``chance``, which must not change the optimum."""
     scores = _read_scores(problem)
     order = list(range(scores.shape[1]))
     chance.shuffle(order)

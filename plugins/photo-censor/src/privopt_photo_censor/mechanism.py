@@ -213,8 +213,8 @@ class PhotoCensor(Mechanism[PhotoInstance, Deletions]):
     ) -> Mapping[str, Any]:
         """Return the details for result.json: exact ranks before and after, counts, and what a folder's files reveal.
 
-        Ranks are None if there are no scores. ``recorded`` is not used, because all details follow from the problem and
-        the release.
+        Ranks are None if there are no scores. ``method`` and ``recorded`` are not used, because all details follow from
+        the problem and the release.
         """
         # Without scores there are no ranks, so these entries remain null.
         details: dict[str, Any] = {"deleted": int((~release.retained).sum()), "photos": len(problem.names)}

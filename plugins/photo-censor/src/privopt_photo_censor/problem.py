@@ -203,7 +203,7 @@ class PhotoInstance:
 
 
 def _find_key_faults(declared: PhotoProblem, file: str) -> Faults:
-    """Return a fault for each contradiction between keys of the problem file, before any data are read.
+    """Return a fault for each contradiction between keys of the problem ``declared``, before any data are read.
 
     ``file`` is the name of the problem file, for error messages.
     """

@@ -131,7 +131,7 @@ class Deletions(Release):
 
 
 def find_carriers(release: Deletions) -> tuple[str, ...]:
-    """Return the names of the retained photos whose files contain a position in their metadata.
+    """Return the names of a release's retained photos whose files contain a position in their metadata.
 
     Anyone who gets such a file knows the place, whatever the picture shows. The result is empty for a table of scores.
     """

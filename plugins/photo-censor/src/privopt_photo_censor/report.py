@@ -158,7 +158,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
 
 
 def _describe_metadata(release: Deletions) -> str:
-    """Return sentences on what the retained photos' files contain apart from pictures, and on what may be posted."""
+    """Return sentences on what the files of a release's retained photos contain, and on what may be posted."""
     if release.copies is not None:
         verb = "was" if len(release.copies) == 1 else "were"
         return (

@@ -158,7 +158,9 @@ def _check_finished(batch: Batch, source: str, options: dict[str, Any]) -> None:
 
 
 def _describe_options(secret: Secret, options: ApplyOptions) -> dict[str, Any]:
-    """Return the options that determine a batch's table as JSON data, by the names that messages give them.
+    """Return the secret's columns and the options that determine a batch's table, by their names in messages.
+
+    The values are JSON data.
 
     The key for hashing columns is included as its SHA-256 hash. The batch's name and its ledger are left out, because
     they identify the batch itself.

@@ -448,7 +448,7 @@ def combine_secret(
     """Return the columns that hold the secret: those of one position, of several positions or of sentences.
 
     Args:
-        columns: Columns of one position by content; None for each that is not given.
+        columns: Columns of one position by content. None for each that is not given.
         positions: Columns of several positions, by name of the position.
         text: The column of sentences.
         dashes: Prefix of option names in messages, such as ``--``.

@@ -85,6 +85,8 @@ class RowCharger:
     def open_ledger(self, progress: Progress | None = None) -> Iterator[Self]:
         """Open the ledger for a ``with`` block. The file of stored reports, if used, is opened at the first row.
 
+        ``progress`` is called while the ledger is read and checked.
+
         Raises:
             UsageError: The ledger has a calendar limit, and there is no column of times.
             InputError, DoesNotHoldError: The ledger cannot be used.
@@ -227,7 +229,7 @@ class RowCharger:
         return outputs, reason
 
     def _chargeable_rows(self, frame: nw.DataFrame[Any]) -> tuple[Ints, list[str], list[str | None], Ints]:
-        """Find the rows that have a subject, and a period if there is a calendar.
+        """Find the rows of ``frame`` that have a subject and, if there is a calendar, a period.
 
         Returns:
             The numbers of these rows, their subjects and their periods; and for all rows (B,) the reason why the row

@@ -400,7 +400,7 @@ class _SecretPart:
         return _Axis(has_near_number, has_match, pair_chances, single_chances)
 
     def _control(self, form: NumberForm, axis: int) -> ControlValues:
-        """Return the values of one coordinate in all rows, in the given form. The result is cached."""
+        """Return the values of a coordinate (``axis`` 0 or 1) in all rows, in the given form. The result is cached."""
         if (form, axis) not in self._controls:
             rows = np.flatnonzero(self.has_position)
             # Evenly spaced rows are enough to estimate the density of positions.

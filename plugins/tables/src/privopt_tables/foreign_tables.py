@@ -72,7 +72,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for faults.
+        name: Name of the file, for error messages.
 
     Raises:
         InputError: The file is of neither kind, or has features that are not points.
@@ -153,7 +153,7 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for faults.
+        name: Name of the file, for error messages.
 
     Raises:
         InputError: The file is not GPX, or has no points.
@@ -190,7 +190,7 @@ def _read_tab_separated(file: File, name: str) -> pl.DataFrame:
 
     Args:
         file: The file.
-        name: Name of the file, for faults.
+        name: Name of the file, for error messages.
 
     Raises:
         InputError: Rows have different lengths.

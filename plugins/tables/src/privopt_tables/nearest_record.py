@@ -336,7 +336,7 @@ class Snap:
         return np.where(has_gap, -1, rows), mixtures.away
 
     def _find_nearest(self, positions: Floats) -> tuple[Ints, Floats]:
-        """Find the nearest record of each position.
+        """Find the nearest record of each of the positions (B, 2).
 
         Returns:
             (B,) rows of the release, -1 if the record has no row, and (B,) the distances in km.

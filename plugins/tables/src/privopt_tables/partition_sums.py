@@ -96,7 +96,10 @@ class ChargedRows:
         return cls(marks[order], *columns)
 
     def sums_of(self, key: bytes, subject: str) -> RowSums:
-        """Return the charged sums of a subject, which are zero for a subject that was not charged."""
+        """Return the charged sums of a subject, which are zero for a subject that was not charged.
+
+        ``key`` is the batch's key, with which the subjects' names were hashed.
+        """
         mark = np.uint64(_hash_subject(key, subject))
         # The marks are sorted, so a subject is found by binary search instead of a dictionary of millions of objects.
         row = int(np.searchsorted(self.marks, mark))

@@ -180,7 +180,7 @@ def _open_ledger(path: Path, key: Path | None, account: str) -> Ledger:
 
     Args:
         path: The ledger.
-        key: The file with the key that hides subjects' names; None for no key.
+        key: The file with the key that hides subjects' names. None for no key.
         account: The unit in which rows are charged.
 
     Raises:

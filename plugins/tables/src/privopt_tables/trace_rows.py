@@ -117,7 +117,7 @@ def check_subject(walker: Walker | None, subject: str | None, time: str | None, 
     Only releases of traces and ledgers use these columns.
 
     Args:
-        walker: The walker of a release that reports traces; None for other releases.
+        walker: The walker of a release that reports traces. None for other releases.
         subject: Column of subjects.
         time: Column of times.
         charged: Whether a ledger charges the subjects.
@@ -150,7 +150,7 @@ class Tracer:
     Attributes:
         walker: The walker of the release, which decides by a private test whether a report is repeated.
         subject: Column of subjects.
-        time: Column that orders the rows of a subject; None if they are already in order.
+        time: Column that orders the rows of a subject. None if they are already in order.
         source: Source of random bytes.
         unit: Unit of distance.
         slack_mm: Millimetres that are added to the distance between two different positions, because tests measure
@@ -195,7 +195,7 @@ class Tracer:
             release: The release.
             data: The data of the release's problem.
             subject: Column of subjects.
-            time: Column that orders the rows of a subject; None if they are already in order.
+            time: Column that orders the rows of a subject. None if they are already in order.
             source: Source of random bytes.
             charger: Also charges each segment to a ledger. None to count in memory only.
             forms: The formats of subjects and times.
@@ -296,9 +296,8 @@ class Tracer:
     def _number_traces(self, frame: nw.DataFrame[Any]) -> Ints:
         """Return (B,) the number of each row's trace. A subject has one trace in each period.
 
-        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time.
-
-        A trace gets its number when its first row is read, so numbers increase over all parts of the table.
+        The number is -1 for a row without a subject, and :data:`_NO_PERIOD` for a row without a usable time. A trace
+        gets its number when its first row is read, so numbers increase over all parts of the table.
         """
         names = self.forms.subjects(frame[self.subject]).to_list()
         # Without a calendar all rows of a subject are one trace, whose period is None.
@@ -340,7 +339,7 @@ class Tracer:
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a subject's first report and of each later segment; None if nothing is charged."""
+        """A sentence on the cost of a subject's first report and of each later segment. None if nothing is charged."""
         if self.charger is None:
             return None
         terms, cost = self.walker.terms, self.charger.cost

@@ -144,7 +144,7 @@ def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
 
 
 def _describe_copies(release: Deletions) -> str:
-    """Return a sentence on which files may be posted."""
+    """Return a sentence on which files may be posted: the clean copies of a release, if there are any."""
     if release.copies is None:
         return "No clean copies were made (--copy-to): as they are, the files reveal all that is listed here."
     if len(release.copies) == 1:

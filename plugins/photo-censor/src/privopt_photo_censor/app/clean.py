@@ -103,7 +103,7 @@ def clean_copies(root: Path, photos: Sequence[tuple[str, str]], into: Path) -> t
 def copy_retained(problem: PhotoInstance, retained: Bools, context: SolveContext) -> tuple[Copy, ...] | None:
     """Make clean copies of the photos in the mask ``retained`` (N,), in the folder given by the option --copy-to.
 
-    Returns None if the option is not given, or if the problem has no folder of photos.
+    Returns None if the option is not given (in ``context``), or if the problem has no folder of photos.
     """
     folder = problem.declared.photos.folder
     if context.copies is None or folder is None or folder.path is None:

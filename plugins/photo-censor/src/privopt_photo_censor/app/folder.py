@@ -110,7 +110,7 @@ def _escape_name(name: str) -> str:
 def _describe_unscored_parts(photo: Image.Image, contents: bytes) -> str:
     """Describe what a photo's file shows in addition to the picture that is scored. Empty if there is nothing.
 
-    This can be further pictures, or a film that a phone appended ("motion photo").
+    This can be further pictures, or a film that a phone appended ("motion photo"). ``contents`` are the file's bytes.
     """
     parts = []
     picture_count = int(getattr(photo, "n_frames", 1))
@@ -160,7 +160,7 @@ def _read(path: Path, model: Classifier | None, edge: int, max_megapixels: float
 
 
 def _make_thumbnail(upright: Image.Image, edge: int) -> bytes:
-    """Return a small JPEG of a picture with at most ``edge`` pixels on the longer side."""
+    """Return a small JPEG of the picture ``upright`` with at most ``edge`` pixels on the longer side."""
     thumbnail = upright.copy()
     thumbnail.thumbnail((edge, edge))
     buffer = io.BytesIO()

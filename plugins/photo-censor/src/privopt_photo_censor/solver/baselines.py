@@ -18,8 +18,8 @@ __all__ = ["greedy", "top_1"]
 def greedy(album: Album, task: Task) -> Plan:
     """Return the plan of the paper's baseline, which deletes the photos with the highest true-location scores S_it.
 
-    Photos are deleted one by one until the true location is not among the top k or, under a budget, until the budget is
-    used up. Of photos with equal scores the first one is deleted first.
+    Photos of the album are deleted one by one until the true location is not among the top k or, under a budget, until
+    the budget is used up. Of photos with equal scores the first one is deleted first.
 
     Raises:
         InfeasibleError: No set of photos meets the task, as the optimum of each single alternate shows.

@@ -200,7 +200,7 @@ class Program:
     """
 
     def __init__(self, data: Alternates) -> None:
-        """Create the program without rows for locations, and with all photos free."""
+        """Create the program of an album (``data``), without rows for locations, and with all photos free."""
         import highspy
 
         self.data = data

@@ -307,7 +307,7 @@ class Search:
         return Case(case.rows, case.certificate, certificates, case.photos, case.values, case.costs, is_bounded=True)
 
     def _branch_on_location(self, case: Case) -> None:
-        """Branch on the candidate with the lowest bound, so that the child with all other candidates closes soon."""
+        """Branch on the candidate of a case with the lowest bound, so that the child without it closes soon."""
         j = min(case.candidates, key=lambda row: (case.candidates[row].bound, row))
         self._cases.append((PLACE, int(self.data.location[j])))
         inner = self._add_location(case, j)
@@ -317,7 +317,7 @@ class Search:
         self._open += [case, inner]
 
     def _branch_on_photo(self, case: Case, i: int | None = None) -> None:
-        """Branch on whether photo ``i`` stays. By default the first undecided photo in ``_order`` is taken."""
+        """Branch on whether photo ``i`` stays in a case. The default is the first undecided photo in ``_order``."""
         free = case.photos.may & ~case.photos.must
         i = int(next(photo for photo in self._order if free[photo])) if i is None else i
         # The case with the photo retained is pushed last, so that it comes first in the proof.

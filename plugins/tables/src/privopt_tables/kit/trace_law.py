@@ -98,7 +98,7 @@ class Law:
         Args:
             last_output: The report that the tests repeat or renew.
             repeated_places: Places of the rows that repeat the report.
-            renewal_place: Place of the row that renews the report; None if the segment has not ended.
+            renewal_place: Place of the row that renews the report. None if the segment has not ended.
         """
         # For a given noise of the threshold, the tests are independent. So their order has no effect.
         key = last_output, tuple(sorted(repeated_places)), renewal_place
@@ -136,7 +136,7 @@ def segment_probability(
         threshold: Rate of the threshold's noise, per step.
         test: Rate of a test's noise, per step.
         repeated_steps: Steps beyond the level at each test that repeats the report.
-        renewal_steps: Steps beyond the level at the test that renews the report; None if the segment has not ended.
+        renewal_steps: Steps beyond the level at the test that renews the report. None if the segment has not ended.
     """
     # If the threshold's noise is below this, some test renews the report for sure, so the sums begin here.
     start = max([0, *repeated_steps])

@@ -110,7 +110,7 @@ class PositionProtector(RowProtector):
             secret: The columns that hold the secret.
             options: How the release is applied.
             charger: Charges each report to its subject. It must be opened before the first row.
-            coins: Source of the batch's random bytes; None without a batch.
+            coins: Source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: The prefix is blank, the records do not have the given kind of position, the distance or seed is
@@ -289,7 +289,7 @@ class PositionProtector(RowProtector):
     def look_at_secrets(self, frame: nw.DataFrame[Any]) -> None:
         """Look for positions in other units, and for ids that look like a record's id but differ from it.
 
-        What is found becomes a warning.
+        Findings in the rows of ``frame`` are counted, and become warnings.
         """
         for _, columns in self.positions:
             if columns.kind == "id":
@@ -352,7 +352,7 @@ class PositionProtector(RowProtector):
         Args:
             frame: The part of the table.
             first: Number of the part's first row in the whole table.
-            rows: Numbers of the rows to draw for, within the part; None for all rows.
+            rows: Numbers of the rows to draw for, within the part. None for all rows.
 
         Returns:
             (rows, positions) output numbers, -1 for no report, and (rows,) the reason why a row has none, as an index
@@ -439,7 +439,7 @@ class PositionProtector(RowProtector):
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports of a subject; None if reports are not charged."""
+        """A sentence on the guarantee for all reports of a subject, or None if reports are not charged."""
         # Traces count the spent epsilon in memory even without a ledger.
         counter = self.tracer or self.charger
         return None if counter is None else counter.sequence

@@ -41,7 +41,7 @@ class _Separators(dict[int, str]):
     """A table for ``str.translate`` that converts characters that separate words to spaces."""
 
     def __missing__(self, code: int) -> str:
-        """Return the character itself if it can be part of a word, and otherwise a space.
+        """Return the character with a code point if it can be part of a word, and otherwise a space.
 
         Letters, marks and digits (Unicode categories L, M, N), apostrophes and joiners can be part of a word.
         """
@@ -134,7 +134,7 @@ class WordProtector(RowProtector):
             secret: The column of sentences.
             options: How the release is applied.
             charger: Charges each row for its known words. It must be opened before the first row.
-            coins: Source of the batch's random bytes; None without a batch.
+            coins: Source of the batch's random bytes. None if there is no batch.
 
         Raises:
             UsageError: An option cannot be used with sentences.
@@ -172,12 +172,12 @@ class WordProtector(RowProtector):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a known word to the row's subject; None if nothing is charged."""
+        """A sentence on the cost of a known word to the row's subject, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("known word")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all words of a subject; None if nothing is charged."""
+        """A sentence on the guarantee for all words of a subject, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence_of_words
 
     @property

@@ -52,7 +52,7 @@ class RowProtector(ABC):
         source: Source of random bytes.
         is_seeded: Whether the source is seeded. Seeded reports are not private.
         coins: Source of a batch's random bytes, with a separate stream for each draw. None to use ``source``.
-        charger: Charges each row to its subject before the secret is read; None if nothing is charged.
+        charger: Charges each row to its subject before the secret is read. None if nothing is charged.
         refusals: Number of rows without a report so far, by reason.
         first_malformed: Number of the first row whose cell is not a position, by reason.
         leaks: Columns whose values state the secret. Those in ``secret.also`` are dropped, and the others stay.
@@ -113,12 +113,12 @@ class RowProtector(ABC):
 
     @property
     def price(self) -> str | None:
-        """A sentence on the cost of a row and on how many rows the limit allows; None if nothing is charged."""
+        """A sentence on the cost of a row and on how many rows the limit allows, or None if nothing is charged."""
         return None if self.charger is None else self.charger.price("place" if self.is_sticky else "row")
 
     @property
     def sequence(self) -> str | None:
-        """A sentence on the guarantee for all reports of a subject; None if nothing is charged."""
+        """A sentence on the guarantee for all reports of a subject, or None if nothing is charged."""
         return None if self.charger is None else self.charger.sequence
 
     @property

@@ -211,7 +211,7 @@ def _solve_points(
         executor: Runs the mechanisms' tasks.
         received_signals: Numbers of the interrupts so far.
         points: Points of earlier runs, by mechanism and epsilon. More are added.
-        stored: File to which every point is written as soon as it is found; None for no file.
+        stored: File to which every point is written as soon as it is found. None for no file.
     """
     # New points come first, so that a run that was stopped before makes progress this time.
     accepted_lines = [line for line in lines if not refusals.refuses_all(line.name)]

@@ -476,7 +476,7 @@ def read_lines(names: Sequence[str], source: File, gap: float | None, refusals: 
 
 
 def _find_refusal(line: Line, epsilon: Fraction) -> InputError | None:
-    """Return the error with which a mechanism refuses the problem at an epsilon, or None if it accepts the problem."""
+    """Return the error with which a line's mechanism refuses the problem at an epsilon, or None if it accepts it."""
     try:
         check_problem(line.mechanism, line.declare_at(epsilon), line.method)
     except InputError as error:
