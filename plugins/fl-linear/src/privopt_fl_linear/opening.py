@@ -160,7 +160,7 @@ class _Search:
         return math.fsum([*self.opening[used_facilities].tolist(), *cost.tolist()]), facility, used_facilities
 
     def offer_set(self, is_open: Bools) -> None:
-        """Improve the set ``is_open`` (F,) by interchange, and make the result the incumbent if it is the best so far."""
+        """Improve the set ``is_open`` (F,) by interchange, and make the result the incumbent if it is the best one."""
         improved = is_open.copy()  # changed in place by at most about 1000 moves
         pairs = self.pairs
         subgradient.interchange(

@@ -72,7 +72,7 @@ class RowTexts:
             chance: Lower limit of the estimated probability that a cell states its row's text by chance.
 
         Returns:
-            The evidence. None if no row has both a text and a cell.
+            The evidence, or None if no row has both a text and a cell.
         """
         indices = np.flatnonzero(column.is_filled[self.rows])
         if not len(indices):

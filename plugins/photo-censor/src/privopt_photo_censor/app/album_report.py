@@ -132,7 +132,7 @@ def _format_degrees(point: Point) -> str:
 def _describe_photo(photo: Metadata, is_guessed: bool) -> list[str]:
     """Return lines on what a photo's file reveals, with the beginning of its texts.
 
-    ``is_guessed`` tells whether the place of the photo can be guessed from other photos.
+    ``is_guessed`` says whether the place of the photo can be guessed from other photos.
     """
     words = ["reveals its place"] if photo.place else ["its place can be guessed"] if is_guessed else []
     if photo.texts:
