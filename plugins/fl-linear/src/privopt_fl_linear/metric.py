@@ -96,7 +96,7 @@ class Metric(ABC):
         value = np.empty((len(places), count))
 
         def fill_rows(first_row: int, end_row: int) -> None:
-            """Compute the rows of the result from ``first_row`` to below ``end_row``."""
+            """Write the rows of ``which`` and ``value`` from ``first_row`` to below ``end_row``."""
             # A quarter of BLOCK_ENTRIES, because threads and temporary arrays multiply the memory.
             step = max(1, BLOCK_ENTRIES // (4 * len(facilities)))
             for start in range(first_row, end_row, step):

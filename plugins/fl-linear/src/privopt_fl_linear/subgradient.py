@@ -229,6 +229,8 @@ def interchange(
     loss, spared = np.zeros(F), np.zeros(F)
     touched = np.empty(F, np.int64)  # the facilities j with spared[j] > 0, so that only these are reset
     for _ in range(moves):
+        # For each client: its cheapest open facility (-1 for none), the cost there, and the cost at the second
+        # cheapest.
         nearest[:], first[:], second[:] = -1, fallback_cost, fallback_cost
         _two_cheapest(start, client, cost, is_open, nearest, first, second)
         loss[:] = 0.0
@@ -239,8 +241,10 @@ def interchange(
         open_list = np.flatnonzero(is_open)
         # In descending order of what closing them saves. The loop over `open_list` below relies on it.
         open_list = open_list[np.argsort(loss[open_list] - opening[open_list], kind="mergesort")]
-        # A move must save more than rounding errors, or moves could undo each other for ever.
+        # The best move so far: facility `enter` is opened and `leave` is closed, -1 for none, and it saves `gain`. A
+        # move must save more than rounding errors, or moves could undo each other for ever.
         gain, enter, leave = 1e-9 * abs(value), -1, -1
+        # Closing a facility, unless it is the last one.
         if len(open_list) > 1 and opening[open_list[0]] - loss[open_list[0]] > gain:
             gain, leave = opening[open_list[0]] - loss[open_list[0]], int(open_list[0])
         # Try each closed facility i. `saved` is what opening it alone saves, and `count` the length of `touched`.
@@ -254,6 +258,8 @@ def interchange(
                     continue
                 if cost[e] < first[v]:
                     saved += first[v] - cost[e]
+                # If both i is opened and j is closed, the client pays `cost[e]` instead of `second`. What it saves when
+                # i is opened alone is part of `saved` already, hence the maximum.
                 j, spared_cost = nearest[v], second[v] - max(first[v], cost[e])
                 if j >= 0 and spared_cost > 0.0:
                     if spared[j] == 0.0:
@@ -262,13 +268,13 @@ def interchange(
                     spared[j] += spared_cost
             if len(open_list) < max_facilities and saved > gain:
                 gain, enter, leave = saved, i, -1
-            # Swaps of a facility j for i, where i reduces the loss of closing j.
+            # Swaps that open i and close a facility j, for which i reduces the loss of closing j.
             for t in range(count):
                 j = touched[t]
                 if saved + opening[j] - loss[j] + spared[j] > gain:
                     gain, enter, leave = saved + opening[j] - loss[j] + spared[j], i, j
-            # Swaps of any other facility h for i: the list is in order of savings, so the first h whose loss i does not
-            # change is the best of them.
+            # Swaps that open i and close any other facility h. The list is in order of savings, so the first h whose
+            # loss i does not change is the best of them.
             for h in open_list:
                 if spared[h] == 0.0:
                     if saved + opening[h] - loss[h] > gain:

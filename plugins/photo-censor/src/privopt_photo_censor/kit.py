@@ -104,7 +104,7 @@ def _count_protected(album: Album, retained: tuple[int, ...]) -> int:
     for j in range(album.locations):
         if j != album.true and not any(np.isneginf(album.scores[i, j]) for i in retained):
             pairs = ((Fraction(album.scores[i, j]), Fraction(album.scores[i, album.true])) for i in retained)
-            # The margin counts once for each photo; ties protect.
+            # The margin counts once for each photo, and a tie protects the location.
             total = sum((score - true for score, true in pairs), Fraction())
             count += total >= len(retained) * Fraction(album.margin)
     return count

@@ -101,7 +101,7 @@ def flatten_cell(value: object) -> str:
 
 
 def cell_texts(column: nw.Series[Any]) -> pl.Series:
-    """Convert the cells of a column to text of at most :data:`MAX_CHARACTERS`; missing values become empty text."""
+    """Convert the cells of a column to text of at most :data:`MAX_CHARACTERS` characters, empty for missing values."""
     native = column.to_native()
     if not isinstance(native, pl.Series):
         # A table of pandas or pyarrow is converted value by value.

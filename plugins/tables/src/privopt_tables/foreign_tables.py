@@ -100,7 +100,7 @@ def _read_geojson(file: File, name: str) -> pl.DataFrame:
 
 
 def _iter_timeline(part: Any, kind: str = "", time: str | None = None) -> Iterator[dict[str, str | None]]:
-    """Yield the positions in an export of Google Timeline, in any of its formats, each with its time.
+    """Yield the positions in an export of Google Timeline, in any of its formats, as cells by column.
 
     Args:
         part: A part of the document.
@@ -175,7 +175,7 @@ def _read_gpx(file: File, name: str) -> pl.DataFrame:
             rows.append(cells | {"lat": point.get("lat"), "lon": point.get("lon")})
     if not rows:
         raise InputError([Fault(name, "", "XML without points", expectation)])
-    # Points may have different elements: the table has all of them.
+    # Points may have different elements. The table has a column for each of them.
     columns = dict.fromkeys(column for row in rows for column in row)
     return pl.DataFrame({column: pl.Series([row.get(column) for row in rows], dtype=pl.String) for column in columns})
 

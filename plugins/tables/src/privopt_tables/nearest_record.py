@@ -171,8 +171,8 @@ class Snap:
             streams: Random bytes with which vertices are drawn, one stream per row. None to use :attr:`source`.
 
         Returns:
-            (B,) record numbers, 0 if there is none, and (B,) the reason why there is none, as an index into
-            :data:`REASONS`, or -1.
+            (B,) rows of the matrix (or vertices, with ``fixed`` in a region), 0 if there is none; and (B,) the reason
+            why there is none, as an index into :data:`REASONS`, or -1.
 
         Raises:
             InputError: The columns cannot be read.
@@ -193,7 +193,7 @@ class Snap:
             )
         else:
             rows[usable_rows], distances = self._find_nearest(positions[usable_rows])
-        # The nearest record may have no row in the release.
+        # -1 marks a nearest record, or a vertex, that has no row in the release.
         reason[usable_rows[rows[usable_rows] < 0]] = _NO_ROW
         if self.max_distance is not None:
             reason[usable_rows[distances > self.max_distance]] = _TOO_FAR

@@ -186,6 +186,7 @@ class Secret:
             for name in self.columns
             if name not in names
         ]
+        # dict.fromkeys keeps each repeated name once.
         faults += [
             Fault(table, f"column {name}", "this name twice", "columns that differ in name")
             for name in dict.fromkeys(name for index, name in enumerate(names) if name in names[:index])
@@ -346,6 +347,7 @@ class GeoSource(TableSource):
             return source
         return evolve(
             source,
+            # Geometries in pandas have no columns of bounding boxes.
             geometries={str(name): () for name, dtype in table.dtypes.items() if str(dtype) == "geometry"},
             # Only GeoDataFrames have this attribute.
             active=getattr(table, "_geometry_column_name", None),

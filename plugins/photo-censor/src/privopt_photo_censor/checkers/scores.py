@@ -121,7 +121,7 @@ def _read_csv(problem: Problem, file: object, table: ScoreTable) -> None:
     if header.lower() in NAMES:
         table.names = cells.pop(header)
     rows = zip(*cells.values(), strict=True)
-    # inf and -inf are no rationals; float() reads them in any spelling.
+    # inf and -inf are not rationals, so float() reads them, in any spelling.
     table.scores = [[float(x if "nf" in x.lower() else rational(x)) for x in row] for row in rows]
 
 

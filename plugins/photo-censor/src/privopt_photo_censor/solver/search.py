@@ -277,6 +277,7 @@ class Search:
         which are most likely to be ruled out, then get a linear program. The smaller of two valid bounds is kept.
         """
         goal = self.incumbent
+        # `need` is the number of photos that a better set must retain.
         excluded = {j: by for j, by in case.candidates.items() if by.bound < goal.need}
         rows = np.array([j for j in case.candidates if j not in excluded], dtype=np.int64)
         certificates = dict(excluded)
@@ -286,6 +287,7 @@ class Search:
             for j, bound, multiplier in zip(rows.tolist(), bounds.tolist(), force.tolist(), strict=True):
                 extended = Certificate(bound, np.append(certificate.rows, j), np.append(certificate.force, multiplier))
                 certificates[j] = min(extended, case.candidates[j], key=lambda entry: entry.bound)
+        # If no location is protected yet, the cheap bounds are tight already.
         if len(case.rows):
             remaining = sorted(
                 (j for j in rows.tolist() if certificates[j].bound >= goal.need), key=lambda j: certificates[j].bound

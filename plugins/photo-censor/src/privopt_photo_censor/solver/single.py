@@ -32,8 +32,9 @@ def reach(data: Alternates) -> NDArray[np.int64]:
     """
     photo_count = data.diff.shape[1]
     is_ruled_out = (data.kills & data.keep).any(axis=1)
+    # In each row, photos are sorted by their advantage for the alternate, descending. Those that must stay come first,
+    # and those that rule the alternate out come last.
     sort_keys = np.where(data.kills, -np.inf, data.diff)
-    # Photos that must stay come first.
     sort_keys[:, data.keep] = np.inf
     order = np.argsort(-sort_keys, axis=1, kind="stable")
     advantages = np.take_along_axis(np.where(data.kills, -np.inf, data.diff), order, axis=1)

@@ -240,7 +240,7 @@ class WordProtector(RowProtector):
             coins, secrets = self.coins, secrets_of([self.release.records[records].tolist()])
 
             def read(number: int, start: int, count: int) -> bytes:
-                """Return random bytes of a known word. They follow from its row, its place there, and the word."""
+                """Return random bytes that follow from a known word, its row, and its position in the sentence."""
                 row, index = known_words[number]
                 row_name, position = (first + row).to_bytes(8, "big"), f"word {index}"
                 return coins.stream("output", row_name, position, secrets[number], start, count)

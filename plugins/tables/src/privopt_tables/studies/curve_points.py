@@ -349,8 +349,14 @@ class LawLine(Line):
     ) -> Point:
         """Return the point of a certified release: its loss and, if the release is a channel, an attacker's errors.
 
-        A channel is a matrix of output probabilities over finitely many inputs. The arguments are those of
-        :meth:`Line.make_point`, with a release and a problem of the mechanism's own classes.
+        A channel is a matrix of output probabilities over finitely many inputs.
+
+        Args:
+            epsilon: Epsilon of the point.
+            release: A certified release, of the mechanism's own class.
+            problem: The problem at this epsilon, of the mechanism's own class.
+            loss: The loss that measures the release.
+            achieved: The least epsilon that the release satisfies.
         """
         point = Point(
             mechanism=self.name,
@@ -364,6 +370,7 @@ class LawLine(Line):
             return point
         rows, prior, distances = channel.probabilities, _prior_of(channel), _distances_of(channel)
         point = evolve(point, bayes_error=bayes_error(rows, prior))
+        # The attacker's loss is a distance here, which compares with the loss only in the same unit.
         if distances is None or channel.unit != loss.unit:
             return point
         median, high_quantile = _quantiles_of(distances, prior[:, None] * rows)
