@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import sys
 import time
-from pickle import PickleBuffer
 from typing import Any
 
 from privopt.backends.redirection import output_appended
@@ -138,22 +137,21 @@ class CbcModel:
         """Return the cost of the solution."""
         return float(self.model.objective_value)
 
-    def _copy_array(self, pointer: Any, size: int) -> PickleBuffer | None:
+    def _copy_array(self, pointer: Any, size: int) -> bytes | None:
         """Copy an array of ``size`` doubles that belongs to CBC, or return None for a null pointer."""
         if pointer == cbc.ffi.NULL:
             return None
-        # A PickleBuffer is sent as it is, without another copy in the pickle.
-        return PickleBuffer(bytearray(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES)))
+        return bytes(cbc.ffi.buffer(pointer, size * DOUBLE_BYTES))
 
-    def vector(self) -> PickleBuffer | None:
+    def vector(self) -> bytes | None:
         """Return the columns' values, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getColSolution(self.handle), self.columns)
 
-    def duals(self) -> PickleBuffer | None:
+    def duals(self) -> bytes | None:
         """Return the rows' multipliers, shape (rows,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getRowPrice(self.handle), self.rows)
 
-    def reduced_costs(self) -> PickleBuffer | None:
+    def reduced_costs(self) -> bytes | None:
         """Return the columns' reduced costs, shape (columns,), or None if CBC has none."""
         return self._copy_array(cbc.cbclib.Cbc_getReducedCost(self.handle), self.columns)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from importlib.metadata import version
-from pickle import PickleBuffer
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,7 @@ _OUTCOMES = {
 }
 
 
-def problem_arrays(conditioned: ScaledForm) -> dict[str, PickleBuffer]:
+def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:
     """Return the arrays of a scaled form, with its matrix by columns, as the buffers that the worker loads.
 
     "start", "index" and "value" are the matrix, "integers" has the numbers of the integer columns, and the other names
@@ -65,9 +64,9 @@ def problem_arrays(conditioned: ScaledForm) -> dict[str, PickleBuffer]:
     }
 
 
-def as_buffer(array: Any, dtype: Any) -> PickleBuffer:
-    """Return an array's numbers as a buffer of a type, which reaches the worker as plain bytes, without NumPy."""
-    return PickleBuffer(np.ascontiguousarray(array, dtype=dtype).data)
+def as_buffer(array: Any, dtype: Any) -> bytes:
+    """Return an array's numbers as bytes of a type, which the worker reads without NumPy."""
+    return np.ascontiguousarray(array, dtype=dtype).tobytes()
 
 
 def read_doubles(buffer: Any) -> Floats | None:
@@ -150,7 +149,7 @@ def solver_options(conditioned: ScaledForm, options: Options, attempt: int = 0) 
     }
 
 
-def start_buffers(start: Floats | None) -> tuple[PickleBuffer, PickleBuffer] | None:
+def start_buffers(start: Floats | None) -> tuple[bytes, bytes] | None:
     """Return the columns for which a start (NaN for no value) has values, and the values; None without a start."""
     if start is None:
         return None
