@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ProcessPoolExecutor, TimeoutError
 from fractions import Fraction
+from multiprocessing import get_context
 from time import perf_counter
 from typing import Any
 
@@ -92,7 +93,8 @@ def seconds_within(limit: float, method: str, sizes: int, seed: int, is_small: b
         seed: of data and noise.
         small: six zones instead of the city.
     """
-    pool = ProcessPoolExecutor(max_workers=1)
+    # Not a fork: a copy of a process in which polars has started threads waits for them forever.
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
     try:
         return pool.submit(_measure_seconds, method, sizes, seed, is_small, limit).result(timeout=limit + 30)
     except TimeoutError:
