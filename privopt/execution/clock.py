@@ -157,8 +157,12 @@ class Clock:
         This is for work that is known to be short compared with the time granted, however busy the machine is. Code
         that waits for the work of a scope checks :attr:`hold_count` before it gives up.
         """
-        with self.keep_waiting(), within(_HeldClock(self)):
+        with self.keep_waiting(), self.without_deadline():
             yield
+
+    def without_deadline(self) -> AbstractContextManager[None]:
+        """Run a block past the deadlines of this scope and those around it, although others may give it up."""
+        return within(_HeldClock(self))
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:

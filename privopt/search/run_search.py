@@ -85,7 +85,7 @@ def run_search(
         incumbent.note("interrupted" if was_interrupted else "the time was over")
     while True:
         try:
-            is_complete = _close(incumbent, search_time) and is_complete
+            is_complete = _close(incumbent, search_time, begins_held=begins_held) and is_complete
             break
         except KeyboardInterrupt:
             # The first interrupt may come now, and then the best offer is still certified.
@@ -146,7 +146,7 @@ def _certify_during(
         last_time = search_time.now()
 
 
-def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
+def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bool) -> bool:
     """Certify the best offer, then further offers and proofs while there is time, and return whether time sufficed.
 
     The first candidate is certified even if the time is over, since without one there is no release.
@@ -154,6 +154,8 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
     Args:
         incumbent: The incumbent with the offers of the search.
         search_time: The time scope of the search, whose remaining time is used for closing.
+        begins_held: Whether the search began with work that was short by its count. Its proof is then short too, and
+            gets the time that it takes on a busy machine.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
@@ -172,7 +174,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock) -> bool:
         pass
     # The time limit must not cost a bound that was found: one proof may take as long again as the search was given.
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
-        incumbent.prove_late(search_time.granted_seconds)
+        incumbent.prove_late(math.inf if begins_held else search_time.granted_seconds)
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 

@@ -238,5 +238,5 @@ def test_affordable_closed_form_is_reached_though_building_took_all_the_time(tmp
     seconds[0] = 1_000.0
     outcome = OptimalLP().solve(problem, SolveContext(method="auto", gap=0.4, search_time=search_time))
     assert not outcome.stopped
-    assert outcome.solver["path"] == "star (the time was over)"
+    assert outcome.solver["path"].startswith("star")
     assert outcome.lower_bound >= 0.6 * ExpectedLoss.of(problem.data).evaluate(outcome.release)

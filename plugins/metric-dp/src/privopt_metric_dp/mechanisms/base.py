@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Generic, Protocol, cast, runtime_checkable
+from typing import Any, ClassVar, Final, Generic, cast
 
 import numpy as np
 from attrs import evolve
@@ -115,17 +115,6 @@ class MatrixWords(Mechanism[MetricInstance[D], MatrixRelease], Generic[D]):
         return over_time(release, problem.data, max_reports=reports)
 
 
-@runtime_checkable
-class BeginsHeld(Protocol):
-    """The ability of metric mechanisms whose search can begin with work that is run to its end on a busy machine."""
-
-    def begins_held(self, problem: Any, context: SolveContext) -> bool:
-        """Return whether the search begins so: with work that is short by the number of its operations.
-
-        The search must then hold its time (:meth:`privopt.execution.clock.Clock.keep_waiting`).
-        """
-
-
 def make_first_offers(data: MetricData, incumbent: MatrixIncumbent, *, bounds: bool) -> list[Callable[[], None]]:
     """Return functions that each offer a private matrix without a search.
 
@@ -209,6 +198,9 @@ class MetricMechanism(MatrixWords[D]):
 
     falls_back: ClassVar[bool] = False
     """Whether the first offers (one output for all; the exponential mechanism) are releases of the mechanism."""
+
+    closed_forms: ClassVar[frozenset[str]] = frozenset()
+    """Methods whose search runs :func:`privopt_metric_dp.solvers.auto.search`, which may begin with a closed form."""
 
     any_notion: ClassVar[frozenset[str]] = frozenset()
     """Methods that support any notion by using its model rows. Other methods support metric DP only."""
@@ -345,7 +337,7 @@ class MetricMechanism(MatrixWords[D]):
         if not isinstance(loss, UtilityLoss):
             raise RegistryError(f"utility() must return a privopt.interfaces.UtilityLoss, got {type(loss).__name__}")
         context.report("distances")
-        begins_held = isinstance(self, BeginsHeld) and self.begins_held(problem, context)
+        begins_held = _begins_held(self, problem, context)
         with context.time_phase("build"), within(context.search_time), clock().hold() if begins_held else nullcontext():
             # Both are cached properties, computed here so that the time counts as building. The costs come first,
             # because the distances that they need serve the pairs too.
@@ -489,6 +481,17 @@ class MetricMechanism(MatrixWords[D]):
             return None
         proof = read_proof(folder, problem.data.shape) if (folder / PROOF).exists() else None
         return ALL if isinstance(proof, Streets) else CHOSEN
+
+
+def _begins_held(mechanism: MetricMechanism[D], problem: MetricInstance[D], context: SolveContext) -> bool:
+    """Return whether the search begins with a closed form that is short by its count, and so runs to its end."""
+    if context.method not in mechanism.closed_forms:
+        return False
+    from privopt_metric_dp.solvers.auto import begins_with_star
+
+    records, outputs = problem.data.shape
+    with within(context.search_time):
+        return begins_with_star(records, outputs, context.method)
 
 
 def _make_outcome(

@@ -386,24 +386,40 @@ class StarSolver:
         Raises:
             SolverError: The kernel is singular, or a weight is negative, so that the star is not a mechanism.
         """
-        instance, has_limit = part.instance, clock().left < math.inf
-        with clock().hold() if has_limit and is_star_affordable(*instance.cost.shape) else nullcontext():
+        has_limit = clock().left < math.inf
+        with clock().hold() if has_limit and is_star_affordable(*part.instance.cost.shape) else nullcontext():
             star, y, trees = self._offer_star(part, offers)
+            if not star.feasible:
+                # The bound that was offered before remains, whatever method follows.
+                raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
+            offers.note("", least_weight=float(star.weights.min()), symmetries=part.symmetry.order)
             # The requested gap is reached. The rounds of pricing below would only improve the bound.
-            if has_limit and star.feasible and offers.has_reached_gap and offers.confirm():
+            if has_limit and offers.has_reached_gap and offers.confirm():
                 return
-        symmetry = part.symmetry
-        if not star.feasible:
-            # The bound that was offered under a limit remains, whatever method follows.
-            raise SolverError(f"{int((star.weights < 0).sum())} of its {len(star.weights)} weights are negative")
-        for pivot_limit in PIVOTS:
-            priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
-            offers.note("", pivots=priced.pivots, least_weight=float(star.weights.min()), symmetries=symmetry.order)
-            bound = anchored_bound(symmetry, y, priced)
-            # A copy, because the next round of pivots changes the trees in place.
-            offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))
-            if offers.has_reached_gap and offers.confirm():
+            # The few pivots of the first round are short beside the star, and usually prove the gap.
+            if self._price(part, y, trees, PIVOTS[0], offers):
                 return
+        for pivot_limit in PIVOTS[1:]:
+            if self._price(part, y, trees, pivot_limit, offers):
+                return
+
+    def _price(self, part: Part, y: Floats, trees: Trees, pivot_limit: int, offers: PartOffers) -> bool:
+        """Price all outputs at the star's prices, offer the bound, and return whether the gap is confirmed.
+
+        Args:
+            part: The part.
+            y: (N,) prices.
+            trees: A tree for each representative output, which is changed.
+            pivot_limit: Largest number of pivots for each output.
+            offers: Receives the bound.
+        """
+        symmetry, instance = part.symmetry, part.instance
+        priced = price_all(part.graph, symmetry.keep_representatives(instance), y, trees, max_pivots=pivot_limit)
+        offers.note("", pivots=priced.pivots)
+        bound = anchored_bound(symmetry, y, priced)
+        # A copy, because the next round of pivots changes the trees in place.
+        offers.offer(self.name, bound=bound, proof=Later(proof, instance, symmetry, y, trees.copy()))
+        return offers.has_reached_gap and offers.confirm()
 
     def _offer_star(self, part: Part, offers: PartOffers) -> tuple[Star, Floats, Trees]:
         """Offer the star if it is a mechanism, and a first bound if the part needs early offers.
