@@ -130,7 +130,7 @@ def counts_of(page, row, factor):
     def number(text, prefix):
         return int(text.split(prefix)[1].split(" other")[0].split()[-1].replace(",", "")) if prefix in text else 0
 
-    return number(measured_text, " cannot tell "), number(proved_text, "none changes the odds between ")
+    return number(measured_text, " cannot tell "), number(proved_text, "no report changes the odds between ")
 
 
 @pytest.mark.parametrize("name", ["optimal-lp", "words"])
