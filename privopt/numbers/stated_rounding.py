@@ -1,9 +1,9 @@
-"""Round a number on a grid that is published with it, so that programs with different rounding errors agree.
+"""Round a number to a grid that is published with it, so that programs with different rounding errors agree.
 
-The number is rounded to an odd multiple of half a unit. The publishing program chooses the unit from an interval that
-contains the number, so that the interval and a margin lie between two neighbouring multiples. The unit is published
-too. A fixed grid would not work, because programs with different errors would round numbers near a grid point
-differently.
+The number is rounded to an odd multiple of half a unit. The publishing program knows an interval that contains the
+number. It chooses the unit such that this interval, widened by a margin, lies between two neighbouring multiples of the
+unit, and publishes the unit too. A fixed grid would not work, because programs with different errors would round
+numbers near a grid point differently.
 """
 
 from __future__ import annotations

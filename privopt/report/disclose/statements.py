@@ -186,8 +186,9 @@ def _state_strength(result: Result, *, private: bool) -> Iterator[Told]:
 def _find_trust_key(opened: OpenedFolder) -> str:
     """Return the last part of the key of the sentence that says who must be trusted with the secrets.
 
-    In the local model only the sender must be trusted ("local"), with a channel whoever draws reports ("drawn"), and if
-    the notion bounds odds the maker of the release ("central"). Other notions assume no trust model ("named").
+    In the local model, only the sender must be trusted ("local"). If the release is a channel, whoever draws reports
+    from it must be trusted ("drawn"). If the notion bounds odds, the maker of the release must be trusted ("central").
+    Other notions imply no trust model ("named").
     """
     if opened.result.guarantee.kind == LOCAL:
         return "local"

@@ -98,7 +98,7 @@ class ReportLaw(Release):
         return Channel(inputs=self.records, outputs=self.outputs(), probabilities=self.probabilities())
 
     def write(self, folder: Path) -> None:
-        """Write the rational number to its file. The folder already has the problem."""
+        """Write the rational number that determines the law to a file of the folder, beside the problem."""
         (folder / _FILE).write_text(f"{self.parameter}\n", "utf-8")
 
     @classmethod

@@ -1,4 +1,7 @@
-"""The problem of mechanisms for one question with public answers, and the base class of their laws."""
+"""The problem of mechanisms that randomise the answer to one question, and the base class of their laws.
+
+The possible answers are public. A law is the distribution of reports for each answer.
+"""
 
 from __future__ import annotations
 

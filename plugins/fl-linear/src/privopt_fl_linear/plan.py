@@ -116,7 +116,9 @@ class Server:
         return self.alpha - self.prior_level
 
     def prior_plan(self, noisy: Counts, assignment: Assignment, delta: float, level: float) -> Plan:
-        """Return the plan of an assignment that does not depend on the noise, with margins for its own sets only.
+        """Return the plan of an assignment that was chosen independently of the noise.
+
+        Margins are computed only for the sets of locations that this assignment gives to one facility.
 
         Args:
             noisy: (n,) noisy counts.

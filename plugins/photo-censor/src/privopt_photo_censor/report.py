@@ -153,7 +153,7 @@ class AlbumReport(Reporting[PhotoInstance, Deletions]):
         return sections
 
     def geo(self, problem: PhotoInstance, release: Deletions, result: Result) -> Layer | None:
-        """Return a GIS layer of the photos' positions, or None for scored photos or if no position is known."""
+        """Return a GIS layer of the photos' positions, or None if the problem gives scores or no position is known."""
         return None if problem.declared.is_scored else folder_layer(problem)
 
 

@@ -62,7 +62,7 @@ class ControlValues:
             targets: (R,) The coordinates of the numbers' own rows.
             width: The change of the numbers over one degree, or over one km in the plane.
             single: Whether this coordinate is compared alone. Then other rows with an equal coordinate count as
-                matches.
+                matches, unless all rows have the same one.
 
         Returns:
             (R,) estimated probabilities, at most 1.
@@ -71,6 +71,7 @@ class ControlValues:
         # A number's own row is not counted. If both coordinates are compared, all rows with an equal coordinate are
         # left out too, because rows at the same place share their coordinates, which is no sign of chance.
         own_counts = count_within(self.values, targets, np.full(len(targets), margin))
+        # If all rows shared one coordinate, every number near it would seem to match by chance.
         if single and len(self.distinct) > 1:
             own_counts = np.minimum(own_counts, 1)
         match_counts = np.maximum(count_within(self.values, values, errors) - own_counts, 0)

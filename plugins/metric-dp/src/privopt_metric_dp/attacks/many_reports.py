@@ -154,7 +154,7 @@ def guess_records(logs: Floats, walker: Walker | None, observed: ObservedReports
 
     Args:
         logs: (N, K) logarithms of the release's probabilities, since the attacker knows its matrix.
-        walker: Draws the release's reports along traces; None if every report is fresh.
+        walker: Draws the release's reports along traces; None if the release draws no traces.
         observed: The reports of M places.
         count: Number of reports that the attacker uses.
     """

@@ -389,6 +389,7 @@ def every_point(trial: Trial) -> None:
     Args:
         trial: Draws problems, runs the mechanism under test on them, and records faults.
     """
+    # A limit on the distance of pairs excludes a guarantee between any two points.
     problem = trial.problem().without_key("privacy.neighbours_within").with_key("privacy.everywhere", True)
     run = trial.attempt(problem)
     if run.error is not None:  # the problem has no region, or the mechanism refuses regions
@@ -412,14 +413,27 @@ def every_point(trial: Trial) -> None:
         return
     excess = greatest_excess(rows, data.region, epsilon, chance)
     if excess is not None:
-        shares = [", ".join(f"{float(value):.9g}" for value in point[1]) for point in (excess.one, excess.two)]
-        corners = [str(run.release.records[v]) for v in data.region.simplices[excess.one[0]].tolist()]
+        points = excess.one, excess.two
+        first, second = (_describe_point(run.release.records, data.region, point) for point in points)
         trial.fail(
-            f"two points {excess.km:.6g} km apart, between records {', '.join(corners)} with shares {shares[0]} and "
-            f"{shares[1]}: output {run.release.outputs[excess.output]} is {excess.ratio:.12g} times as likely, which "
+            f"two points {excess.km:.6g} km apart, one {first} and one {second}: output "
+            f"{run.release.outputs[excess.output]} is {excess.ratio:.12g} times as likely at one as at the other, which "
             f"is more than exp({float(epsilon):g} d)",
             problem,
         )
+
+
+def _describe_point(records: Any, region: Any, point: tuple[int, Sequence[Fraction]]) -> str:
+    """Return a phrase on where a point of a region is.
+
+    Args:
+        records: (N,) The ids of the records.
+        region: The region, whose simplices are streets or triangles.
+        point: The number of the simplex, and the share of each of its corners.
+    """
+    corners = ", ".join(str(records[corner]) for corner in region.simplices[point[0]].tolist())
+    shares = ", ".join(f"{float(share):.9g}" for share in point[1])
+    return f"between records {corners} with shares {shares}"
 
 
 def _nearest_rows(data: Any, rows: list[list[int]]) -> tuple[int, int]:

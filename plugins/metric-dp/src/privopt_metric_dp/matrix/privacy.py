@@ -135,7 +135,7 @@ class MetricDP(MatrixConstraint):
 
     @classmethod
     def keys(cls) -> type | None:
-        """Return the class of the table ``[privacy]``: epsilon, and the largest distance of required pairs."""
+        """Return the class of the table ``[privacy]``, which has epsilon and the largest distance of required pairs."""
         return MetricPrivacy
 
     @classmethod

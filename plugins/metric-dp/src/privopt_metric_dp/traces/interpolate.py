@@ -91,10 +91,10 @@ class Ways:
         return np.floor(self.from_vertices).astype(np.int64)
 
     def covers(self, steps: Ints) -> bool:
-        """Return whether stored steps (N, K), possibly from another machine, are covered by :data:`SLACK_STEPS`.
+        """Return whether stored distances (N, K) in whole steps differ from those computed here by rounding alone.
 
-        Stored steps are compared with the distances computed here, up to MOST_OFF. These distances may be off by
-        MOST_OFF themselves, so the steps are between 1 + 2 MOST_OFF below and 2 MOST_OFF above the exact distances.
+        The stored ones may come from another machine. Both computations may be off by MOST_OFF, so the steps are at
+        most 1 + 2 MOST_OFF below and 2 MOST_OFF above the exact distances.
         """
         distances = self.from_vertices
         return bool(((steps >= distances - 1.0 - MOST_OFF) & (steps <= distances + MOST_OFF)).all())
