@@ -417,8 +417,8 @@ def every_point(trial: Trial) -> None:
         first, second = (_describe_point(run.release.records, data.region, point) for point in points)
         trial.fail(
             f"two points {excess.km:.6g} km apart, one {first} and one {second}: output "
-            f"{run.release.outputs[excess.output]} is {excess.ratio:.12g} times as likely at one as at the other, which "
-            f"is more than exp({float(epsilon):g} d)",
+            f"{run.release.outputs[excess.output]} is {excess.ratio:.12g} times as likely at one as at the other, "
+            f"which is more than exp({float(epsilon):g} d)",
             problem,
         )
 
