@@ -1,4 +1,7 @@
-"""Functions that convert table columns to text and to subject names, and the names of columns that ``apply`` writes."""
+"""Functions that convert table columns to text and to subject names, and names of columns that ``apply`` writes.
+
+A subject is the person (or device) that a row is about.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from privopt.declare.tables import plain_texts
 from privopt.errors import Fault, InputError
 
 STICKY: Final = "sticky"
-"""The column that marks a table with repeated reports."""
+"""The column that marks a table in which a subject's report is repeated for later rows instead of drawn again."""
 
 
 REPORT: Final = "report"
-"""The column of reports, and the prefix of the columns with the reports' places."""
+"""The column of reports, and the first part of the names of the columns with the reports' coordinates."""
 
 
 KEPT: Final = "kept"
-"""The column that says which reports repeat the subject's previous report."""
+"""The column that says whether a report repeats the subject's previous report."""
 
 
 FIRST: Final = "report_first"
 """The column that marks the earliest report of each subject. Estimates use only these reports: the earliest one is
-always drawn, while earlier reports decide which of the later ones are fresh draws."""
+always drawn, whereas the reports before a later one decide whether it is drawn or repeated."""
 
 
 TABLE: Final = "table"
@@ -61,6 +64,9 @@ def texts_of(column: nw.Series[Any]) -> Series:
 
     Whole numbers have no decimal point.
 
+    Raises:
+        InputError: The column has values that are no names, such as lists or bytes.
+
     >>> texts_of(nw.new_series("id", [7.0, None, 3.5], backend="polars")).to_list()
     ['7', None, '3.5']
     """
@@ -72,7 +78,7 @@ def texts_of(column: nw.Series[Any]) -> Series:
         raise InputError([Fault(TABLE, f"column {column.name}", actual, "text or numbers")])
     native = column.to_native()
     if column.dtype.is_float():
-        # Single precision stays so: its shortest text is 0.1, and that of the same value as a double is
+        # Numbers in single precision are not converted to doubles, because the text would change from 0.1 to
         # 0.10000000149011612.
         double = np.float32 if column.dtype == nw.Float32 else np.float64
         doubles = native if isinstance(native, pl.Series) else pl.Series(column.to_numpy().astype(double))
@@ -118,7 +124,7 @@ def subjects_of(column: nw.Series[Any]) -> Series:
     import polars as pl
 
     texts = texts_of(column)
-    # Distinct texts only: a table has far fewer subjects than rows.
+    # Only distinct texts are converted, because a table has far fewer subjects than rows.
     forms = {text: fold_subject_name(text) or None for text in texts.drop_nulls().unique(maintain_order=True).to_list()}
     # Only the kind of fault and the number of rows are stated, because a name may be a person's.
     faults = {text: fault for text, name in forms.items() if name and (fault := fault_of(name))}

@@ -30,14 +30,14 @@ def write_columns(path: Path, columns: Mapping[str, Any]) -> None:
 
 
 def read_columns(path: Path, columns: Sequence[Column]) -> DataFrame:
-    """Read a table that :func:`write_columns` wrote, and check the order of its columns and all cells.
+    """Read a CSV table that :func:`write_columns` wrote, and check the order of its columns and all cells.
 
     Args:
         path: A regular file, not a link.
         columns: The columns of the table; optional ones may be absent.
 
     Returns:
-        The columns, named, as text, doubles or int64.
+        A frame with the columns that are present, in order, as text, doubles or int64.
 
     Raises:
         InputError: The file is missing or is not such a table. The error lists the first faults by row and column.

@@ -18,7 +18,15 @@ from privopt.registry import registry
 
 @frozen(kw_only=True)
 class KeyRow:
-    """One line of ``privopt describe``: a key, its type, unit, default and explanation, all as texts."""
+    """One line of ``privopt describe``, all as texts.
+
+    Attributes:
+        key: The key with its tables, such as ``privacy.epsilon``.
+        type: The type of its value, such as ``number``.
+        unit: The unit of its value; empty for none.
+        default: Its default, "required" if it has none, or "left out" if it may be absent.
+        help: A one-line explanation.
+    """
 
     key: str
     type: str
@@ -45,7 +53,7 @@ def _is_composite(default: Any) -> bool:
 
 
 def _tables_in(type_: Any) -> list[type]:
-    """Return the member classes of a type that are tables (attrs classes)."""
+    """Return the tables (attrs classes) among the members of a union type, or the type itself if it is a table."""
     members = get_args(type_) if get_origin(type_) in (Union, UnionType) else (type_,)
     return [member for member in members if attrs.has(member) and member not in (File, Folder)]
 
@@ -60,7 +68,8 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
     Args:
         cls: The problem class.
         prefix: The prefix of every key.
-        takes: Returns whether the mechanism accepts a registered kind. Other kinds and their keys are omitted.
+        takes: Given a role and the name of a kind (a registered way to fill the role), returns whether the mechanism
+            accepts the kind. Kinds that it does not accept are omitted with their keys.
 
     Raises:
         UsageError: The class is not an attrs class.
@@ -90,7 +99,7 @@ def describe_keys(cls: type, prefix: str = "", *, takes: Takes = lambda role, na
         if declared.kinds:
             rows.extend(_kind_rows(declared, f"{name}.", takes))
         else:
-            # In a mapping the user names the tables: NAME stands for a name.
+            # In a mapping the user names the tables, so "NAME" stands for such a name.
             is_mapping = get_origin(type_) is Mapping
             for table in _tables_in(get_args(type_)[1] if is_mapping else type_):
                 rows.extend(describe_keys(table, f"{name}.NAME." if is_mapping else f"{name}.", takes=takes))
@@ -105,7 +114,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     Args:
         declared: The declaration of the table.
         prefix: The prefix of the table's keys, such as ``distance.``.
-        takes: See :func:`describe_keys`.
+        takes: Given a role and the name of a kind, returns whether the mechanism accepts the kind.
     """
     kinds = {
         name: kind for name, kind in list_kind_classes(declared).items() if kind is None or takes(declared.kinds, name)
@@ -117,7 +126,7 @@ def _kind_rows(declared: Key, prefix: str, takes: Takes) -> list[KeyRow]:
     default = "required" if declared.kind is None else declared.kind
     rows = [KeyRow(key=f"{prefix}kind", type=" | ".join(kinds), unit="", default=default, help=summaries)]
     classes = {name: cls for name, cls in kinds.items() if cls is not None}
-    # The kinds that have a row, by row.
+    # For each row, the names of the kinds that have it.
     owners: dict[KeyRow, list[str]] = {}
     for name, cls in classes.items():
         for row in describe_keys(cls, prefix, takes=takes):

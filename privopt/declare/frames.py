@@ -25,16 +25,16 @@ PARQUET: Final = b"PAR1"
 """The first bytes of a Parquet file."""
 
 MAX_NAME: Final = 100
-"""The most characters that a column name may have to be listed in messages."""
+"""A header with a longer column name (in characters) is not quoted in messages, because it may be data."""
 
 MAX_HEADER: Final = 1 << 20
-"""The number of bytes that are searched for the end of a header."""
+"""The number of bytes at the start of a file in which the end of its header is searched."""
 
 NO_HEADER: Final = "a first row that looks like data, not like a header"
-"""The text in messages that replaces names which may be secret."""
+"""The text that stands in messages for column names that may be secret data."""
 
 MAX_DAYS: Final = 70_000_000
-"""The most days before or after 1970 of a date that can be written (about 190,000 years)."""
+"""Dates up to this many days before or after 1970 (about 190,000 years) can be written."""
 FAR_DATE: Final = "a date beyond all calendars"
 """The text of a date that polars cannot write."""
 
@@ -61,7 +61,8 @@ _BINARY_FORMATS: Final = {
     b"%PDF": "a PDF file",
     PARQUET: "a Parquet file",
 }
-"""Formats that are mistaken for text, by their first bytes; a longer beginning precedes its own prefix."""
+"""Formats of files that users take for text tables, by their first bytes. The first match counts, so a longer beginning
+comes before a shorter one that it starts with."""
 
 _OTHER_TEXT: Final = re.compile(rb"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z])")
 """The start of JSON, XML and HTML texts, with which no table header begins."""
@@ -70,7 +71,7 @@ _QUOTED: Final = re.compile(rb'"[^"]*"')
 """A name in quotes."""
 
 _DATA: Final = re.compile(r'\d[.,]\d{2}|\d{6}|^\s*[\[{<#]|"')
-"""Patterns that are rare in column names but common in data rows and titles: decimals, long numbers, foreign syntax."""
+"""Matches what is rare in column names but common in data rows: decimals, long numbers, brackets and quotes."""
 
 
 def describe_binary_format(head: bytes) -> str | None:
@@ -93,13 +94,13 @@ def find_header_fault(head: bytes, file: str) -> Fault | None:
     """
     if _OTHER_TEXT.match(head):
         return Fault(file, "", "JSON, XML or HTML", "comma-separated values, or a format that is said by the name")
-    # A name in quotes may contain the ends of lines.
+    # A name in quotes may contain line ends, which are removed, so that the line ends where the header does.
     line = _QUOTED.sub(lambda name: name[0].translate(None, b"\r\n"), head[:MAX_HEADER]).partition(b"\n")[0]
     if line[:4].lower() == b"sep=":
         return Fault(file, "row 1", "the separator that a spreadsheet notes", "the header: delete this line")
     if b"\r" in line.removesuffix(b"\r"):
         return Fault(file, "", "lines that end in \\r", "lines that end in \\n or \\r\\n")
-    # Spreadsheets of some countries export semicolons, and decimals with commas.
+    # In some countries, spreadsheets export semicolons between fields, and decimals with commas.
     for mark in (";", "\t", "|"):
         if mark.encode() in line and b"," not in line:
             expectation = "commas between fields, a point before decimals"
@@ -122,7 +123,7 @@ def text_of(file: File) -> bytes:
     if (other_format := describe_binary_format(raw[:16])) is not None:
         raise InputError([Fault(file.name, "", other_format, "text in UTF-8")])
     raw = raw.removeprefix(b"\xef\xbb\xbf")
-    # Readers differ in whether they remove a second mark or take it for a part of the first name.
+    # Some readers remove a second mark, and others take it for a part of the first name.
     if raw.startswith(b"\xef\xbb\xbf"):
         raise InputError([Fault(file.name, "row 1", "a second byte order mark", "one byte order mark, or none")])
     try:
@@ -172,7 +173,7 @@ def table_of(file: File) -> DataFrame:
     """
     import polars as pl
 
-    is_ascii = False  # ASCII is in normal form, and a look at each of many columns takes long
+    is_ascii = False  # if True, all texts are in normal form already, and no column need be examined
     if is_parquet(file):
         frame = read_parquet(file)
     else:
@@ -182,7 +183,7 @@ def table_of(file: File) -> DataFrame:
             # Secret cells are not cached: they would stay in memory after their use. The clone protects the cached
             # frame from renamed columns.
             frame = _read_cells(text) if file.secret or len(text) > MAX_KEPT else _cached_cells(text).clone()
-            # polars fills a row that is too short with empty cells, so its last cell is empty.
+            # polars fills a row that is too short with empty cells, so the last column has an empty cell if there is one.
             if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
                 raise InputError([fault])
         except pl.exceptions.PolarsError:
@@ -226,7 +227,7 @@ def find_repeated_names(file: File) -> frozenset[str]:
         return frozenset()
     try:
         names = next(csv.reader(io.TextIOWrapper(io.BytesIO(file.contents), "utf-8-sig", newline="")), [])
-    except csv.Error:  # a name longer than it takes
+    except csv.Error:  # a name that is longer than the csv module permits
         raise InputError([Fault(file.name, "header", "a name without end", "names of columns")]) from None
     counts = Counter(normal_form(name.strip()) for name in names)
     return frozenset(name for name, count in counts.items() if count > 1)
@@ -318,7 +319,7 @@ def csv_bytes(frame: DataFrame) -> bytes:
     """
     import polars as pl
 
-    # Lists, structures and bytes have no text that all readers read alike.
+    # Lists, structures and bytes have no text form that all readers interpret alike.
     flat = [name for name, kind in frame.schema.items() if not (kind.is_nested() or kind in (pl.Binary, pl.Object))]
     columns = [plain_texts(frame[name]).alias(name) for name in flat]
     columns = [column.fill_null("") if column.null_count() else column for column in columns]
@@ -358,7 +359,7 @@ def without_far_dates(series: Series) -> Series:
 
     if series.dtype not in (pl.Date, pl.Datetime):
         return series
-    # Units of a second, by polars' name of the unit. A Date counts days, a Datetime such units, from 1970 on.
+    # The number of units in a second, by polars' name of the unit. A Date counts days from 1970 on, a Datetime units.
     units_by_name = {"ms": 10**3, "us": 10**6, "ns": 10**9}
     day = 86_400 * units_by_name[series.dtype.time_unit] if isinstance(series.dtype, pl.Datetime) else 1
     limit = min(MAX_DAYS * day, 2**63 - 1)
@@ -378,7 +379,7 @@ def _date_texts(series: Series) -> Series:
 
 def _uneven_row(file: File) -> Fault | None:
     """Return a fault for the first row of a CSV file with too few or too many fields; None if there is no such row."""
-    # Rows end with a line feed alone, as polars reads them: a carriage return inside a name is part of the name.
+    # Only a line feed ends a row, as for polars. A carriage return inside a name is part of the name.
     rows = csv.reader(io.StringIO(table_text(file).decode("utf-8"), newline="\n"))
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
         width = len(next(rows))

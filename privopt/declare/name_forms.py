@@ -1,4 +1,7 @@
-"""The normal forms in which names and subject names are compared, and the detection of names that look alike."""
+"""The normal forms in which names and subjects' names are compared, and the detection of names that look alike.
+
+A subject is the person (or device) that a row is about.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from typing import Any, Final
 from privopt.errors import number_of
 
 MAX_TEXT_CHARACTERS: Final = 1_000
-"""The most characters of a subject, unit or purpose."""
+"""The largest number of characters of a subject's name, or of a text such as a unit."""
 
 _UNSEEN: Final = frozenset(
     map(
@@ -22,8 +25,9 @@ _UNSEEN: Final = frozenset(
         ),
     )
 )
-"""Invisible characters that Unicode classifies as letters, marks or symbols: those with Default_Ignorable_Code_Point,
-and the last one."""
+"""Invisible characters that Unicode classifies as letters, marks or symbols, not as format characters (Cf).
+
+All except the last one have the property Default_Ignorable_Code_Point."""
 
 MAX_WARNINGS: Final = 5
 """The most groups of names that warnings quote."""
@@ -63,20 +67,23 @@ def fold_subject_name(name: str) -> str:
     ['Zoë field', '7', '7', '7.5']
 
     Source:
-        Unicode Standard Annex 15 (NFKC); ADR 15.
+        Unicode Standard Annex 15 (NFKC). The reasons for the form are in ADR 15.
     """
     if not name.isascii():
-        # Invisible characters are removed from the compatible form, and what they separated is composed again.
+        # Invisible characters are removed from the NFKC form. Letters and marks that they separated are then composed.
         visible = (c for c in unicodedata.normalize("NFKC", name) if not _is_invisible(c))
         name = unicodedata.normalize("NFKC", "".join(visible))
     name = " ".join(name.split())
-    # Programs export whole numbers as 7, 7.0 or 007: all are one subject.
+    # Programs export whole numbers as 7, 7.0 or 007, all of which mean one subject.
     number = _NUMBER.fullmatch(name) if len(name) <= MAX_TEXT_CHARACTERS else None
     return str(int(number[1])) if number and not int(number[2] or 0) else name
 
 
 def fault_of(name: str) -> str | None:
-    """Return why a folded name is not allowed as a subject's name; None if it is allowed."""
+    """Return why a name is not allowed as a subject's name; None if it is allowed.
+
+    ``name`` is in the form that :func:`fold_subject_name` returns.
+    """
     if len(name) > MAX_TEXT_CHARACTERS:
         return f"a name of {len(name):,} characters"
     refused = next((c for c in name if unicodedata.category(c) in _REFUSED), None)
@@ -92,7 +99,7 @@ def find_look_alikes(names: Iterable[str]) -> list[tuple[str, ...]]:
     [('Zug\u200b', 'Zug'), ('St Gallen', 'St\xa0Gallen')]
     """
     distinct = list(dict.fromkeys(names))
-    # Most lists have no such character at all, which a set of their characters says in a fraction of the time.
+    # Most lists have no such character at all, which the set of all their characters shows quickly.
     characters = set().union(*distinct)
     has_blanks = any("  " in name for name in distinct)
     if not has_blanks and not any(_is_invisible(c) or (c.isspace() and c != " ") for c in characters):

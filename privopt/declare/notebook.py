@@ -10,7 +10,9 @@ from html import escape
 from typing import Any, Final
 
 CELL: Final = "text-align:left;padding:.15em .9em .15em 0;vertical-align:top"
+"""The CSS of a table cell."""
 CAPTION: Final = "text-align:left;caption-side:top;color:inherit;white-space:nowrap"
+"""The CSS of a table's title."""
 
 
 def format_text(value: object, digits: int = 9) -> str:
@@ -22,7 +24,7 @@ def format_text(value: object, digits: int = 9) -> str:
     """
     if value is None:
         return "none"
-    # Before int, of which bool is a subclass.
+    # This test comes before that for int, because bool is a subclass of int.
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
@@ -51,7 +53,7 @@ def format_digits(value: float, digits: int = 3) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     rounded = Decimal(f"{value:.{digits - 1}e}")
-    # Beyond these limits there would be more zeros than a sentence or a figure has room for.
+    # Beyond these limits, a number without an exponent would have too many zeros to be readable.
     has_few_zeros = Decimal("1e-6") <= abs(rounded) < 10**15
     return f"{rounded.normalize():,f}" if has_few_zeros else f"{value:.{digits}g}"
 

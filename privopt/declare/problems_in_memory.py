@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 NAME: Final = "problem.toml"
+"""The name of the problem file of a problem in memory, and of any problem that is written to a folder."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -44,7 +45,7 @@ class Part:
     """A table of a problem file, together with the files that the table names.
 
     Attributes:
-        values: The values by key; files are given by name.
+        values: The values by key. The value of a key for a file is the file's name.
         files: The bytes of the files, by name.
     """
 
@@ -141,7 +142,8 @@ def _list_named_files(source: File) -> list[str]:
         values = tomllib.loads(source.contents.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise InputError([Fault(source.name, "", f"text that is not TOML: {reason_of(error)}", "TOML 1.0")]) from None
-    # Any text in it that is the path of an existing file counts, since the mechanism, and thus its keys, is not known.
+    # Which keys name files depends on the mechanism, which is not known here. So any text that is the path of an
+    # existing file counts.
     return sorted({text for text in _iter_texts(values) if _is_file(source.path.parent, text)})
 
 
@@ -196,7 +198,7 @@ def problem(*, title: str | None = None, purpose: str | None = None, **tables: o
         where = name.replace("_", "-")
         part = table_values if isinstance(table_values, Part) else Part(values=table_values)
         files |= part.files
-        # The files' names follow from the keys, so that equal problems have equal files.
+        # Files are named after their keys, so that equal problems have equal files.
         values[where] = {key: _store_value(f"{where}-{key}", value, files) for key, value in part.values.items()}
     # In TOML a key below a table's header belongs to that table, so top-level keys come first.
     top_level = {name: value for name, value in values.items() if not isinstance(value, Mapping)}
@@ -226,7 +228,7 @@ def _store_value(where: str, value: object, files: dict[str, bytes]) -> object:
     # pass_through returns values that are not tables unchanged.
     if isinstance(nw.from_native(value, eager_only=True, pass_through=True), nw.DataFrame):
         return keep(f"{where}.csv", csv_bytes(table(value)), files)
-    return value  # what no problem file can hold is refused when it is written
+    return value  # a value that a problem file cannot hold is refused when the file is written
 
 
 def keep(name: str, raw: bytes, files: dict[str, bytes]) -> str:
@@ -251,7 +253,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
         return data
     if isinstance(data, Mapping):
         for name, column in data.items():
-            # Text is iterable, but nobody means a column of its characters.
+            # Text is iterable too, but a column of its characters would be a mistake.
             if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
                 actual = f"{type(column).__name__} as column {name}"
                 raise UsageError(
@@ -266,7 +268,7 @@ def frame_of(data: object, what: str) -> nw.DataFrame[Any]:
                 f"{what} must have the same number of rows in each column, got {lengths[0]} to {lengths[-1]} rows"
             )
         return nw.from_native(pl.DataFrame(columns), eager_only=True)
-    # pandas allows names that are no texts, and equal names.
+    # pandas allows column names that are not texts, and several columns of the same name.
     if nw.dependencies.is_pandas_dataframe(data):
         invalid_name = next((name for name in data.columns if not isinstance(name, str)), None)
         if invalid_name is not None:

@@ -55,7 +55,7 @@ class RefusedValueError(ValueError):
 
 @frozen(kw_only=True)
 class Key:
-    """The declaration of one key of a problem class; see :func:`key` for its attributes."""
+    """The declaration of one key of a problem class. Its attributes are the arguments of :func:`key` of these names."""
 
     help: str
     unit: str
@@ -93,8 +93,8 @@ class File:
         name: The name in the problem file.
         path: The location; None if the file was never on disk, or is a secret file that was not published.
         secret: Whether the file is written to ``private/`` only.
-        kept: The bytes of the file when the problem was read. Computing, hashing and writing all use these bytes, even
-            if the file is edited in the meantime.
+        kept: The bytes of the file when the problem was read; None if they were not read. Computing, hashing and
+            writing all use these bytes, even if the file is edited in the meantime.
         in_memory: Contents, by name, of files that this file may name. These files take precedence over files on disk.
         seen: The parts of the file that have been read so far.
     """
@@ -142,7 +142,11 @@ class File:
 
     @property
     def here(self) -> Path:
-        """The path of the file on disk."""
+        """The path of the file on disk.
+
+        Raises:
+            InputError: The file has no path, because it is a secret file that was not published.
+        """
         if self.path is None:
             raise InputError([Fault(self.name, "", "no such file (it is secret)", "the owner's copy")])
         return self.path
@@ -206,7 +210,7 @@ def key(
         omit=omit,
     )
 
-    # Also for instances that Python code makes, which no reader has checked.
+    # A validator, because it also checks instances that Python code creates without reading a file.
     def validate(_instance: object, attribute: attrs.Attribute[Any], value: object) -> None:
         """Apply the key's check as an attrs validator. None, which stands for an omitted key, is not checked."""
         expectation = check(value) if check is not None and value is not None else None
@@ -245,10 +249,11 @@ def one_of(values: Collection[object]) -> Check:
 
 
 share: Final = between(0, 1)
+"""The check that a number is above 0 and below 1."""
 
 
 MAX_LINE: Final = 200
-"""The most characters of a title, purpose or unit."""
+"""The largest number of characters of a title, purpose or unit."""
 
 
 def one_line(value: str) -> str | None:
@@ -270,7 +275,7 @@ def show(value: object) -> str:
     if isinstance(value, bool):
         text = str(value).lower()
     elif isinstance(value, Fraction):
-        # A quotient of two long numbers would not be recognised as what the user wrote.
+        # As a decimal, because the user would not recognise a quotient of two long numbers.
         text = str(float(value))
     elif isinstance(value, str):
         text = repr(value)
@@ -317,7 +322,7 @@ def _collect_parts(problem: AttrsInstance, kind: type[T]) -> list[T]:
         elif isinstance(value, tuple):
             parts.extend(item for item in value if isinstance(item, kind))
         elif KEY in attribute.metadata:
-            # In a mapping the user names the tables.
+            # The values of a mapping are tables that the user has named.
             tables = value.values() if isinstance(value, Mapping) else (value,)
             parts.extend(item for table in tables if attrs.has(type(table)) for item in _collect_parts(table, kind))
     return parts

@@ -28,28 +28,33 @@ ENDINGS: Final = (".csv", ".parquet")
 """The extensions of table files, in lower case."""
 
 LARGEST: Final = 1 << 50
-"""The most bytes of a table file, which is read in batches."""
+"""The largest size of a table file, in bytes."""
 
 BATCH_BYTES: Final = 64 * 2**20
 """The approximate size of a batch in memory, in bytes."""
 
 BATCH_ROWS: Final = 500_000
-"""The most rows of a batch."""
+"""The largest number of rows of a batch."""
 
 WHOLE: Final = 4 * 2**20
-"""The most bytes of a CSV file that is read at once."""
+"""CSV files of up to this many bytes are read at once, larger ones in batches."""
 
 HEADER: Final = 1 << 20
-"""The most bytes of a header."""
+"""The largest size of a header, in bytes."""
 
 SAMPLE_ROWS: Final = 1_000
 """The number of rows from which the size of a row is estimated."""
 
 
 def ending_of(path: Path, option: str) -> str:
-    """Return the extension of a table file, ``".csv"`` or ``".parquet"``, and refuse all others.
+    """Return the extension of a table file, ``".csv"`` or ``".parquet"``, in lower case.
 
-    ``option`` is the option or argument that names the file, for the message.
+    Args:
+        path: The path of the file.
+        option: The option or argument that names the file, for the message.
+
+    Raises:
+        UsageError: The file has another extension.
     """
     ending = path.suffix.lower()
     if ending not in ENDINGS:
@@ -154,7 +159,7 @@ def _is_small(path: Path, ending: str) -> bool:
 
 def _stream_batches(lazy: pl.LazyFrame) -> Iterator[pl.DataFrame]:
     """Return an iterator over a large table in batches of about :data:`BATCH_BYTES` bytes."""
-    # The first rows give an estimate of the bytes of a row, from which the number of rows of a batch follows.
+    # The size of a row is estimated from the first rows. It gives the number of rows in a batch.
     sample = lazy.head(SAMPLE_ROWS).collect(engine="in-memory")
     row_bytes = sample.estimated_size() / max(1, len(sample))
     rows = int(min(BATCH_ROWS, max(SAMPLE_ROWS, BATCH_BYTES / max(1.0, row_bytes))))
@@ -177,7 +182,7 @@ def _scan_file(path: Path, ending: str, columns: tuple[str, ...], unreadable: tu
     names = lazy.collect_schema().names()
     if len(names) != len(columns):
         refuse_table(path, "a header that cannot be read", "names of columns, and lines that end in \\n or \\r\\n")
-    # The names come from the csv module: polars leaves doubled quotes in a header as they are.
+    # The names were read by the csv module, because polars leaves doubled quotes in a header as they are.
     return lazy.rename(dict(zip(names, columns, strict=True)))
 
 
@@ -197,18 +202,19 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
     """
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
         lines: Iterator[list[str]] = islice(csv.reader(text), 1, None)
-        # Rows that the second reader has not read yet, and the number of the batch's first row in the file.
+        # ``skipped_rows`` is how many rows of earlier batches the second reader has still to skip, and ``row`` is the
+        # number of the next batch's first row in the file, where the header is row 1.
         skipped_rows, row = 0, 2
         for batch in batches:
             first_row, row = row, row + len(batch)
             is_empty = batch.select(pl.all_horizontal(pl.all().is_null())).to_series()
-            # A blank line has an empty last cell, so this batch has none.
+            # Blank lines and rows that are too short have an empty last cell. If no cell is, this batch has neither.
             if not batch[:, -1].has_nulls():
                 skipped_rows += len(batch)
                 yield batch
                 continue
             counts: list[int] = []
-            # A cell can be too long for the csv module; then `counts` is shorter than the batch.
+            # A cell can be too long for the csv module. In that case `counts` is shorter than the batch.
             with suppress(csv.Error):
                 counts = [len(cells) for cells in islice(lines, skipped_rows, skipped_rows + len(batch))]
             skipped_rows, is_blank = 0, pl.Series([not count for count in counts], dtype=pl.Boolean)
@@ -219,7 +225,7 @@ def _without_blank(path: Path, batches: Iterable[pl.DataFrame]) -> Iterator[pl.D
             if len(counts) == len(batch) and not (is_blank & ~is_empty).any():
                 batch = batch.filter(~is_blank)
             else:
-                # The two readers are out of step, so no later line is taken for blank either.
+                # The two readers disagree about the rows, so no later line is regarded as blank either.
                 lines = iter(())
             yield batch
 
@@ -238,13 +244,13 @@ def _read_header(path: Path, head: bytes) -> tuple[str, ...]:
     if (other_format := describe_binary_format(head[:16])) is not None:
         refuse_table(path, other_format, "text in UTF-8, or Parquet in a file whose name ends in .parquet")
     bare = head.removeprefix(b"\xef\xbb\xbf")
-    # Readers differ in whether they remove a second mark or take it for a part of the first name.
+    # Some readers remove a second mark, and others take it for a part of the first name.
     if bare.startswith(b"\xef\xbb\xbf"):
         refuse_table(path, "a second byte order mark", "one byte order mark, or none")
     if (fault := find_header_fault(bare, path.name)) is not None:
         raise InputError([fault])
-    # Rows that are not text have faults of their own; only bytes in the header are refused here. surrogateescape turns
-    # a byte that is not UTF-8 into a character from U+DC80 on, by which it is found below.
+    # ``head`` may contain rows too, but only the header is checked here. surrogateescape turns a byte that is not UTF-8
+    # into a character from U+DC80 on, which is found below.
     text = bare.decode("utf-8", "surrogateescape")
     try:
         names = next(csv.reader(io.StringIO(text, newline="")), [])

@@ -60,13 +60,14 @@ __all__ = [
 ]
 
 POINT: Final = ", with a point before its decimals"
-"""The addition to the expectation in faults of numbers with a comma."""
+"""Words that are added to the expectation in a fault about a number with a decimal comma."""
 
 _COMMA: Final = re.compile(r"[+-]?\d*,\d+")
 """A number with a decimal comma."""
 
 
 def _to_tuple(values: Iterable[str | float]) -> tuple[str | float, ...]:
+    """Return values as a tuple (a typed converter for attrs)."""
     return tuple(values)
 
 
@@ -84,8 +85,8 @@ class Column:
         one_of: The allowed texts or numbers, if they can be listed.
         whole: Whether numbers must be whole. If so, they are returned as int64, like kind ``"count"``.
         unit: The unit, shown in faults.
-        rests: Whether two further columns are returned, for numbers only: ``NAME written``, (rows,) the decimals as
-            texts, and ``NAME rest``, (rows,) each decimal less its double, nearly to the last bit.
+        rests: Whether two further columns are returned, for numbers only. ``NAME written`` (rows,) has the decimals as
+            texts, and ``NAME rest`` (rows,) has each decimal minus the nearest double, itself rounded to a double.
         label: The name in the header, if it differs from ``name``.
         blank: The value of an empty cell; None if an empty cell is a fault.
     """
@@ -120,7 +121,10 @@ Table = dict[str, NDArray[Any]]
 
 
 def _describe_absence(file: File, label: str) -> str:
-    """Return a text on why a required column was not read: it is missing, or its type cannot be read."""
+    """Return, for a fault, why a required column was not read: it is missing, or its type cannot be read.
+
+    ``label`` is the column's name in the header.
+    """
     is_unreadable = label in file.seen.unreadable
     return f"column {label!r} of a type that cannot be read" if is_unreadable else f"no column {label!r}"
 
@@ -146,7 +150,7 @@ def read_table(
     """
     frame = table_of(file)
     header = frame.columns
-    # Columns of the alternative sets are stated as alternatives, "lat,lon or x,y".
+    # In messages, the alternative sets of columns are stated as such: "lat,lon or x,y".
     choice = {name for names in any_of for name in names}
     expected_labels = [c.label for c in columns if c.name not in choice]
     labels = {c.name: c.label for c in columns}
@@ -167,7 +171,8 @@ def read_table(
         complete_sets = [names for names in any_of if all(name in header for name in names)]
         if len(complete_sets) != 1:
             choices = " or ".join(",".join(names) for names in any_of)
-            # Without a header the first row is taken for one, so a secret file's is not quoted.
+            # In a file without a header, the first row of data is read as the header. So that of a secret file is not
+            # quoted.
             header_text = f"columns {list_columns(header)}" if header else "no columns"
             actual = "other columns" if file.secret else header_text
             if unreadable := [name for names in any_of for name in names if name in file.seen.unreadable]:
@@ -181,10 +186,10 @@ def read_table(
     cell_faults = Faults()
     for column in columns:
         if column.label in header:
-            # Only public files are published, so only their columns are noted.
+            # Of public files, only the columns that were read are published, so these are recorded.
             file.seen.columns.update([] if file.secret else [column.label])
             table[column.name] = _to_array(check_column(file.name, frame[column.label], column, cell_faults))
-            # The texts of invalid cells are no decimals.
+            # The texts of invalid cells are not decimals, so nothing is computed from them.
             if column.rests and not cell_faults.count:
                 written = table[f"{column.name} written"] = _decimal_texts(frame[column.label])
                 table[f"{column.name} rest"] = _decimal_rests(written, table[column.name])
@@ -214,13 +219,13 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
         faults: The list that receives the faults. The caller checks it once all columns are read.
 
     Returns:
-        The values; those of invalid cells are meaningless.
+        The values (rows,). Those of invalid cells are meaningless.
     """
     import polars as pl
 
     try:
         texts = plain_texts(series)
-    except pl.exceptions.PolarsError:  # lists, or bytes
+    except pl.exceptions.PolarsError:  # the column contains lists or bytes
         type_text = f"values of type {type_name(series.dtype)}"
         faults.extend([Fault(name, f"column {column.label}", type_text, "text or numbers", is_description=True)])
         return pl.zeros(len(series), eager=True)
@@ -253,7 +258,8 @@ def check_column(name: str, series: Series, column: Column, faults: Faults) -> S
             values = pl.Series(np.where(is_blank, np.asarray(column.blank, dtype=array.dtype), array))
     if column.one_of:
         is_out_of_bounds = is_out_of_bounds | (~values.is_in(list(column.one_of)).to_numpy() & ~is_invalid)
-    # The fault of a cell of the wrong type states only the expected type; one that is out of bounds, the bounds too.
+    # The fault of a cell with the wrong type states only the expected type. That of a cell that is out of bounds states
+    # the bounds as well.
     plain_expectation = evolve(column, least=-math.inf, most=math.inf, one_of=()).expectation
     for rows, expectation in ((is_invalid, plain_expectation), (is_out_of_bounds, column.expectation)):
         positions = np.flatnonzero(rows).tolist()
@@ -292,7 +298,7 @@ def _to_integers(text: Expr) -> Expr:
     """
     import polars as pl
 
-    # Texts that are not integer literals are read as doubles, which represent whole numbers below 2**53 exactly.
+    # Texts such as 3.0 or 3e2 are read as doubles, which represent whole numbers below 2**53 exactly.
     number = text.cast(pl.Float64, strict=False)
     exact = number.is_finite() & (number == number.round()) & (number.abs() < 2.0**53)
     rounded = pl.when(exact).then(number).cast(pl.Int64, strict=False)
@@ -313,7 +319,7 @@ def duplicate_faults(file: str, ids: NDArray[Any], column: str = "id", *, is_sec
         column: The name of the id column, for faults.
         is_secret: Whether the file is secret.
     """
-    # A row repeats an id if the id's first row is another one.
+    # A row repeats an id if the id's first row is not this row.
     _, first_rows, inverse = np.unique(ids, return_index=True, return_inverse=True)
     repeats = np.flatnonzero(first_rows[inverse] != np.arange(len(ids)))
     faults = Faults()
@@ -338,10 +344,10 @@ def check_ids(
     Raises:
         InputError: Some ids are unknown. The error has a fault for each of them.
     """
-    # A binary search in the sorted ids: the tables can have millions of rows.
+    # By binary search in the sorted ids, because the tables can have millions of rows.
     order = np.argsort(known_ids, kind="stable")
     insertion = np.searchsorted(known_ids[order], ids)
-    # An id beyond the last one is compared with the first, and differs from it.
+    # An id that is greater than all known ones is compared with the first one, from which it differs.
     insertion[insertion == len(known_ids)] = 0
     position = order[insertion]
     faults = Faults()
@@ -437,7 +443,7 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must contain every id once.
+    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must contain every id exactly once.
 
     Args:
         file: The file, for faults.
@@ -473,7 +479,7 @@ def _osmnx_roads(edges: File) -> File:
     check_column(edges.name, frame["length"], number, cell_faults)
     cell_faults.check()
     metres = plain_texts(frame["length"]).str.strip_chars().to_list()
-    # Metres are divided by 1,000 as decimals, so that no rounding precedes that of the reader.
+    # Metres are divided by 1,000 as decimals, so that the only rounding is that of the reader.
     km = [format(Decimal(text).scaleb(-3, Context(prec=60)), "f") for text in metres]
     text = csv_bytes(frame.select("u", "v").rename({"u": "from", "v": "to"}).with_columns(PolarsSeries("km", km)))
     if not edges.secret:
@@ -484,7 +490,7 @@ def _osmnx_roads(edges: File) -> File:
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
 
-    Edges as written by OSMnx (u, v, length in metres) are accepted too.
+    Edges as written by OSMnx (u, v, length in metres) are accepted too. The column "km nearest" has the nearest doubles.
 
     Args:
         edges: The file of roads.
@@ -496,7 +502,7 @@ def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     edges = _osmnx_roads(edges)
     table = read_table(edges, [*columns, Column(name="km", least=0.0, unit="km", rests=True)])
     table["km nearest"] = table["km"]
-    # A distance that is too long would promise less privacy, so a double above its decimal is replaced by the next one
-    # below.
+    # A distance that is too long would promise less privacy, so a double above its decimal is replaced by the next
+    # smaller double.
     table["km"] = np.where(table["km rest"] < 0.0, np.nextafter(table["km"], 0.0), table["km"])
     return table

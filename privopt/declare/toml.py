@@ -32,19 +32,19 @@ from privopt.registry import registry
 T = TypeVar("T")
 
 UNKNOWN_KEY: Final = "an unknown key"
-"""The beginning of faults about unknown keys."""
+"""The words with which the fault of an unknown key begins."""
 
 
 @frozen
 class _Scope:
-    """The context in which file names are resolved: the base folder, and the files that may be opened.
+    """The rules by which the file names of one problem are resolved and its files opened.
 
     Attributes:
         base: The folder of the problem file.
         public: Whether the problem is a published copy, whose files must lie in its folder.
         closed: Whether secret files must not be opened.
         in_memory: The contents of files by name. These take precedence over files on disk.
-        seen: The parts of each file that have been read so far, by file name.
+        seen: For each file, by its name, the record of the parts that have been read so far.
     """
 
     base: Path
@@ -55,6 +55,7 @@ class _Scope:
 
 
 _scope: ContextVar[_Scope] = ContextVar("place")
+"""The rules for the problem that is being read."""
 
 
 @contextmanager
@@ -98,7 +99,7 @@ def _read_float(value: Any) -> float:
 def _read_fraction(value: object) -> Fraction:
     """Return a number as an exact rational that keeps its decimal text."""
     number = value if isinstance(value, Fraction) else _read_number(value)
-    # A decimal such as 1e999999999 would become a rational of that many digits.
+    # Checked before the conversion, because a decimal such as 1e999999999 would become a rational of that many digits.
     if isinstance(number, Decimal):
         is_in_range = abs(number.adjusted()) <= 300
     else:
@@ -139,7 +140,7 @@ def _read_path_text(value: Any) -> str:
 
 def _read_literal(value: Any, choices: tuple[Any, ...]) -> Any:
     """Return a value that is one of ``choices`` (words or numbers), and refuse any other value."""
-    # True equals 1, but a key that takes 1 does not take true.
+    # In Python True equals 1, but a key that accepts 1 does not accept true.
     if value not in choices or isinstance(value, bool):
         raise RefusedValueError(value, "one of " + ", ".join(map(str, choices)))
     return value
@@ -151,7 +152,7 @@ def _read_file(value: Any) -> File:
     if not name:
         raise RefusedValueError(value, "the name of a file")
     scope = _scope.get()
-    # All keys that name a file share the record of what is used of it.
+    # All keys that name the same file share the record of the parts that have been read.
     use = scope.seen.setdefault(PurePosixPath(name), FileUse())
     if name in scope.in_memory:
         return File(name=name, path=None, kept=scope.in_memory[name], seen=use)
@@ -184,7 +185,7 @@ def _read_folder(value: Any) -> Folder:
 
 def _is_within(base: Path, name: str) -> bool:
     """Return whether a name leads to a path inside the folder ``base`` once links are resolved."""
-    # Absolute names and .. are refused even if they would lead back into the folder.
+    # Absolute names and ".." are refused even if they would lead back into the folder.
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         return False
@@ -200,6 +201,7 @@ def _read_secret_file(value: Any) -> File:
     return attrs.evolve(_read_file(value), secret=True)
 
 
+# The readers of types without arguments, by type.
 _PLAIN: Final[Mapping[Any, Callable[[Any], Any]]] = {
     float: _read_float,
     int: _read_int,
@@ -247,7 +249,7 @@ def _read_union(value: Any, members: list[Any]) -> Any:
         try:
             return _read_value(value, member)
         except RefusedValueError as error:
-            # An optional value has a single type, whose own error says more.
+            # If only one type is left besides None, its own error says more.
             if len(members) == 1:
                 raise
             expectations.append(error.expectation)
@@ -323,7 +325,7 @@ def _gather_faults(faults: list[Fault], name: str) -> Iterator[None]:
         faults.append(Fault("problem", name, error.actual, error.expectation))
     except InputError as error:
         for fault in error.faults:
-            # Faults of the files that the problem names are located in those files.
+            # Faults in files that the problem names refer to those files, not to a key of this one.
             is_own_file = fault.file == "problem"
             faults.append(attrs.evolve(fault, where=f"{name}.{fault.where}".strip(".")) if is_own_file else fault)
 
@@ -348,6 +350,7 @@ def _read_key(value: object, type_: Any, declared: Key) -> Any:
     if declared.infinite and value in ("inf", "-inf"):
         return float(str(value))
     is_file = type_ is File or (is_optional and File in get_args(type_))
+    # The words of Literal types in a union with File.
     words = [word for member in get_args(type_) if get_origin(member) is Literal for word in get_args(member)]
     if is_file and value in words:  # a word that the key takes in place of a file
         return value
@@ -384,7 +387,8 @@ def _read_mapping(value: object, member: Any) -> Mapping[str, Any]:
 def find_kind_class(declared: Key, name: str) -> type | None:
     """Return the class of a table whose key ``kind`` is ``name``; None if there is no such kind.
 
-    ``declared.kinds`` is the role, such as "distance". Only the plugin of this kind is loaded.
+    A kind is a registered way to fill a role, such as "distance", which is ``declared.kinds``. Only the plugin of the
+    named kind is loaded.
     """
     kinds = registry()
     is_known = declared.kinds and name in kinds.names(declared.kinds)
@@ -397,7 +401,7 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
     for name in registry().names(declared.kinds) if declared.kinds else ():
         try:
             cls = find_kind_class(declared, name)
-        # A kind that cannot be loaded must not hide the others.
+        # A kind that cannot be loaded must not prevent the others from being listed.
         except RegistryError:
             classes[name] = None
         else:
@@ -406,7 +410,12 @@ def list_kind_classes(declared: Key) -> dict[str, type | None]:
 
 
 def _read_kind(declared: Key, value: Any) -> Any:
-    """Return a table as an instance of the class that its key ``kind`` selects. The class declares the other keys."""
+    """Return a table as an instance of the class that its key ``kind`` selects. The class declares the other keys.
+
+    Raises:
+        RefusedValueError: The value is not a table.
+        InputError: There is no such kind, or other keys are invalid.
+    """
     if not isinstance(value, Mapping):
         raise RefusedValueError(value, "a table")
     remaining = dict(value)
@@ -508,5 +517,6 @@ def structure(cls: type[T], data: Mapping[str, object], file: str) -> T:
     with _gather_faults(faults, ""):
         instance: T = _read_table(data, cls)
         return instance
-    # Reached only if the block above ended in an error, whose faults it has collected.
+    # Reached only if the block above ended in an error, whose faults were collected. ``file`` replaces the placeholder
+    # "problem".
     raise InputError(attrs.evolve(fault, file=file) if fault.file == "problem" else fault for fault in faults)

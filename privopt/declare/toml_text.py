@@ -49,14 +49,15 @@ class StatedFraction(Fraction):
 
 
 def exact_text(value: Fraction) -> str:
-    """Return a rational as exact text: as it was written, or as a decimal if that is finite, or else as a quotient.
+    """Return a rational as exact text: as it was written, or as a finite decimal, or as a quotient if neither exists.
 
     >>> exact_text(Fraction(1, 8)), exact_text(Fraction(1, 3))
     ('0.125', '1/3')
     """
     if isinstance(value, StatedFraction):
         return value.text
-    # A quotient whose denominator has d decimal digits, and only factors 2 and 5, has at most 3.33 d decimals.
+    # A quotient whose denominator has d decimal digits, and only the factors 2 and 5, has at most 3.33 d decimals. So
+    # these digits are enough for any finite decimal.
     digits = len(str(value.numerator)) + 4 * len(str(value.denominator))
     try:
         return str(Context(prec=digits, traps=[Inexact]).divide(Decimal(value.numerator), Decimal(value.denominator)))
@@ -65,9 +66,11 @@ def exact_text(value: Fraction) -> str:
 
 
 LARGEST_TOML: Final = 16 * 2**20
-"""The most bytes of a problem file. Large tables belong in separate files."""
+"""The largest size of a problem file, in bytes. Large tables belong in separate files."""
 MOST_DIGITS: Final = 2_000
-"""The most digits of a number. Exact doubles need at most 1,077; Python prints integers of up to 4,300 digits."""
+"""The largest number of digits of a number.
+
+Exact doubles need at most 1,077 digits, and Python prints integers of up to 4,300 digits."""
 
 
 def _read_decimal(text: str) -> Decimal:
@@ -117,7 +120,9 @@ def read_toml(source: File) -> dict[str, Any]:
 
 
 _HEADER: Final = re.compile(r"^\s*\[\[?\s*([^\]\[]+?)\s*\]\]?\s*(?:#.*)?$")
+"""Matches a line such as ``[privacy]`` or ``[[records]]``, and captures the name."""
 _ASSIGNMENT: Final = re.compile(r"^\s*([^=#\s\[][^=#]*?)\s*=")
+"""Matches the beginning of a line such as ``epsilon = 1``, and captures the key."""
 
 
 def find_line(text: str, key: str) -> int | None:
@@ -143,7 +148,7 @@ def find_line(text: str, key: str) -> int | None:
         elif assignment := _ASSIGNMENT.match(line):
             name = _plain_key(assignment[1])
             lines_by_key.setdefault(f"{table}.{name}" if table else name, []).append(number)
-    # A key of an inline table has no line of its own: the line of the innermost table that has one is taken.
+    # A key of an inline table has no line of its own, so the line of the innermost table that has one is returned.
     parts = key.split(".")
     for end in range(len(parts), 0, -1):
         if lines := lines_by_key.get(".".join(parts[:end])):
@@ -184,7 +189,7 @@ def _to_plain(value: object, where: str) -> object:
     if isinstance(value, Fraction) and "/" not in exact_text(value):
         return Decimal(exact_text(value))
     if isinstance(value, (float, Decimal)):
-        # Subclasses, such as doubles of NumPy, may have another text.
+        # Instances of subclasses, such as NumPy's doubles, are converted, because their texts may differ.
         return value if type(value) in (float, Decimal) else float(value)
     if getattr(value, "shape", None) == ():  # a number of NumPy
         return _to_plain(value.item(), where)  # type: ignore[attr-defined]

@@ -1,8 +1,9 @@
 """Benders decomposition of a compiled model whose columns are split into complicating columns and blocks.
 
 Each round solves the master, then every block at a query point, and adds one cut for each block (multi-cut). An
-infeasible block gives a feasibility cut from its dual ray. The method is stabilised by in-out steps (Ben-Ameur and Neto
-2007), and cuts are moved towards a core point (Magnanti and Wong 1981).
+infeasible block gives a feasibility cut from its dual ray (multipliers that prove that it has no solution). The method
+is stabilised by in-out steps, whose query points lie between the best known point and the master's (Ben-Ameur and Neto
+2007). Cuts are moved towards a core point, which lies well inside the feasible region (Magnanti and Wong 1981).
 
 Every lower bound is evaluated on the whole form from the combined multipliers of master and cuts, so it is valid
 whatever the solver's tolerance. Every upper bound is the cost of a known point. A dual vector of the whole form splits
@@ -40,9 +41,9 @@ __all__ = ["Benders", "Start", "ValidRows"]
 LARGEST_BOX: Final = 1e8
 """The largest box: columns without bounds are kept between minus and plus this. An optimum there means no bound."""
 MEMORY_GROWTH_FACTOR: Final = 2.0
-"""Under a memory limit a round only begins if so many times the largest growth of a round so far is still free."""
+"""Under a memory limit, a round begins only if this many times the largest memory growth of a round so far is free."""
 MAX_STALLED_ROUNDS: Final = 10
-"""After so many rounds without a better bound or point, new cuts are no longer regarded as progress.
+"""After this many rounds without a better bound or point, new cuts are no longer regarded as progress.
 
 Far from the optimum, rounding alone can produce cuts."""
 
@@ -65,8 +66,8 @@ class Benders(Decomposer):
     2.5
 
     Attributes:
-        solver: "highs" (warm starts) or "cbc" (cold starts, with elastic blocks instead of rays); "" for the context's
-            solver.
+        solver: "highs", whose solves start from the last basis; "cbc", which starts anew each time and gets dual rays
+            from a second solve that penalises violated rows; "" for the context's solver.
         rounds: The largest number of rounds.
         checkpoint_every: Seconds between checkpoints, if the context has a folder for them.
         clean_after: A row whose multiplier was 0 in this number of master solves is dropped, as long as the master has
@@ -101,6 +102,9 @@ class Benders(Decomposer):
                 their proof, that the values violate, or None. A row over these columns is valid if the form implies it.
             improve: Called once per round with the multipliers of the best bound and with the best point. The points
                 and multipliers that it returns are checked and used.
+
+        Returns:
+            The best point with its objective, the proved bound, its multipliers, and counts and times of the run.
 
         Raises:
             InfeasibleError, UnboundedError: the form has no feasible point, or is unbounded.
@@ -265,12 +269,13 @@ class _Run:
             stalled_rounds = 0 if progressed else stalled_rounds + 1
             self.log_round()
             self.save_checkpoint()
+            # After four rounds without even a new cut, further ones would repeat them.
             if stalled_rounds > 3:
                 return "optimal" if self.has_reached_gap() else "feasible"
         return "feasible"
 
     def log_round(self) -> None:
-        """Append the bounds to the trajectory, in the user's units and sense, and report progress to the caller."""
+        """Append the time and both bounds to the trajectory, in the user's units, and report progress to the caller."""
         state = self.state
         # If the user maximises, the scale is negative and the two bounds change places.
         first, second = self.to_user_units(state.lower), self.to_user_units(state.upper)
@@ -283,7 +288,7 @@ class _Run:
         return self.state.seconds + time.monotonic() - self.start_time
 
     def to_user_units(self, value: float) -> float:
-        """Convert a scaled cost (without the constant) to the user's objective."""
+        """Convert a cost that is scaled and lacks the objective's constant to a value of the user's objective."""
         return float((value + self.split.form.c0) / self.split.scale)
 
     def run_round(self) -> bool | None:
@@ -301,6 +306,7 @@ class _Run:
         if answer is None or answer.z is None or answer.w is None:
             return None
         state.rounds += 1
+        # Whether the bound, the best point, the fraction for queries or the box changed in this round.
         has_moved = self.state.raise_lower(answer.bound, answer.duals)
         if self.has_reached_gap():
             return True
@@ -321,11 +327,13 @@ class _Run:
         # In-out steps (Ben-Ameur and Neto 2007): a query between the centre and the master's point may give cuts that
         # do not cut off the master's point.
         is_separated = any(_is_cut_off(cut, answer.z, answer.w) for cut in cuts)
+        # A cut that excludes neither the master's point nor the query would only enlarge the master.
         self.add_cuts(
             [cut for cut in cuts if _is_cut_off(cut, answer.z, answer.w) or _is_cut_off(cut, query, answer.w)]
         )
         if not is_feasible:
-            # The query was too far from the centre, which is feasible: later queries go less far.
+            # The query was too far from the centre, which is feasible. Later queries go less far, but not so little
+            # that they stop making progress.
             state.share = max(0.1, 0.7 * state.share)
         self.stalled_rounds = 0 if has_moved else self.stalled_rounds + 1
         # No cut excludes the master's point, or nothing has improved for many rounds: queries move towards the
@@ -360,7 +368,8 @@ class _Run:
             InfeasibleError: A block is unbounded, and the form has no feasible point.
         """
         state = self.state
-        # The centre is the core point towards which cuts are moved. At the centre itself there is no direction.
+        # The centre (the best feasible point) is the core point towards which cuts are moved. At the centre itself
+        # there is no direction.
         core = state.centre if state.centre is not z else None
         answers = self.blocks.solve_all(state, z, core)
         for number, answer in enumerate(answers):
@@ -395,7 +404,8 @@ class _Run:
                     raise SolverError("the master is called infeasible although a feasible point is known")
                 raise InfeasibleError(f"the model has no solution: {explain_clash(self.split)}")
             if answer.outcome is Outcome.UNBOUNDED:
-                # The first box comes when the master has no bound without one; it is widened up to the largest.
+                # The first box, of size 1000, is set when the master is unbounded without one. It is then widened a
+                # hundredfold at a time, up to the largest.
                 if LARGEST_BOX <= self.master.box < np.inf:
                     self.raise_unbounded("the master")
                 self.master.set_box(1e3 if np.isinf(self.master.box) else self.master.box * 100)
@@ -423,6 +433,7 @@ class _Run:
         Raises:
             UnboundedError: The optimum lies on the largest box.
         """
+        # Within 0.1 % of the box counts as on it, because solvers return approximate values.
         if np.isinf(self.master.box) or not (np.abs(z) >= 0.999 * self.master.box).any():
             return False
         if self.master.box >= LARGEST_BOX:
@@ -431,7 +442,9 @@ class _Run:
         return True
 
     def raise_unbounded(self, part: str) -> None:
-        """Raise the error that follows for the whole form from an unbounded part, which ``part`` names in the message.
+        """Raise the error that follows for the whole form if one part of it is unbounded.
+
+        ``part`` names that part in the message: "the master", or a block.
 
         Raises:
             UnboundedError: The form is unbounded.
@@ -500,13 +513,13 @@ class _Run:
 
 
 def _is_cut_off(cut: Cut, z: Floats, w: Floats) -> bool:
-    """Return whether the master's point violates a cut by more than rounding.
+    """Return whether a cut excludes the master's point (z, w), because the point violates it by more than rounding.
 
     Args:
         cut: The cut.
         z: Values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate of each block, shape (blocks,).
     """
-    # ``w`` is not a number until its block has a first cut, which always counts.
+    # ``w`` is NaN until its block has a first cut. Such a first cut always counts.
     value, height = cut.value(z), 0.0 if cut.feasibility else float(w[cut.block])
     return not np.isfinite(height) or value - height > 1e-9 * (1.0 + abs(height))

@@ -20,7 +20,9 @@ from privopt.execution import worker_state
 from privopt.execution.clock import clock
 
 CORE_POINT_STEP = 1e-4
-"""Part of the way to the core point at which multipliers are computed, so that no other cut dominates theirs there."""
+"""How far from the query towards the core point (as a fraction of the way) the second multipliers are computed.
+
+No other cut dominates the one that they prove."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -113,7 +115,8 @@ def solve_block(
         seconds, iterations = seconds + core_answer.seconds, iterations + core_answer.iterations
         core_cut = cut_of(piece, core_answer.duals) if core_answer.duals is not None else None
         if core_cut is not None:
-            # A cut at the core point is preferred only if it loses nothing at the query itself.
+            # A cut at the core point replaces the plain one only if it loses nothing at the query itself. Otherwise
+            # both are used.
             is_close = cuts and core_cut.value(z) >= cuts[0].value(z) - 1e-7 * (1.0 + abs(cuts[0].value(z)))
             cuts = [core_cut] if is_close else [*cuts, core_cut]
     if not cuts:
@@ -132,8 +135,11 @@ def solve_block(
 def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
     """Return the feasibility cut that a dual ray of the block proves at ``z``, or None if it proves no cut.
 
-    A dual ray consists of multipliers that prove that the block has no solution at ``z``. Solvers differ in the sign of
-    rays, so both signs are tried.
+    Args:
+        piece: The block.
+        ray: A dual ray (multipliers of the block's rows that prove that it has no solution at ``z``), shape (m_l,);
+            None if there is none. Solvers differ in the sign of rays, so both signs are tried.
+        z: Values of the complicating columns, shape (|Y|,).
     """
     if ray is None:
         return None
@@ -149,7 +155,8 @@ def _feasibility_cut(piece: Piece, ray: Any, z: Floats) -> Cut | None:
 def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
     """Return a feasibility cut at ``z`` from the block's elastic form, for use when the solver's ray is too inexact.
 
-    The elastic form penalises every violated row. The multipliers of its optimum prove that the block has no solution.
+    The elastic form allows every row to be violated, at a cost. The multipliers of its optimum prove that the block has
+    no solution. ``solver`` is the solver's name, and ``z`` (|Y|,) has the values of the complicating columns.
     """
     lower, upper = piece.sides(z)
     ray = elastic_ray(evolve(piece.form, row_lower=lower, row_upper=upper), get(solver))
@@ -159,8 +166,8 @@ def _elastic_cut(piece: Piece, solver: str, z: Floats) -> Cut | None:
 def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
     """Solve a block without the rows that join it to complicating columns, for a constant lower bound on its cost.
 
-    The bound is the block's first cut. If the remaining rows have no solution, the cut says that the block is
-    infeasible for all values of the complicating columns.
+    The bound is the block's first cut. If the remaining rows have no solution, the cut is a feasibility cut, which says
+    that the block is infeasible for all values of the complicating columns.
 
     Args:
         token: Identifies the run, so that a worker keeps its sessions apart from those of other runs.
@@ -193,7 +200,7 @@ def relax_block(token: str, piece: Piece, solver: str) -> BlockAnswer:
 
 
 def _choose_sign(piece: Piece, ray: Any, is_coupled: Any) -> Floats:
-    """Return the ray, with the sign that proves more, restricted to rows without complicating columns.
+    """Return the ray, with the sign that proves more, and with zeros for rows that have complicating columns.
 
     Args:
         piece: The block.

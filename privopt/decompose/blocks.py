@@ -19,7 +19,15 @@ from privopt.interfaces import SolveContext
 
 
 class Blocks:
-    """The blocks of a split form, solved on workers. Each block stays on the worker whose solver has loaded it."""
+    """The blocks of a split form, solved on workers. Each block stays on the worker whose solver has loaded it.
+
+    Attributes:
+        split: The form and its blocks.
+        solver: Name of the solver that the workers use.
+        context: The context of the run, with the executor.
+        _token: A random text that tells this run's solver sessions on a worker from those of other runs.
+        _pieces: The executor's references to the blocks, which are sent only once.
+    """
 
     def __init__(self, split: Split, solver: str, context: SolveContext) -> None:
         """Send each block to the executor.
@@ -30,7 +38,6 @@ class Blocks:
             context: The context of the run, with the executor.
         """
         self.split, self.solver, self.context = split, solver, context
-        # Tells this run's sessions on a worker from those of other runs.
         self._token = uuid4().hex
         self._pieces = [context.executor.hold(piece) for piece in split.pieces]
 
@@ -38,11 +45,12 @@ class Blocks:
         return len(self._pieces)
 
     def _run_on_all(self, function: Callable[..., BlockAnswer], arguments: Sequence[Any]) -> list[BlockAnswer]:
-        """Call a function with the token, block and extra arguments for every block, in parallel; return all answers.
+        """Call a function for every block, in parallel, and return the answers in the order of the blocks.
 
         Args:
-            function: ``relax_block`` or ``solve_block``.
-            arguments: A tuple of extra arguments for each block.
+            function: ``relax_block`` or ``solve_block``. It is called with the run's token, the block and the block's
+                further arguments.
+            arguments: A tuple of further arguments for each block.
         """
         submit, token = self.context.executor.submit, self._token
         futures = [
@@ -53,7 +61,7 @@ class Blocks:
         return [future.result() for future in futures]
 
     def relax_all(self, state: State) -> list[Cut]:
-        """Return a constant cut for every block, from its rows without complicating columns.
+        """Return a constant cut (a lower bound on its cost) for every block, from the rows that no other block shares.
 
         The solve times of the blocks are added to ``state``.
 
@@ -81,7 +89,7 @@ class Blocks:
             state.block_times[number] += answer.seconds
             if answer.outcome is Outcome.OPTIMAL and not state.first_feasible[number]:
                 state.first_feasible[number] = state.rounds
-            # The basis of an interrupted solve may be that of no vertex, so the one before is kept.
+            # An interrupted solve may leave a basis that belongs to no vertex, so the previous basis is kept.
             if answer.outcome in (Outcome.OPTIMAL, Outcome.INFEASIBLE):
                 state.bases[number] = answer.basis
         return answers

@@ -19,7 +19,7 @@ from privopt.files.archive import read_npz
 from privopt.files.regular import open_private, private_folder
 
 NAME: Final = "benders.npz"
-# The fields of State that are numbers, and those that are vectors or None.
+# Names of the fields of State that are numbers, and of those that are arrays (or None).
 _NUMBERS = ("share", "rounds", "seconds", "cuts", "dropped")
 _VECTORS = ("x", "duals", "centre", "block_times", "first_feasible")
 
@@ -46,7 +46,7 @@ def fingerprint(split: Split) -> str:
 
 
 def write_checkpoint(folder: Path, split: Split, master: Master, state: State) -> None:
-    """Write ``folder/benders.npz``. It contains parts of private matrices, so only its owner can read it.
+    """Write ``folder/benders.npz``, readable only by its owner because it contains parts of private matrices.
 
     Args:
         folder: The folder of checkpoints; it is created if it does not exist.
@@ -171,12 +171,12 @@ def _read_basis(parts: dict[str, Any], number: int) -> Basis | None:
 
 
 def _restore_master(master: Master, parts: dict[str, Any]) -> None:
-    """Restore the master's box, its appended rows in order, and its basis.
+    """Restore the master's box (the limit of its unbounded columns), its appended rows in order, and its basis.
 
     ``parts`` are the arrays of the file by name, as :func:`write_checkpoint` describes them.
 
     Raises:
-        ValueError: A row does not follow from its proof.
+        ValueError: A row does not follow from its proof, or the ages of the rows are not as many as the rows.
     """
     if np.isfinite(parts["box"]):
         master.set_box(float(parts["box"]))

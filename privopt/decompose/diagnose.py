@@ -12,13 +12,13 @@ from privopt.errors import SolverError, UnboundedError
 
 
 def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None:
-    """Raise the error that follows for the whole form if one ``part`` of it is unbounded.
+    """Raise the error that follows for the whole form if one part of it, the master or a block, is unbounded.
 
     Args:
         split: The whole form and its blocks.
         solver: Name of the solver that decides.
-        part: The name of the unbounded part in the message: the master, or a block.
-        largest: The largest tried size of the box around unbounded columns, for the message.
+        part: The unbounded part in words, for the message: "the master", or "block" and its number.
+        largest: The largest absolute value to which columns without bounds were limited, for the message.
 
     Raises:
         UnboundedError: The form is unbounded.
@@ -26,14 +26,15 @@ def tell_unbounded(split: Split, solver: str, part: str, largest: float) -> None
         SolverError: The form has an optimum, but the solver does not find it.
     """
     form = split.form
-    # Without costs: raises if there is no feasible point, since an empty form is not unbounded.
+    # Without costs, this solve only raises if there is no feasible point. A form without one is not unbounded.
     solve_form(evolve(form, c=np.zeros_like(form.c)), solver)
-    # The recession cone: directions in which no row or column bound is ever violated, cut to a box of size 1.
+    # Directions in which no row or column bound is ever violated (the recession cone), with entries from -1 to 1: each
+    # finite bound becomes 0, and each missing one stays missing or becomes the entry's limit.
     sides = [np.where(np.isfinite(bounds), 0.0, bounds) for bounds in (form.row_lower, form.row_upper)]
     lower = np.where(np.isfinite(form.col_lower), 0.0, -1.0)
     upper = np.where(np.isfinite(form.col_upper), 0.0, 1.0)
     directions = evolve(form, c0=0.0, row_lower=sides[0], row_upper=sides[1], col_lower=lower, col_upper=upper)
-    # An improvement within the tolerance may be the solver's rounding.
+    # The form is unbounded if the cost falls along some direction. A fall within 1e-9 may be the solver's rounding.
     if solve_form(directions, solver).objective < -1e-9:
         raise UnboundedError(f"the model is unbounded ({part} is, and there are feasible points)")
     raise SolverError(f"{part} has no bound within columns of {largest:g}, although the model has one")

@@ -1,4 +1,7 @@
-"""The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows and cuts."""
+"""The Benders master problem: complicating columns ``z``, one column ``w`` for each block, valid rows and cuts.
+
+Complicating columns are those that join the blocks, |Y| in number. ``w`` estimates the cost of a block from below.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,9 @@ MULTIPLIER_TOLERANCE = 1e-12
 """A multiplier of at most this size means that the row is not active."""
 
 IMPLIED_TOLERANCE = 1e-6
-"""A valid row may state this much more than its proof gives, relative to 1 plus its side: both are sums in doubles."""
+"""A valid row may claim this much more than its proof gives, relative to 1 plus the size of its right-hand side.
+
+Both are sums in doubles, which differ by rounding."""
 
 
 @frozen(eq=False, kw_only=True)
@@ -72,7 +77,7 @@ class MasterAnswer:
     """The answer of the master.
 
     Attributes:
-        outcome: How the solve ended.
+        outcome: How the solve ended. If it is not optimal, the other attributes except ``seconds`` are unset.
         z: Values of the complicating columns, shape (|Y|,).
         w: The master's cost estimate of each block, shape (blocks,); NaN if the block has no cut.
         bound: Proved lower bound on the whole form's (scaled) optimum; -inf if there is none.
@@ -93,8 +98,9 @@ class MasterAnswer:
 def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     """Return the lower bound that multipliers prove, and the multipliers used for the proof.
 
-    The bound excludes the constant c0, and is -inf if nothing is proved. Privacy rows whose exponents exceed the range
-    of solvers are tightened before a solve. Multipliers of such rows are omitted if that gives a better bound.
+    The bound excludes the objective's constant c0, and is -inf if nothing is proved. Before a solve, privacy rows
+    z_i <= exp(L) z_j whose exponent L exceeds the range of solvers are tightened. Multipliers of such rows therefore
+    fit the form less well, and are omitted if that gives a better bound.
 
     Args:
         split: The whole form; its costs are scaled and minimised.
@@ -103,7 +109,7 @@ def prove_bound(split: Split, duals: Floats) -> tuple[float, Floats]:
     form = split.form
     best_bound, best_duals = -np.inf, duals
     candidates = [duals]
-    # Privacy rows z_i <= exp(L) z_j whose exponent L exceeds log_cap, to which it is reduced for the solver.
+    # Numbers of the rows whose exponent L exceeds log_cap, to which it is reduced for the solver.
     capped_rows = [
         b.start + np.flatnonzero(b.log_ratio > BEARING.log_cap) for b in form.families if b.log_ratio is not None
     ]
@@ -155,6 +161,8 @@ class Master:
         basis: The basis of the last optimum; None before the first one.
         box: The largest absolute value allowed for columns without bounds; infinite at first.
         blocks: Number of blocks.
+        _has_cut: Whether each block has an optimality cut, shape (blocks,).
+        _engine: The solver session, whose model has the columns z, then w, and the appended rows last.
     """
 
     def __init__(self, split: Split, solver: str) -> None:
@@ -197,7 +205,10 @@ class Master:
         )
 
     def set_box(self, size: float) -> None:
-        """Bound columns without bounds by minus and plus ``size``. A bound that depends on this box proves nothing."""
+        """Limit columns without bounds to values between minus and plus ``size``.
+
+        This box only keeps the master bounded. It is no part of the form, so proofs of bounds do not use it.
+        """
         self.box = size
         inner = self.split.outer_form
         self._engine.change_column_bounds(
@@ -336,7 +347,7 @@ class Master:
         return duals
 
     def drop_idle_rows(self, age: int, min_rows: int) -> int:
-        """Drop appended rows whose multiplier was 0 in the last ``age`` solves, while more than ``min_rows`` remain.
+        """Drop appended rows whose multiplier was 0 in the last ``age`` solves, but keep at least ``min_rows`` rows.
 
         Returns:
             The number of dropped rows.

@@ -13,7 +13,7 @@ from privopt.dsl.form import StandardForm
 from privopt.errors import UsageError
 
 FEASIBILITY_TOLERANCE: Final = 1e-6
-"""A start may miss a row by this, relative to 1 plus the sum of the absolute values of its terms."""
+"""A start may violate a row by this much, relative to 1 plus the sum of the absolute values of the row's terms."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -31,15 +31,13 @@ class Start:
 
 
 def check_start(form: StandardForm, start: Floats) -> Floats:
-    """Clip a start to the column bounds, check its rows, and return it.
-
-    ``start`` is a point of the form, shape (n,).
+    """Return a starting point, shape (n,), clipped to the form's column bounds, after a check that it meets all rows.
 
     Raises:
-        UsageError: The point violates a row by more than the tolerance.
+        UsageError: The clipped point violates a row by more than :data:`FEASIBILITY_TOLERANCE` allows.
     """
     start = np.clip(np.asarray(start, dtype=np.float64), form.col_lower, form.col_upper)
-    # A miss is judged against the sum of the terms' sizes, because their rounding errors are in proportion to it.
+    # A violation is judged against the sum of the terms' sizes, because their rounding errors are in proportion to it.
     activity, size = form.A @ start, abs(form.A) @ np.abs(start)
     miss = np.maximum(form.row_lower - activity, activity - form.row_upper)
     if (miss > FEASIBILITY_TOLERANCE * (1.0 + size)).any():

@@ -29,12 +29,12 @@ STEEP, STEEPEST = 2.0**40, 2.0**66
 not used."""
 
 REDUCED_COST_TOLERANCE = 1e-9
-"""A reduced cost up to this, on a column without the bound it calls for, is the solver's rounding."""
+"""A reduced cost of at most this size is regarded as rounding if its column lacks the bound that it would push to."""
 
 
 @frozen(eq=False, kw_only=True)
 class Piece:
-    """One block: minimise ``form.c x`` subject to the rows of ``form`` with sides shifted by ``-coupling z``.
+    """One block: minimise ``form.c x`` subject to the rows of ``form``, from whose sides ``coupling z`` is subtracted.
 
     Attributes:
         number: The block's number, from 0.
@@ -122,7 +122,8 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
         rows, columns: Numbers of the rows and columns to select.
 
     Returns:
-        The new form, and the selected rows in its order: plain rows first, then the privacy rows of each family.
+        The new form, and the numbers of the selected rows in the order in which the new form has them: plain rows
+        first, then the privacy rows of each family.
     """
     # The new number of each column, -1 for a column that is left out.
     new_columns = np.full(form.shape[1], -1, dtype=np.int64)
@@ -152,7 +153,7 @@ def restrict(form: StandardForm, rows: Ints, columns: Ints) -> tuple[StandardFor
                     right=right_columns[block_rows],
                 )
             )
-    # The families were made before their first rows were known, and are placed one after another here.
+    # The positions of the families' rows are known only now: one family after another, behind the plain rows.
     plain_rows = rows[~is_privacy[rows]]
     order = np.concatenate([plain_rows, *grouped]).astype(np.int64)
     start = len(plain_rows)
@@ -254,7 +255,7 @@ def _row_owners(form: StandardForm, owner: Ints) -> Ints:
     entry_owners = owner[form.A.indices]
     is_in_block = entry_owners >= 0
     max_owner = np.full(form.shape[0], -1, dtype=np.int64)
-    # A row belongs to a block if all its block columns have one owner; the two extremes then agree.
+    # The columns of a row that belong to blocks have one owner exactly if their least and greatest owners agree.
     np.maximum.at(max_owner, rows[is_in_block], entry_owners[is_in_block])
     min_owner = np.full(form.shape[0], np.iinfo(np.int64).max)
     np.minimum.at(min_owner, rows[is_in_block], entry_owners[is_in_block])
@@ -294,7 +295,7 @@ def cut_of(piece: Piece, duals: Floats, *, feasibility: bool = False) -> Cut | N
     # Too steep for the solver even when scaled.
     if largest > STEEPEST:
         return None
-    # The solver gets the cut times its scale, so its smallest coefficient is larger in the cut's own units.
+    # The solver gets the cut times its scale (at most 1), so in the cut's own units the least coefficient is larger.
     min_coefficient = MIN_CUT_COEFFICIENT / row_scale(largest)
     small = places[np.abs(slope[places]) <= min_coefficient]
     moved_constant = _move_small_terms(slope, small, 2.0 * min_coefficient, piece.outer_lower, piece.outer_upper)
@@ -323,7 +324,7 @@ def _move_small_terms(slope: Floats, small: Ints, steeper: float, lower: Floats,
     Args:
         slope: Coefficients of the complicating columns, shape (|Y|,); changed.
         small: Positions of the coefficients to remove.
-        steeper: Size of a coefficient that solvers do not drop.
+        steeper: Absolute value, large enough that solvers do not drop it, for a coefficient that cannot be removed.
         lower, upper: Bounds of the complicating columns, shape (|Y|,).
 
     Returns:
@@ -357,7 +358,10 @@ def row_scale(largest: float) -> float:
 
 
 def sparse_rows(cuts: Sequence[Cut], width: int) -> csr_array:
-    """Return the slopes of cuts as a CSR matrix, shape (cuts, width). ``width`` is that of all complicating columns."""
+    """Return the slopes of cuts as a CSR matrix, shape (cuts, width); ``width`` is the number of complicating columns.
+
+    The cuts need only have ``places`` and ``slope``.
+    """
     lengths = [len(cut.places) for cut in cuts]
     indptr = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     places = np.concatenate([cut.places for cut in cuts]) if cuts else np.zeros(0, dtype=np.int64)

@@ -13,7 +13,9 @@ from privopt.backends import Basis
 from privopt.errors import SolverError
 
 BOUND_TOLERANCE: Final = 1e-6
-"""Bounds that cross by more than this, relative to their size if that is above 1, are a fault; by less, rounding."""
+"""If the lower bound exceeds the upper by more than this, relative to their size if above 1, something is wrong.
+
+A smaller excess is rounding."""
 
 
 @define(eq=False)
@@ -25,10 +27,10 @@ class State:
         upper: The cost of the best point.
         x: The best point, shape (n,); None before the first one.
         duals: Multipliers of the form's rows that prove the bound, shape (m,).
-        centre: The complicating columns of a feasible point, shape (|Y|,), from which queries start.
-        share: Position of a query between the centre (0) and the master's point (1).
+        centre: Values of the complicating columns in a feasible point, shape (|Y|,); None before the first such point.
+        share: Position of the query (where the blocks are solved) between the centre (0) and the master's point (1).
         rounds: Number of rounds so far.
-        bases: The last basis of each block.
+        bases: The basis from which each block's next solve starts; None before its first solve.
         trajectory: Tuples (seconds, lower, upper) in the user's units.
         seconds: Time that the run took before it was resumed.
         master_times: Seconds in the master, for each round.
@@ -70,7 +72,7 @@ class State:
         """
         if bound <= self.lower:
             return False
-        # A wrong bound must stop the run: the gap would be met by an error.
+        # A wrong bound must stop the run, because it would make the gap appear closed.
         if bound > self.upper + BOUND_TOLERANCE * max(1.0, abs(self.upper)):
             raise SolverError(f"bounds crossed: {bound:.12g} was proved, {self.upper:.12g} found (scaled costs)")
         # Within the tolerance a crossing is rounding: the bounds meet.

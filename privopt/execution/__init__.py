@@ -1,4 +1,4 @@
-"""Executors, which run work in the caller's thread, in threads, in worker processes or on a Dask cluster.
+"""Executors, which run tasks in the caller's thread, in threads, in worker processes or on a Dask cluster.
 
 The method ``submit(key, function, *arguments)`` of an :class:`Executor` returns a :class:`concurrent.futures.Future`.
 Tasks with the same key run on the same worker, one after another, so that the worker can cache what it built for the
@@ -31,9 +31,13 @@ _HOMES = {
 }
 
 
-# not lazy-loader: docs/adr/0008
+# Written by hand instead of with the package lazy-loader, for the reasons in docs/adr/0008.
 def __getattr__(name: str) -> Any:
-    """Import a name of ``__all__`` from its module when it is first used, as a worker process needs none of them."""
+    """Import a name of ``__all__`` from its module on first use, because a worker process needs none of these modules.
+
+    Raises:
+        AttributeError: The name is not in ``__all__``.
+    """
     for home, members in _HOMES.items():
         if name in members:
             return getattr(import_module(home), name)

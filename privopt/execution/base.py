@@ -38,7 +38,12 @@ def worker_state() -> dict[Hashable, Any]:
 
 @frozen(eq=False)
 class Held:
-    """A reference, returned by :meth:`Executor.hold`, to a value that each worker receives at most once."""
+    """A reference, returned by :meth:`Executor.hold`, to a value that each worker receives at most once.
+
+    Attributes:
+        value: The value.
+        number: A number that identifies the value in messages to workers.
+    """
 
     value: Any = field(repr=False)
     number: int
@@ -57,7 +62,7 @@ class Executor(ABC):
     def submit(self, key: Hashable, function: Callable[..., T], *arguments: object) -> Future[T]:
         """Queue ``function(*arguments)`` on the worker of ``key``, and return the future of its result.
 
-        The task runs after the earlier tasks of the worker, within the caller's time scopes.
+        The task runs after the earlier tasks of the same worker. The caller's time limits apply to it.
         """
 
     def hold(self, value: object) -> object:
@@ -71,9 +76,10 @@ class Executor(ABC):
         """Stop the workers, after their tasks or, if ``wait`` is False, immediately."""
 
     def map(self, function: Callable[..., T], *columns: Iterable[Any]) -> Iterator[T]:
-        """Call a function in parallel on the elements of each row of some columns, and return the results in order.
+        """Call a function in parallel, like :func:`map`, and return an iterator over the results in order.
 
-        All tasks are submitted immediately. Row n has the key n modulo ``jobs``.
+        Call n gets element n of each of ``columns``, which must be equally long. All tasks are submitted immediately.
+        Call n has the key n modulo ``jobs``.
         """
         futures = [
             self.submit(("map", n % self.jobs), function, *row) for n, row in enumerate(zip(*columns, strict=True))
@@ -88,12 +94,15 @@ class Executor(ABC):
 
 
 class WorkerExecutor(Executor):
-    """The base class of executors with several workers, each fed in order by a thread of its own."""
+    """The base class of executors with several workers, each of which gets its tasks in order from its own thread.
+
+    The number of a worker is called its slot.
+    """
 
     def __init__(self, jobs: int) -> None:
         """Create a pool with one thread for each of ``jobs`` workers."""
         self.jobs = jobs
-        # Numbers of held values, which are never reused; the slot (number of the worker) of each key.
+        # Numbers for held values, which are never reused, and the slot of each key.
         self._numbers, self._slots = iter(range(1 << 62)), dict[Hashable, int]()
         self._pools = [ThreadPoolExecutor(1, thread_name_prefix=f"privopt-{n}") for n in range(jobs)]
         # Weak, so that workers can forget a value once the caller has dropped its reference.
@@ -112,20 +121,23 @@ class WorkerExecutor(Executor):
         return self._pools[slot].submit(copy_context().run, self._call_in_time, slot, function, arguments)
 
     def _call_in_time(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
-        """Call the function on the worker of a slot, within the caller's time scopes.
+        """Call the function on the worker of a slot, within the caller's time limits.
 
-        If the deadline stopped the worker, the error of the caller's scope is raised.
+        Raises:
+            OutOfTime: A time limit of the caller has ended, before the call or during it.
+            StoppedError: The worker was stopped for another reason.
         """
         check()
         try:
             return self._call(slot, function, arguments)
         except StoppedError:
-            # A scope cannot travel to another process. If the caller's scope has ended, check() raises its OutOfTime.
+            # The caller's time limits are not known in another process. If one of them has ended, check() raises the
+            # OutOfTime that belongs to it.
             check()
             raise
 
     def close(self, *, wait: bool = True) -> None:
-        """Stop the threads that feed the workers after their tasks. If ``wait`` is False, cancel queued tasks."""
+        """Stop the workers' threads after all their tasks. If ``wait`` is False, cancel the queued tasks."""
         for pool in self._pools:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 

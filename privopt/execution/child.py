@@ -27,7 +27,12 @@ _LENGTH = struct.Struct("<Q")
 class RemoteError(NamedTuple):
     """An error in the form in which a worker sends it to its owner.
 
-    A pickled error would be rebuilt by calling its class with the message alone, which not every class accepts.
+    Unpickling an error calls its class with the error's ``args``, which not every class accepts.
+
+    Attributes:
+        kind: The error's class.
+        arguments: The error's ``args``.
+        state: The error's other attributes by name, such as its notes.
     """
 
     kind: type[Exception]
@@ -51,15 +56,16 @@ class RemoteError(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A placeholder in messages for a value that the worker already has."""
+    """A placeholder in messages for a held value, which the worker looks up by its number."""
 
     number: int
 
 
 def pickle_parts(value: Any) -> list[bytes | memoryview]:
-    """Return a value as a pickle and its buffers.
+    """Return a list of a value's pickle and the buffers of its arrays, which are not copied into the pickle (PEP 574).
 
-    Arrays are out-of-band buffers (PEP 574), so that they are not copied.
+    Raises:
+        UsageError: The value cannot be pickled.
     """
     buffers: list[pickle.PickleBuffer] = []
     try:
@@ -129,6 +135,7 @@ def _send(answer: tuple[bool | None, Any]) -> None:
     try:
         write_parts(_owner, parts)
     except BrokenPipeError:  # the owner has died or closed the pipe, so nobody needs this worker
+        # Without cleanup, which could raise further errors.
         os._exit(1)
 
 
@@ -190,7 +197,7 @@ def _end_with_parent() -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        # An orphan gets another parent.
+        """End this process once it has another parent, as a process gets when its own parent has died."""
         while os.getppid() == parent:
             time.sleep(0.5)
         os._exit(1)

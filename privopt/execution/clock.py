@@ -1,9 +1,9 @@
 """Deadlines as time scopes in a context variable, shared by all threads and worker processes inside a scope.
 
-Code with a deadline runs in ``with limit(seconds)``. Functions inside, at any depth, ask :func:`clock` how much time is
-left, or call :meth:`~Clock.check`; no function takes a deadline as an argument. The pattern is that of cancel scopes in
-trio and anyio (``move_on_after``), without tasks: a scope swallows the error of its own deadline and passes on that of
-an outer scope.
+A time scope is a block of code with a deadline of its own, opened by ``with limit(seconds)``. Functions inside, at any
+depth, ask :func:`clock` how much time is left, or call :meth:`~Clock.check`, so that no function takes a deadline as an
+argument. The pattern is that of cancel scopes in trio and anyio (``move_on_after``), without tasks: a scope swallows
+the error of its own deadline and passes on that of an outer scope.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ SLICE_SECONDS: Final = 0.1
 deadline."""
 
 UNWRITTEN: Final = "the time limit came before a release was found; nothing written"
-"""The message at the end of a scope if the work does not say what is unfinished."""
+"""The message of the error at a scope's deadline if the work does not say what is unfinished."""
 
 
 class OutOfTime(StoppedError):  # noqa: N818 (not an error to users: its own scope swallows it)
@@ -69,7 +69,8 @@ class Clock:
     """A time scope. All threads that work inside the scope share the same object.
 
     Attributes:
-        end: The deadline, in seconds of ``now()``; infinite without a limit.
+        now: A function that returns the time in seconds.
+        end: The deadline, as a value of ``now()``; infinite without a limit.
         parent: The enclosing scope; None if there is none.
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given; infinite without a limit.
@@ -95,13 +96,14 @@ class Clock:
 
     def cancel(self) -> None:
         """End the scope now. Any thread may call this, for an interrupt or because no more results are needed."""
-        # Minus infinity is reserved for this: is_cancelled tells it from a deadline that has passed.
+        # Minus infinity is reserved for this, so that is_cancelled can tell it from a deadline that has passed.
         self.end = -math.inf
 
     @property
     def is_cancelled(self) -> bool:
         """Whether :meth:`cancel` ended this scope or an enclosing one."""
-        # The parent's property and not its end, because a _HeldClock is cancelled with a scope that is not its parent.
+        # The parent's property and not its ``end``, because the parent may be a _HeldClock, which is cancelled with a
+        # scope that is not its parent.
         return self.end == -math.inf or (self.parent is not None and self.parent.is_cancelled)
 
     @property
@@ -166,10 +168,10 @@ class Clock:
 
     @contextmanager
     def keep_waiting(self) -> Iterator[None]:
-        """Until the block ends, make code that waits for the work of this scope, or of one around it, wait on.
+        """Make code that waits for the work of this scope, or of an enclosing one, keep waiting until the block ends.
 
-        Such code checks :attr:`hold_count` before it gives the work up. The deadlines stay: several :meth:`hold` blocks
-        inside this one are waited for, and what lies between them too.
+        Such code checks :attr:`hold_count` before it gives up. The deadlines do not change. The block may contain
+        several :meth:`hold` blocks, and is waited for as a whole.
         """
         scopes: list[Clock] = []
         scope: Clock | None = self
@@ -190,7 +192,7 @@ class Clock:
 
 
 class _HeldClock(Clock):
-    """A scope without a deadline inside one with a deadline, of which it only takes over cancellation."""
+    """A scope that ignores the deadlines of the scope around it, and ends only if that scope is cancelled."""
 
     def __init__(self, outer: Clock) -> None:
         """Create the scope; ``outer`` is the one whose deadline does not apply."""
@@ -264,7 +266,8 @@ def within(scope: Clock) -> Iterator[None]:
 def cap_time_limit(seconds: float | None = None) -> float | None:
     """Return the time limit to pass to a solver: ``seconds``, or the remaining time of the scopes if that is less.
 
-    Call this function before each call of a solver that cannot check the clock itself.
+    Call this function before each call of a solver that cannot check the clock itself. ``seconds`` is None if the
+    caller has no limit of its own.
 
     Returns:
         The limit in seconds; None if there is no limit.
@@ -296,7 +299,7 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
         # The caller works on the span before it asks for the next one, so the time of its work is measured.
         yield start, end
         elapsed, start = time.perf_counter() - started_at, end
-        # At most doubled: the first spans can be too short to measure.
+        # The size at most doubles, because the first spans can be too short to measure.
         if elapsed < SLICE_SECONDS:
             size = max(1, min(2 * size, int(size * SLICE_SECONDS / max(elapsed, 1e-9))))
         else:
@@ -304,6 +307,7 @@ def slices(count: int) -> Iterator[tuple[int, int]]:
 
 
 _RUNNING: WeakSet[DaemonCall[Any]] = WeakSet()
+"""All calls of :class:`DaemonCall` that still exist, running or done."""
 
 
 def left_behind() -> bool:
@@ -319,8 +323,9 @@ class DaemonCall(Generic[T]):
         within: The time scope of the call; None for the caller's scope.
 
     Attributes:
-        thread: The thread. If the caller does not wait for it, it ends when the function checks its clock, or with the
-            process.
+        thread: The thread. If the caller does not wait for it, it ends when the function checks its clock after the
+            deadline, or with the process.
+        error: The error that the function raised; None if it raised none so far.
     """
 
     def __init__(self, function: Callable[[], T], within: Clock | None = None) -> None:
@@ -404,6 +409,7 @@ class Ticket:
 
 
 _SIGNAL_RECEIVED: Final = threading.Event()
+"""Set while a block of :func:`interrupts` has received a signal."""
 
 
 def asked_to_end() -> bool:
@@ -415,9 +421,9 @@ def asked_to_end() -> bool:
 def interrupts() -> Iterator[list[int]]:
     """Turn SIGINT and SIGTERM into KeyboardInterrupt in the block, and yield a list of the received signals.
 
-    Work inside may catch the interrupt and finish with its current result; in that case, the list still shows that
-    there was a signal, and :func:`asked_to_end` tells all threads until the block ends. The caller's handlers run after
-    the signal has been added to the list. Outside the main thread, the block has no effect.
+    Work inside may catch the interrupt and finish with its current result. In that case, the list still shows that
+    there was a signal, and :func:`asked_to_end` is true in all threads until the block ends. Signal handlers that were
+    set before run too, after the signal has been added to the list. Outside the main thread, the block has no effect.
     """
     signals_received: list[int] = []
     original_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}

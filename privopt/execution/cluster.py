@@ -1,7 +1,8 @@
 """The executor for Dask clusters, which pins each task to the worker of its key.
 
 By default, Dask places tasks freely and repeats them elsewhere if a worker dies. Here, each task names its worker,
-because the worker's memory contains what earlier tasks of the key left, and this module replaces lost workers itself.
+because the worker's memory contains what earlier tasks with the same key left. This module replaces lost workers
+itself.
 """
 
 from __future__ import annotations
@@ -16,13 +17,20 @@ from privopt.execution.clock import Clock, Ticket
 
 T = TypeVar("T")
 
-_LOST_AFTER_SECONDS, _PATIENCE_SECONDS = 2.0, 10.0
-"""The seconds after which a worker that the scheduler no longer lists counts as lost. Also the time that a scheduler
-has to answer or to find a worker."""
+_LOST_AFTER_SECONDS = 2.0
+"""The seconds after which a worker that the scheduler no longer lists counts as lost."""
+_PATIENCE_SECONDS = 10.0
+"""The seconds that a scheduler has to answer, or to get a worker if it has none."""
 
 
 class _Dask(WorkerExecutor):
-    """The executor over the workers of a Dask cluster. Held values are scattered to each worker once."""
+    """The executor over the workers of a Dask cluster. Each worker receives a held value (:class:`Held`) only once.
+
+    Attributes:
+        _client: The ``distributed.Client``.
+        _names: The name (address) of the worker of each slot. A slot is the number of a worker in this executor.
+        _scattered: Dask's future of each held value on each worker, by the value's number and the worker's name.
+    """
 
     def __init__(self, client: Any) -> None:
         """Use the current workers of a cluster; ``client`` is a ``distributed.Client``.
@@ -35,7 +43,6 @@ class _Dask(WorkerExecutor):
         if not self._names:
             raise UsageError("the Dask cluster has no workers")
         super().__init__(len(self._names))
-        # Dask's future of each held value on each worker, by the value's number and the worker's name.
         self._scattered: dict[tuple[int, str], Any] = {}
 
     def _live_workers(self) -> list[str]:
@@ -51,7 +58,7 @@ class _Dask(WorkerExecutor):
         for _ in range(2):
             name = self._worker_name(slot)
             sent_arguments = [self._send(name, a) if isinstance(a, Held) else a for a in arguments]
-            # Not pure: Dask would give two tasks with equal arguments one result, and run the function once.
+            # With pure=True, Dask would run two tasks with equal arguments only once.
             future = self._client.submit(Ticket.now().call, function, *sent_arguments, workers=[name], pure=False)
             if self._wait_for_answer(future, name):
                 answer: T = future.result()
@@ -64,6 +71,9 @@ class _Dask(WorkerExecutor):
         """Return the name of a slot's worker. If the worker is gone, assign another one to the slot.
 
         If the cluster has no workers, wait for one.
+
+        Raises:
+            SolverError: No worker has come within :data:`_PATIENCE_SECONDS`.
         """
         patience = Clock(_PATIENCE_SECONDS)
         while not (live_workers := self._live_workers()):
@@ -92,14 +102,14 @@ class _Dask(WorkerExecutor):
         """Wait for a task, and return False if its worker or data that it needs are lost before it finishes."""
         from distributed import KilledWorker
 
-        # The scheduler is asked again and again, because Dask keeps a task that names a lost worker waiting for ever.
+        # The scheduler is asked repeatedly, because Dask lets a task that names a lost worker wait forever.
         gone_since: float | None = None
         while not future.done():
             time.sleep(0.005)
             if name in self._client.scheduler_info(n_workers=-1)["workers"]:
                 gone_since = None
                 continue
-            # A worker may be missing for a moment, so it counts as lost only after a while.
+            # A worker may be missing for a moment, so it counts as lost only after some time.
             gone_since = gone_since or time.monotonic()
             if time.monotonic() - gone_since > _LOST_AFTER_SECONDS:
                 return False

@@ -23,14 +23,17 @@ R = TypeVar("R")
 _LOCK = threading.RLock()
 _THREAD_STATE = threading.local()
 MAX_INTERPRETED_CALLS = 250
-"""The most calls of a function that are interpreted, because many short calls add up to a long time."""
+"""At most this many calls of a function are interpreted, because many short calls add up to a long time."""
 MAX_INTERPRETED_COSTS = 700
-"""The most costs (records times outputs) for which a solve and its proof are interpreted: 26 cells. They take some
-tenths of a second then, and loading numba with the compiled code takes half a second and over 100 MiB."""
-# Called at the next compilation. Whether numba reports compilations, and how many it has begun.
+"""A solve and its proof are interpreted if there are at most this many costs (records times outputs, so 26 of each).
+
+Interpreted, they take some tenths of a second; loading numba and the compiled code takes half a second and 100 MiB."""
 _listeners: list[Callable[[str], object]] = []
+"""Functions that are called with a sentence at the next compilation."""
 _listening = False
+"""Whether numba reports its compilations to this module."""
 _compilation_count = 0
+"""The number of compilations that numba has reported."""
 
 
 class LazyJit(Generic[P, R]):
@@ -38,6 +41,9 @@ class LazyJit(Generic[P, R]):
 
     Attributes:
         py_func: The original, uncompiled function.
+        _interpreted: The number of calls that were interpreted so far.
+        _dispatcher_object: numba's callable for the compiled function; None before it is needed.
+        _ready: The same object, but set only once the functions that it calls are compiled objects too.
     """
 
     def __init__(
@@ -55,7 +61,6 @@ class LazyJit(Generic[P, R]):
         self._options = options
         self._is_short_call, self._interpreted = few, 0
         self._dispatcher_object: Callable[P, R] | None = None
-        # The same object, set only once the functions that it calls are compiled objects too.
         self._ready: Callable[P, R] | None = None
         update_wrapper(self, function)
 
@@ -83,7 +88,7 @@ class LazyJit(Generic[P, R]):
             _THREAD_STATE.interpreting = False
 
     def dispatcher(self) -> Callable[P, R]:
-        """Return numba's dispatcher of the function.
+        """Return numba's dispatcher of the function, the callable that compiles it at its first call.
 
         Each :class:`LazyJit` that the function may call is first replaced in the module by its own dispatcher, because
         numba cannot compile calls of a :class:`LazyJit`.
@@ -97,7 +102,7 @@ class LazyJit(Generic[P, R]):
                 compiled_names = {
                     name: value for name, value in list(module_names.items()) if isinstance(value, LazyJit)
                 }
-                # In one update: a thread that finds one function in the module must find all that it calls.
+                # In a single update, because a thread that finds one compiled function must find all that it calls.
                 module_names.update({name: value.dispatcher() for name, value in compiled_names.items()})
                 self._ready = dispatcher_object
         return self._dispatcher_object
@@ -150,6 +155,7 @@ def jit(*, few: Callable[..., bool] | None = None, **options: object) -> Callabl
     """
 
     def decorate(function: Callable[P, R]) -> LazyJit[P, R]:
+        """Return the function in the form that is compiled when it is first called."""
         return LazyJit(function, {"nogil": True, **options}, few)
 
     return decorate
@@ -162,7 +168,7 @@ def when_compiling(notify: Callable[[str], object]) -> Iterator[None]:
     try:
         yield
     finally:
-        # A later command of the same process may be quiet.
+        # A later command of the same process may not want the sentence.
         _listeners.clear()
 
 
@@ -189,6 +195,6 @@ def _listen_to_numba() -> None:
                 _listeners.pop()("compiling for this machine; later runs find it done")
 
         def on_end(self, happened: event.Event) -> None:
-            pass
+            """Do nothing; numba requires the method."""
 
     event.register("numba:compile", First())

@@ -32,14 +32,21 @@ class _Threads(WorkerExecutor):
     """Runs tasks in threads, for functions that release the GIL (numba, LAPACK). Arguments are not copied."""
 
     def hold(self, value: object) -> object:
+        """Return the value itself, because all threads share it."""
         return value
 
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
+        """Call the function in the current thread, which is that of the slot."""
         return function(*arguments)
 
 
 class _Processes(WorkerExecutor):
-    """Runs tasks in worker processes, which are started on first use and replaced if they die."""
+    """Runs tasks in worker processes, which are started on first use and replaced if they die.
+
+    Attributes:
+        _workers: The worker of each slot; None before its first task and after its death.
+        _closed: Whether the executor was closed, so that no worker may be started.
+    """
 
     def __init__(self, jobs: int) -> None:
         """Create ``jobs`` slots for processes, which are started later."""
@@ -75,7 +82,7 @@ class _Processes(WorkerExecutor):
     def close(self, *, wait: bool = True) -> None:
         """Stop the worker processes, after their tasks or, if ``wait`` is False, immediately."""
         self._closed = True
-        # Killed first: the threads of the pools wait for an answer, and end only once their worker is dead.
+        # The workers are killed first, because the pools' threads wait for their answers and end only after that.
         if not wait:
             for worker in self._workers:
                 if worker is not None:
@@ -104,7 +111,7 @@ def processes(jobs: int) -> Executor:
 
 
 def _at_least_one(jobs: int) -> int:
-    """Return the number of jobs unchanged, and refuse numbers below 1."""
+    """Return the number of jobs unchanged. Raise a UsageError if it is below 1."""
     if jobs < 1:
         raise UsageError(f"jobs must be at least 1, got {jobs}")
     return jobs

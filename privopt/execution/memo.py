@@ -1,4 +1,4 @@
-"""The cache of a run, keyed by content, so that results for the same bytes are not computed twice."""
+"""The cache of a run: results by a hash of the bytes that they follow from, so that none is computed twice."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ def facts() -> dict[bytes, Any] | None:
 
 
 def content_key(words: str, *arrays: NDArray[Any]) -> bytes:
-    """Return a cache key: the SHA-256 digest of ``words``, which says what was computed, and of the arrays' bytes."""
-    # The text must state the arrays' shapes and types if they can vary: only the bytes enter the digest.
+    """Return a cache key: the SHA-256 digest of ``words``, which says what was computed, and of the arrays' bytes.
+
+    If the arrays' shapes or types can vary, ``words`` must state them, because only the bytes enter the digest.
+    """
     digest = hashlib.sha256(words.encode())
     for array in arrays:
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)

@@ -22,8 +22,9 @@ from privopt.execution.clock import check
 GB: Final = 10**9
 """The number of bytes in a gigabyte of ``--memory``."""
 PROGRAM_BYTES: Final = 240_000_000
-"""The least number of bytes that a process holds after loading the libraries for solving."""
+"""A process holds at least this many bytes after it has loaded the libraries for solving."""
 PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+"""The bytes of a page of memory."""
 UNLIMITED: Final = 1 << 62
 """Limits of at least this many bytes count as no limit, because cgroup v1 states a huge number if there is none."""
 
@@ -34,8 +35,8 @@ def resident() -> int:
     """Return the number of bytes of physical memory that this process currently holds (its resident set)."""
     try:
         return int((_PROC / "self/statm").read_text().split()[1]) * PAGE
-    except OSError:  # not Linux: the peak is an upper bound
-        # macOS counts bytes, other systems kibibytes.
+    except OSError:  # the system is not Linux; the peak so far is an upper bound
+        # macOS states the peak in bytes, other systems in kibibytes.
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024
 
@@ -55,10 +56,10 @@ def _free_bytes() -> int:
 
 
 def _bytes_under_rlimits() -> int:
-    """Return the bytes that ulimit still permits: the minimum for address space (-v) and private memory (-d)."""
+    """Return the bytes that ulimit still permits: the smaller number of address space (-v) and private memory (-d)."""
     try:
         fields = [int(field) * PAGE for field in (_PROC / "self/statm").read_text().split()]
-    except OSError:
+    except OSError:  # the system is not Linux; the resident set stands for both sizes, of which it is a lower bound
         fields = [resident()] * 7
     # Fields of statm, in pages: 0 is the size of the address space, 5 is data and stack (proc(5)).
     used_by_limit = {resource.RLIMIT_AS: fields[0], resource.RLIMIT_DATA: fields[5]}
@@ -85,7 +86,7 @@ def _bytes_under_cgroups(lines: str | None = None, root: Path = _CGROUPS) -> int
         return UNLIMITED
     remaining_bytes = UNLIMITED
     for line in text.splitlines():
-        # A line: number of the hierarchy, its controllers (none in v2), the group's path within it.
+        # A line has the number of a hierarchy, its controllers (none in v2), and the group's path in the hierarchy.
         _, controllers, name = line.split(":", 2)
         is_v1 = controllers == "memory" or "memory" in controllers.split(",")
         if not (is_v1 or not controllers):
@@ -120,7 +121,7 @@ def _bytes_left_in_group(group: Path, limit_file: str, usage_file: str) -> int:
 T = TypeVar("T")
 
 VARIABLES: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment variables that linear algebra libraries read when they are loaded."""
+"""Environment variables from which linear algebra libraries read the number of threads when they are loaded."""
 
 
 def allowed_threads() -> int:
@@ -159,9 +160,9 @@ def limited_to(jobs: int | None) -> Iterator[None]:
 
 
 def spans(count: int, block: int, parts: int = 1) -> list[tuple[int, int]]:
-    """Return spans ``(a, b)`` of at most ``block`` elements that divide ``range(count)``.
+    """Return spans ``(a, b)``, from a to b - 1, of at most ``block`` elements that divide ``range(count)`` in order.
 
-    The spans are small enough that there are at least about ``parts`` of them.
+    The spans are small enough that there are about ``parts`` of them or more.
 
     >>> spans(10, 4, 2)
     [(0, 4), (4, 8), (8, 10)]
@@ -186,7 +187,7 @@ def in_threads(function: Callable[[int, int], T], count: int, *, min_span: int =
     check()
     if count < min_span or workers == 1:
         return [function(0, count)] if count else []
-    # Four spans a thread, because spans of equal length may take different times.
+    # Four spans for each thread, because spans of equal length may take different times.
     with ThreadPoolExecutor(workers) as pool:
         futures = [
             pool.submit(copy_context().run, _call_in_time, function, start, end)

@@ -32,11 +32,11 @@ from privopt.execution.resources import VARIABLES
 T = TypeVar("T")
 
 _STACK: Final = re.compile(r"\[0x[0-9a-f]+\]$|Getting stack trace")
-"""Lines that CBC's signal handler writes after the message about what went wrong."""
+"""Matches lines that CBC's signal handler writes after the message about what went wrong: a stack trace."""
 
 
 class DeadWorkerError(Exception):
-    """Raised if the pipe to a worker breaks."""
+    """Raised if a worker process ends, or its pipe breaks, before it has answered."""
 
 
 def settle(future: Future[T], function: Callable[..., T], *arguments: object) -> None:
@@ -55,7 +55,7 @@ def settle(future: Future[T], function: Callable[..., T], *arguments: object) ->
 
 @cache
 def _start_queue(process: int) -> SimpleQueue[Callable[[], None]]:
-    """Return the queue of calls for a thread that starts workers and lives as long as this process.
+    """Return the queue of a thread that runs the calls in it, to start workers, and lives as long as this process.
 
     Linux kills a worker when the *thread* that started it ends (PR_SET_PDEATHSIG), so a short-lived thread must not
     start workers. The process id is the cache key, because a forked child does not have its parent's thread.
@@ -76,8 +76,8 @@ def _worker_environ() -> dict[str, str]:
 
     PYTHONSAFEPATH keeps the current folder out of ``sys.path``, unless it is in the ``sys.path`` of this process.
     """
-    # The folder with the package, in case that the caller found it in another way. An empty entry of sys.path stands
-    # for the current folder.
+    # The folder that contains the package is added, in case that the package was not found by sys.path. An empty entry
+    # of sys.path stands for the current folder.
     package_parent = str(Path(__file__).parents[2])
     path = dict.fromkeys([*(entry or os.getcwd() for entry in sys.path), package_parent])
     return os.environ | dict.fromkeys(VARIABLES, "1") | {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1"}
@@ -178,7 +178,10 @@ class Worker:
         return self.process.poll() is None
 
     def death(self) -> str:
-        """Return a text on how the worker died: the signal or exit code, and a quiet worker's last line of errors."""
+        """Wait for the process to end, and return how it died: by which signal or exit code, and its last error line.
+
+        The line is known only of a quiet worker.
+        """
         code = self.process.wait()
         lines: list[str] = []
         if self._errors is not None:

@@ -20,12 +20,11 @@ __all__ = ["Event", "binomial_quantile", "clopper_pearson", "epsilon_lower"]
 def epsilon_lower(draws_a: ArrayLike, draws_b: ArrayLike, confidence: float = 0.95, *, delta: float = 0.0) -> float:
     """Return a lower bound on the privacy loss between two inputs, from draws alone.
 
-    One half of the draws serves to pick events that distinguish the inputs: for each of the two directions, the set of
-    outputs whose likelihood ratio is at least the threshold with the best bound. The other half tests the event by
-    Clopper-Pearson bounds: its probability is bounded from below under one input and from above under the other. The
-    error probability 1 - confidence is divided among two directions with two bounds each. So with probability at least
-    ``confidence`` the mechanism's privacy loss is at least the returned one. Events are half-lines or sets of observed
-    values.
+    One half of the draws serves to choose an event (a set of outputs) that is likely under one input and unlikely under
+    the other, for each of the two directions. It is a half-line or the set of all observed values above some likelihood
+    ratio. The other half tests the event by Clopper-Pearson bounds: its probability is bounded from below under one
+    input and from above under the other. The error probability 1 - confidence is divided among two directions with two
+    bounds each. So with probability at least ``confidence`` the mechanism's privacy loss is at least the returned one.
 
     Args:
         draws_a: (n,) outputs under one input, integers or reals.
@@ -69,6 +68,9 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
         m: Number of draws.
         alpha: Error probability of each of the bounds of p and q.
         delta: The delta of (epsilon, delta)-DP.
+
+    Returns:
+        The bounds, with the shape of the counts; minus infinity where p may be as small as delta.
     """
     lower, upper = clopper_pearson(hits, n, alpha)[0], clopper_pearson(other_hits, m, alpha)[1]
     with np.errstate(divide="ignore"):
@@ -76,7 +78,7 @@ def _log_ratio_bound(hits: ArrayLike, n: int, other_hits: ArrayLike, m: int, alp
 
 
 def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds of probabilities. Each bound fails with probability at most ``error``.
+    """Return a lower and an upper confidence bound of an event's probability, from how often the event occurred.
 
     >>> low, high = clopper_pearson(0, 100, 0.05)
     >>> float(low), round(float(high), 4)
@@ -85,7 +87,10 @@ def clopper_pearson(hits: ArrayLike, draws: ArrayLike, error: float) -> tuple[Fl
     Args:
         hits: How often an event occurred; a number or array.
         draws: The number of draws.
-        error: Error probability of each bound, in (0, 1).
+        error: Probability, in (0, 1), with which each of the two bounds may be wrong.
+
+    Returns:
+        The lower and the upper bounds, in the shape to which ``hits`` and ``draws`` broadcast.
 
     Source: Clopper, Pearson, Biometrika 26, 1934.
     """
@@ -125,7 +130,7 @@ def binomial_quantile(probability: float, draws: int, chance: float) -> int:
 
 
 Event = Callable[[NDArray[np.generic]], NDArray[np.bool_]]
-"""Tells which of some draws belong to the event."""
+"""A function that takes draws, shape (n,), and returns whether each of them belongs to the event."""
 
 
 def _learn_event(
@@ -136,8 +141,8 @@ def _learn_event(
     Half of the draws orders the values by likelihood ratio. The other half decides how many of them to include.
 
     Args:
-        numerator_draws, denominator_draws: Outputs under the input that should make the event likely, and under the
-            other.
+        numerator_draws: Outputs under the input that should make the event likely.
+        denominator_draws: Outputs under the other input.
         alpha: Error probability of each bound.
         delta: The delta of (epsilon, delta)-DP.
     """

@@ -24,7 +24,8 @@ EARTH_RADIUS_KM: Final = 6371.0
 _RADIANS: Final = math.pi / 180.0
 _PLURAL_IN_S: Final = re.compile("[a-z]{3,}[a-gi-rt-wy]")
 """Units whose plural ends in s, such as "band"; not abbreviations such as "km", nor words such as "inch"."""
-# Vectors of 16 to 1,024 columns count as wide: their squares are summed in plain doubles, without rounding errors.
+# Vectors of 16 to 1,024 columns count as wide: their squares are summed in plain doubles, whose rounding errors are
+# bounded instead of being carried along.
 _WIDE: Final = 16, 1024
 
 # (1 - cos x) / 2 = sum_k (-1)^(k+1) x^2k / (2 (2k)!), and asin(s) / s = sum_k c_k s^2k.
@@ -69,7 +70,10 @@ def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def directions(degrees: Floats) -> Floats:
-    """Return points (N, 3) on the unit sphere at latitudes and longitudes (N, 2). Chords order points as arcs do."""
+    """Return points (N, 3) on the unit sphere at latitudes and longitudes in degrees, (N, 2).
+
+    Straight-line distances between the points have the same order as their great-circle distances.
+    """
     lat, lon = np.radians(degrees).T
     radius = np.cos(lat)  # of the circle of latitude
     return np.column_stack([radius * np.cos(lon), radius * np.sin(lon), np.sin(lat)])
@@ -78,7 +82,7 @@ def directions(degrees: Floats) -> Floats:
 def upper_distances(distances: Floats) -> Floats:
     """Return upper bounds of the exact distances, from the distances that this module's formulas rounded down.
 
-    The factor covers the largest relative error of the formulas, the added constant covers distances that became 0.
+    The factor covers the largest relative error of the formulas, and the added constant covers distances that became 0.
     """
     upper_bounds: Floats = distances * (1.0 + 2.0**-46) + 1e-139
     return upper_bounds
@@ -89,10 +93,12 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
     """Return the greatest double that is proved to be at most the root of ``total + total_rest``.
 
     Args:
-        total, total_rest: A sum as a double, and the remainder that the double omits.
+        total: A sum, as a double.
+        total_rest: The remainder that this double omits.
         size: Sum of the absolute values of the terms of ``total_rest``.
         error: Bound on the error of ``total_rest``, relative to ``size``.
     """
+    # Normalised, so that total_rest is at most half a unit in the last place of total.
     total, total_rest = two_sum(total, total_rest)
     root = 0.0 if total < 1e-280 else math.sqrt(total)
     # The root is off by less than two units in the last place, so two steps down are enough.
@@ -109,7 +115,10 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
 
 @jit(inline="always")
 def _is_wide(dim: int, rests: int) -> bool:  # pragma: no cover - compiled
-    """Return whether squares of ``dim`` columns are summed in plain doubles; False if coordinates have remainders."""
+    """Return whether squares of ``dim`` columns are summed in plain doubles.
+
+    ``rests`` is the number of stored remainders of coordinates. If there are any, the answer is False.
+    """
     return rests == 0 and _WIDE[0] <= dim <= _WIDE[1]
 
 
@@ -140,7 +149,7 @@ def _plain_roots_of_square(
     # 64 points are processed side by side (as SIMD lanes), in blocks that begin at multiples of 64.
     for first in range(start // 64 * 64, n, 64):
         count = min(64, n - first)
-        # A copy, which stays in the processor's cache for all rows.
+        # A copy, which stays in the processor's cache for all rows. Lanes from ``count`` on are computed but unused.
         block_columns[:, :count] = across[:, first : first + count]
         for i in range(start, min(stop, first + count)):
             sums[:] = 0.0
@@ -269,7 +278,8 @@ def _half_versine(degrees: Floats) -> Floats:
 def cosine_of_latitude(latitude: Floats) -> Floats:
     """Return the cosine of latitudes in degrees, with a relative error of at most 9 u (u = 2^-53); 0 at the poles.
 
-    Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly.
+    Beyond 45 degrees it is computed as the sine of the angle to the pole, which a double represents exactly. This sine
+    is the root of the half versine of twice the angle.
     """
     latitude = np.abs(np.asarray(latitude, dtype=np.float64))
     equator_part, pole_part = np.minimum(latitude, 45.0), 2.0 * (90.0 - np.maximum(latitude, 45.0))
@@ -338,7 +348,7 @@ def great_circle(
 
 
 def plural_unit(unit: str) -> str:
-    """Return the plural of a unit of distance; the checkers have the same rule.
+    """Return the plural of a unit of distance. The checkers, which import nothing from here, repeat this rule.
 
     >>> plural_unit("km"), plural_unit("band"), plural_unit("unit of distance")
     ('km', 'bands', 'units of distance')

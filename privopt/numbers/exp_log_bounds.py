@@ -52,7 +52,7 @@ Ball: TypeAlias = Callable[[], arb]
 PRECISIONS: Final = (128, 256, 512, 1024, 4096)
 """Precisions in bits, tried in order until a comparison is decided. The last one decides any ratio of doubles."""
 
-#: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-88.
+#: Relative error that the double-double exponential may have. The analysis in :func:`_exp_dd` gives less than 2**-90.
 KERNEL_ERROR = 2.0**-80
 
 #: Up to this many distances (all pairs of 28 records) are computed with rationals, because loading compiled code would
@@ -84,14 +84,14 @@ def float_up(value: Fraction) -> float:
 
 
 def _two_doubles(value: Fraction) -> tuple[float, float]:
-    """Return ``value`` as an unevaluated sum of two doubles, with a relative error of at most 2**-106."""
+    """Return two doubles whose exact sum equals ``value`` up to a relative error of at most 2**-106."""
     head = float(value)
     return head, float(value - Fraction(head))
 
 
 def _rational_log2(bits: int) -> Fraction:
-    """Return ln 2, correct to ``bits`` bits, from the series of 2 artanh(1/3)."""
-    # In integers, with 16 guard bits for the rounding of each term.
+    """Return ln 2, correct to ``bits`` bits, from its series 2 artanh(1/3) = 2 sum_k (1/3)^(2k+1) / (2k+1)."""
+    # In integers, with 16 guard bits for the rounding of each term. ``index`` is 2k + 1 and ``power`` is 3^-index.
     scale = 1 << (bits + 16)
     total, power, index = 0, scale // 3, 1
     while power:
@@ -152,6 +152,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
             sh: Any, sl: Any, rh: Any, rl: Any, n: Any) -> None:  # fmt: skip
     """Compute exp((eps_head + eps_tail) d) as double-doubles 2^n (sh + sl), for many d side by side.
 
+    A double-double is an exact sum of two doubles: a head, and a tail that holds what the head omits.
     x = eps d has a relative error below 2**-102, so an absolute error below 2**-96 for x <= 45. The reduced argument r
     = x - n ln 2 has |r| < 0.35 and an absolute error below 2**-94. The Taylor remainder after 24 terms is below
     2**-120, and 24 steps of Horner's rule in double-double lose less than 2**-96. The total relative error is below
@@ -159,11 +160,11 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
 
     Args:
         eps_head, eps_tail: Epsilon as a double-double.
-        d: Distances, at most 64, with eps d of at most 45.
+        d: Up to 64 distances, for each of which eps d is at most 45.
         head, mid, tail: ln 2 as three doubles.
         coefficients: 1 / k! as double-doubles, shape (terms, 2).
-        sh, sl: The results, written to.
-        rh, rl: Work arrays for the reduced arguments.
+        sh, sl: Heads and tails of the results, written to.
+        rh, rl: Work arrays for the heads and tails of the reduced arguments.
         n: The powers of two, written to.
     """
     for lane in range(d.size):
@@ -175,6 +176,7 @@ def _exp_dd(eps_head: float, eps_tail: float, d: Any, head: float, mid: float, t
         p, e = two_product(n[lane], mid)
         rh[lane], rl[lane] = _dd_add(xh, xl, -p, -(e + n[lane] * tail))
         sh[lane], sl[lane] = coefficients[-1, 0], coefficients[-1, 1]
+    # Horner's rule from the highest coefficient down, one coefficient for all lanes at a time.
     for index in range(coefficients.shape[0] - 2, -1, -1):
         high, low = coefficients[index, 0], coefficients[index, 1]
         for lane in range(d.size):
@@ -189,14 +191,14 @@ def _exp_bounds(eps_head, eps_tail, d, head, mid, tail, coefficients, error, low
     Beyond an exponent of 45, the lower bound is that of exp(45) and the upper bound is infinite.
 
     Args:
-        eps_head, eps_tail: Epsilon as a double-double.
+        eps_head, eps_tail: Epsilon as a double-double (head and tail, whose exact sum is meant).
         d: (P,) distances.
         head, mid, tail: ln 2 as three doubles.
         coefficients: 1 / k! as double-doubles, shape (terms, 2).
-        error: Relative error of the kernel.
+        error: Bound on the relative error of :func:`_exp_dd`.
         lower, upper: (P,) the bounds, written to.
     """
-    # The kernel's error bound holds up to exponents of 45; longer distances are cut there.
+    # The error bound of _exp_dd holds up to exponents of 45; longer distances are cut there.
     max_distance = 45.0 / eps_head
     capped, sh, sl = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
     rh, rl, power = np.empty(_LANE_COUNT), np.empty(_LANE_COUNT), np.empty(_LANE_COUNT)
@@ -311,7 +313,8 @@ def log_bounds(ratio: Fraction, divisor: Fraction) -> tuple[float, float]:
 
     if ratio == 1:
         return 0.0, 0.0
-    # Near 1 the logarithm is about ratio - 1: as many more bits are needed as cancel in that difference.
+    # 192 bits are enough away from 1. Near 1 the logarithm is about ratio - 1, so that as many more bits are needed as
+    # cancel in that difference.
     with flint.ctx.workprec(192 + max(0, ratio.denominator.bit_length() - (ratio - 1).numerator.bit_length())):
         ball = ball_of(ratio).log() / ball_of(divisor)
         lower, upper = ball.lower(), ball.upper()
@@ -326,7 +329,10 @@ def ball_of(value: Fraction) -> arb:
 
 
 def sign_of(number: Ball) -> int | None:
-    """Return the sign of a real number, 1, 0 or -1, or None if no tried precision decides it."""
+    """Return the sign of a real number, 1, 0 or -1, or None if no precision of :data:`PRECISIONS` decides it.
+
+    ``number`` is called at each precision, lowest first, and returns a ball (an interval) that contains the number.
+    """
     import flint
 
     for bits in PRECISIONS:

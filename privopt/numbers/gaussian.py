@@ -21,10 +21,12 @@ from privopt.numbers.sampling import Source
 
 #: Variances up to here keep every product inside 64 bits.
 LARGEST_VARIANCE = 1 << 40
-# Limits of what is drawn: smaller variances are raised to the first, and a variance has at most the second denominator.
+# Limits of the variances that are drawn: the least variance, to which smaller ones are raised, and the largest
+# denominator of a variance.
 _MIN_VARIANCE = Fraction(1, 1 << 20)
 _MAX_DENOMINATOR = 1 << 12
-# By how much a searched rho is lowered, relatively, until it is proved; bits of ball arithmetic; the least double.
+# The relative amount by which a rho that was found in doubles is lowered until it is proved; the bits of ball
+# arithmetic; and the exponent of the least positive double, 2**-1074, below which no delta is stated.
 _SEARCH_STEP = Fraction(1, 1 << 20)
 _WORKING_BITS = 192
 _SUBNORMAL_BITS = 1074
@@ -36,6 +38,9 @@ def _terms(variance: Fraction) -> tuple[int, int, int]:
 
     t is near the standard deviation, and d is a power of 2. The product 2 t n d stays below 2**43, so that multiplied
     by the few steps of a Bernoulli draw it stays below 2**64.
+
+    Raises:
+        UsageError: The variance is not above 0, or exceeds 2**40.
     """
     if not 0 < variance <= LARGEST_VARIANCE:
         raise UsageError(f"variance must be above 0 and at most 2**40, got {float(variance):g}")
@@ -60,7 +65,7 @@ def variance_above(variance: Fraction) -> Fraction:
 def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def]
     """Fill ``samples`` from ``sample_count`` on; return the number of words used and of samples filled.
 
-    Algorithm 3: y from the discrete Laplace distribution of scale t is kept with probability
+    By Algorithm 3, y from the discrete Laplace distribution of scale t is kept with probability
     exp(-(|y| - n/d)^2 / (2 t n/d)), that is exp(-(d |y| - n)^2 / (2 t n d)).
 
     Args:
@@ -76,6 +81,7 @@ def _fill(words, t, n, d, samples, sample_count):  # type: ignore[no-untyped-def
         # The words ran out. The draw is repeated later from its first word, which ``offset`` still points to.
         if next_offset < 0:
             break
+        # The exponent of the acceptance probability is deviation^2 steps of 1 / (2 t n d).
         deviation = np.int64(d) * abs(value) - np.int64(n)
         is_accepted, next_offset = draw_bernoulli_exp_steps(
             words, next_offset, np.uint64(deviation * deviation), one_word, np.uint64(2) * t * n * d
@@ -106,9 +112,9 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
 def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
     """Return a delta for which rho-zCDP implies (epsilon, delta)-DP, rounded up by ball arithmetic.
 
-    Canonne, Kamath and Steinke 2020, Corollary 13: exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a for any a > 1.
-    The best a is searched for in doubles, whose rounding does no harm because the bound holds for any a. The result is
-    at least 2**-1074.
+    For any a > 1, delta = exp((a - 1)(a rho - epsilon)) / (a - 1) (1 - 1/a)^a is one (Canonne, Kamath and Steinke 2020,
+    Corollary 13). The best a is searched for in doubles, whose rounding does no harm because the bound holds for any a.
+    The result is at least 2**-1074 and at most 1.
     """
     import flint
 
@@ -127,14 +133,18 @@ def delta_of(rho: Fraction, epsilon: Fraction) -> Fraction:
 
 @lru_cache(maxsize=64)
 def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
-    """Return a rho whose :func:`delta_of` is proved to be at most delta, a few millionths below the largest one.
+    """Return a rho for which rho-zCDP provably implies (epsilon, delta)-DP, a few millionths below the largest one.
 
-    The result is rounded down, so that another machine, whose doubles may differ, reaches the same verdict.
+    The proof is by :func:`delta_of` in ball arithmetic. The result is rounded down, so that another machine, whose
+    doubles may differ, reaches the same verdict.
+
+    Raises:
+        UsageError: epsilon is not above 0, or delta is not between 0 and 1.
     """
     if epsilon <= 0 or not 0 < delta < 1:
         raise UsageError(f"epsilon must be above 0 and delta between 0 and 1, got {epsilon} and {delta}")
-    # Bisection for the logarithm of rho, from near the smallest double. The logarithms of delta's terms are subtracted,
-    # because delta itself may underflow.
+    # Bisection for the logarithm of rho, from near the smallest double up to e times epsilon. The logarithms of delta's
+    # terms are subtracted, because delta itself may underflow.
     log_delta, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
     lower, upper = -700.0, math.log(e) + 1.0
     for _ in range(80):
@@ -150,10 +160,11 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
 
 @lru_cache(maxsize=256)
 def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return an epsilon, rounded up at its sixth digit, whose :func:`delta_of` is proved to be at most delta.
+    """Return an epsilon, rounded up at its sixth digit, for which rho-zCDP provably implies (epsilon, delta)-DP.
 
     The result is close to the minimum of a rho + ln((a - 1) / a) + (ln(1 / delta) - ln a) / (a - 1) over a > 1, and at
-    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, corollary 13).
+    least 0. Every rho-zCDP mechanism satisfies this bound (Canonne, Kamath and Steinke 2020, Corollary 13). The proof
+    is by :func:`delta_of` in ball arithmetic.
 
     >>> epsilon_of(Fraction(1, 2), Fraction(1, 10**6))
     Fraction(261077, 50000)
@@ -177,8 +188,8 @@ def epsilon_of(rho: Fraction, delta: Fraction) -> Fraction:
     for _ in range(200):
         left_third, right_third = lower + (upper - lower) / 3, upper - (upper - lower) / 3
         lower, upper = (lower, right_third) if bound(left_third) <= bound(right_third) else (left_third, upper)
+    # Above 0, so that its logarithm exists. The step is one unit of the sixth digit.
     estimate = max(bound(lower), 1e-12)
-    # A unit of the sixth digit.
     step = Fraction(10) ** (math.floor(math.log10(estimate)) - 5)
     # The search is in doubles, so its result is raised until ball arithmetic proves it.
     epsilon = math.ceil(Fraction(estimate) / step) * step
@@ -194,7 +205,7 @@ def _round_down(value: Fraction) -> Fraction:
 
 
 def _best_order(rho: float, epsilon: float) -> tuple[float, float]:
-    """Return a nearly optimal a - 1 for :func:`delta_of`, and the logarithm of delta there, by ternary search.
+    """Return a nearly optimal a - 1 for the bound in :func:`delta_of`, and ln(delta) there, by ternary search.
 
     Args:
         rho: The zCDP parameter.

@@ -11,9 +11,10 @@ from privopt.arrays import Floats, Ints, csr_array
 
 
 def shortest_rows(edges: Ints, lengths: Floats) -> Ints:
-    """Return the row number of the shortest edge from each node to each other one, the first if lengths are equal.
+    """Return the row number of the shortest edge for each ordered pair of nodes that an edge joins.
 
-    Loops are omitted. Edges in opposite directions are not parallel. Rows are sorted by tail, then head.
+    Of equally short edges the first one counts. Loops are omitted. Edges in opposite directions belong to different
+    pairs. The row numbers are sorted by tail, then head.
 
     Args:
         edges: (E, 2) numbers of the nodes at the tail and head of each edge.
@@ -38,6 +39,7 @@ def edge_matrix(nodes: int, pairs: Ints, lengths: ArrayLike = 1.0, *, both: bool
         lengths: (E,) lengths, or one for all edges, at least 0. An edge of length 0 is stored as an explicit 0.
         both: whether each edge also runs from head to tail.
     """
+    # Imported here, because SciPy takes long to load.
     from scipy.sparse import csr_array
 
     edges = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
@@ -57,10 +59,11 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
         pairs: (P, 2) pairs of adjacent nodes.
 
     Returns:
-        The start of each node's list, (nodes + 1,); the neighbours, (2 P,); and the pair that each entry comes from, (2
-        P,).
+        ``start`` (nodes + 1,), ``neighbours`` (2 P,) and ``pair`` (2 P,). Entries ``start[i]`` to ``start[i + 1] - 1``
+        belong to node i: its neighbours, and the number of the pair that each of them comes from.
     """
     source, target = np.concatenate([pairs[:, 0], pairs[:, 1]]), np.concatenate([pairs[:, 1], pairs[:, 0]])
+    # Sorted by source node, then by neighbour.
     order = np.lexsort((target, source))
     start = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=nodes))]).astype(np.int64)
     # Entries P to 2 P - 1 are the pairs again, in the other direction.
@@ -68,7 +71,7 @@ def neighbours(nodes: int, pairs: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
-    """Return the connected component of each node. Components are independent problems (BD-mDP, Property 3.1).
+    """Return the number of the connected component that each node belongs to.
 
     Args:
         nodes: Number of nodes.

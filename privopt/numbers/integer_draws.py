@@ -29,7 +29,10 @@ def draw_below(bound: int, source: Source = os.urandom) -> int:
 
 
 def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
-    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t, exactly (Canonne, Kamath and Steinke 2020, Algorithm 1)."""
+    """Return True with probability exactly exp(-u / t), for integers 0 <= u <= t and t >= 1.
+
+    Source: Canonne, Kamath and Steinke 2020, Algorithm 1.
+    """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
     k = 1
@@ -39,7 +42,7 @@ def draw_bernoulli_exp(u: int, t: int, source: Source = os.urandom) -> bool:
 
 
 def read_in_blocks(source: Source) -> Source:
-    """Return a source of the same bytes that reads them in blocks, because a system call a draw would take longer."""
+    """Return a source of the same bytes that reads them in blocks, because one system call per draw would be slow."""
     block = b""
 
     def read(count: int) -> bytes:

@@ -36,9 +36,9 @@ _ZERO = np.uint64(0)
 
 @jit()
 def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
-    """Return a uniform integer below ``bound`` and the offset of the next word; -1 if the words ran out.
+    """Return a uniform integer below ``bound`` and the offset of the next unused word.
 
-    ``words`` are random 64-bit words, used from ``offset`` on.
+    ``words`` are random 64-bit words, used from ``offset`` on. The returned offset is -1 if they ran out.
     """
     # This is 2**64 modulo bound, in 64-bit arithmetic. Words below it are rejected. The number of the other words is a
     # multiple of bound, so that the remainder is uniform.
@@ -53,9 +53,9 @@ def _draw_below(words, offset, bound):  # type: ignore[no-untyped-def]
 
 @jit()
 def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
-    """Draw Bernoulli(exp(-u / t)) for 0 <= u <= t (Algorithm 1); return the draw and the offset of the next word.
+    """Draw True with probability exp(-u / t), for 0 <= u <= t (Algorithm 1).
 
-    The offset is -1 if the words ran out.
+    Return the draw and the offset of the next unused word, or -1 if the random ``words`` ran out.
     """
     # Von Neumann's method: the first k for which a draw of probability u / (t k) fails is odd with probability
     # exp(-u / t).
@@ -71,11 +71,13 @@ def _draw_bernoulli_exp(words, offset, u, t):  # type: ignore[no-untyped-def]
 
 @jit()
 def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-untyped-def]
-    """Draw Bernoulli(exp(-steps s / t)) for any steps >= 0 and s <= t; return the draw and the offset of the next word.
+    """Draw True with probability exp(-steps s / t), for any steps >= 0 and s <= t.
 
     The probability is a product of factors with exponents of at most 1. The first factor that fails ends the draw, so
-    most factors are never drawn. The offset is -1 if the words ran out.
+    most factors are never drawn. Return the draw and the offset of the next unused word, or -1 if the random ``words``
+    ran out.
     """
+    # The largest number of steps with an exponent of at most 1.
     max_part = t // s
     while steps > _ZERO:
         part = min(steps, max_part)
@@ -88,10 +90,11 @@ def draw_bernoulli_exp_steps(words, offset, steps, s, t):  # type: ignore[no-unt
 
 @jit()
 def draw_geometric(words, offset, s, t):  # type: ignore[no-untyped-def]
-    """Draw m >= 0 with P(m) ~ exp(-m s / t) (Algorithm 2 without the sign); return m and the offset of the next word.
+    """Draw m >= 0 with P(m) proportional to exp(-m s / t) (Algorithm 2 without the sign).
 
-    The offset is -1 if the words ran out. The number u + t v, with remainder u and quotient v modulo t, is geometric
-    with parameter exp(-1 / t). Divided by s and rounded down, it is geometric with parameter exp(-s / t).
+    The number u + t v, with remainder u and quotient v modulo t, is geometric with parameter exp(-1 / t). Divided by s
+    and rounded down, it is geometric with parameter exp(-s / t). Return m and the offset of the next unused word, or -1
+    if the random ``words`` ran out.
     """
     while True:
         u, offset = _draw_below(words, offset, t)
@@ -186,7 +189,7 @@ def draw_in_bulk(
     remaining_words = np.empty(0, dtype=np.uint64)
     sample_count = 0
     while sample_count < count:
-        # About as many words as the draws need, because unused ones are thrown away at the end.
+        # About as many words as the draws need (16 each are usually enough), because unused ones are thrown away.
         size = min(_WORDS, 16 * (count - sample_count) + 256)
         words = np.concatenate([remaining_words, np.frombuffer(entropy(8 * size), dtype="<u8")])
         used_words, sample_count = fill(words, *terms, samples, sample_count)

@@ -52,11 +52,13 @@ Law = Literal["discrete-laplace", "laplace", "discrete-gaussian"]
 _DOUBLE_GRID: Final = 1 << 1074
 """Every double is a whole multiple of the reciprocal of this."""
 _LARGEST_COUNT = 1 << 62
+"""Counts must be below this in size, so that a count plus noise fits into 64 bits."""
 _LARGEST_SCALE = 1 << 55
 """Up to this scale, noise of 2**62, which could overflow a 64-bit sum, has a probability below exp(-128)."""
 
 
 _RATIONAL: Final = re.compile(r"[1-9][0-9]{0,999}(/[1-9][0-9]{0,999})?")
+"""An integer or a ratio of two integers, of up to 1,000 digits each."""
 _MAX_SCALE: Final = 1 << 128
 """Scales must be below this."""
 _MIN_SCALE: Final = Fraction(1, 1 << 1000)
@@ -71,7 +73,7 @@ class NoiseRecord:
         engine: "exact-integer", or "seeded" if the draws came from a seed.
         distribution: "discrete-laplace", "laplace" or "discrete-gaussian".
         scale: exact scale of the noise; for a Gaussian the variance parameter.
-        draws: number of draws.
+        draws: number of noise values that were drawn.
     """
 
     engine: str
@@ -217,6 +219,9 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 
     The conformance kit uses this to record the values that noise is added to, or to draw at another scale. Releases
     made inside the block are not private.
+
+    Args:
+        source: Called once with the current source; returns the source to use instead.
     """
     _SOURCES.append(source(_SOURCES[-1]))
     try:
@@ -228,7 +233,7 @@ def noise_from(source: Callable[[NoiseSource], NoiseSource]) -> Iterator[None]:
 def stated_scale(text: str) -> Fraction:
     """Parse a scale, variance or rate from a release's file: an integer or a ratio of two integers.
 
-    Exponents are refused, because the file may come from anyone, and ``Fraction("1e30000000")`` takes a minute, longer
+    Exponents are refused, because the file may come from anyone: ``Fraction("1e30000000")`` takes a minute, and longer
     exponents take hours.
 
     Raises:
@@ -290,7 +295,8 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
     closest = value.limit_denominator(denominator)
     if closest <= value:
         return closest
-    # The neighbour below ``closest`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q' allowed.
+    # The neighbour p' / q' below ``closest`` in the Farey sequence of that order: p q' - p' q = 1 with the largest q'
+    # allowed. So q' is the inverse of p modulo q, plus as many times q as the limit allows.
     p, q = closest.numerator, closest.denominator
     lower_denominator = pow(p, -1, q) if q > 1 else 1
     lower_denominator += (denominator - lower_denominator) // q * q
@@ -298,7 +304,11 @@ def _floor_fraction(value: Fraction, denominator: int) -> Fraction:
 
 
 def _check_integers(counts: NDArray[Any]) -> Ints:
-    """Return counts as 64-bit integers. Raise a UsageError if they are not integers, or reach 2**62 in size."""
+    """Return counts as 64-bit integers.
+
+    Raises:
+        UsageError: The counts are not integers, or one reaches 2**62 in size.
+    """
     values = np.asarray(counts)
     if not np.issubdtype(values.dtype, np.integer):
         raise UsageError(f"counts must be integers, got {values.dtype}")
@@ -314,9 +324,9 @@ def _check_budget(budget: Fraction) -> None:
 
 
 def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: Source) -> Ints:
-    """Return independent draws of discrete Laplace noise, P(v) proportional to exp(-|v| scale_reciprocal).
+    """Return independent draws (count,) of discrete Laplace noise, P(v) proportional to exp(-|v| scale_reciprocal).
 
-    The compiled sampler is used if the terms of the fraction are small enough.
+    The compiled sampler is used if numerator and denominator of the reciprocal scale are small enough.
 
     Args:
         count: Number of draws.
@@ -331,7 +341,7 @@ def _draw_laplace_of_any_scale(count: int, scale_reciprocal: Fraction, source: S
 
 
 def _add_laplace_on_grid(values: Floats, scale: Fraction, source: Source) -> Floats:
-    """Add Laplace noise to doubles, as discrete noise on the grid of all doubles and one rounding of each sum.
+    """Add Laplace noise to doubles: discrete noise on the grid of all doubles (multiples of 2**-1074), rounded once.
 
     Args:
         values: (n,) finite doubles.

@@ -52,6 +52,7 @@ class RowStreams:
     Attributes:
         read: ``read(row, start, count)`` returns bytes ``start`` to ``start + count`` of a row's stream.
         rows: (B,) row numbers, in the order of the draws.
+        _next: position in ``rows`` of the row whose first 8 bytes are read next.
     """
 
     read: Callable[[int, int, int], bytes]
@@ -59,7 +60,7 @@ class RowStreams:
     _next: int = 0
 
     def of(self, row_numbers: NDArray[np.int64]) -> RowStreams:
-        """Return the streams of some of the rows."""
+        """Return the streams of some of the rows; ``row_numbers`` are positions in ``rows``."""
         return RowStreams(self.read, self.rows[row_numbers])
 
     def __call__(self, count: int) -> bytes:
@@ -69,7 +70,10 @@ class RowStreams:
         return b"".join(self.read(row, 0, 8) for row in stream_rows)
 
     def beyond(self, row_number: int) -> Source:
-        """Return a source of the bytes after the first 8 of a row's stream. Each call continues after the last."""
+        """Return a source of the bytes after the first 8 of a row's stream. Each call continues after the last.
+
+        ``row_number`` is the row's position in ``rows``.
+        """
         offset, stream_row = 8, int(self.rows[row_number])
 
         def source(count: int) -> bytes:
@@ -109,6 +113,11 @@ class CumulatedRows:
 
     A uniform 63-bit integer is looked up among the running sums of a row. Index k belongs to exactly w_k of the 2**63
     integers. Several threads may draw at once.
+
+    Attributes:
+        _weights: (N, K) the integer weights.
+        _sums: (N, K) the running sums of each row; undefined for a row from which nothing was drawn yet.
+        _is_summed: (N,) whether a row's running sums are computed.
     """
 
     def __init__(self, weights: NDArray[np.uint64]) -> None:
@@ -146,9 +155,9 @@ class CumulatedRows:
             (B,) indices of outputs. Cost: 8 bytes of entropy and a binary search each.
 
         Raises:
-            UsageError: A row has another sum.
+            UsageError: A row does not sum to 2**63.
 
-        >>> CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
+         CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
         array([0, 1, 0])
         """
         self._sum_rows(rows)
@@ -193,6 +202,7 @@ class CumulatedRows:
         first: NDArray[np.int64] = start.copy()
         while length > 1:
             half = length // 2
+            # If the last sum of the lower half is at most the integer, the answer lies in the upper half.
             first += half * (flat_sums[first + (half - 1)] <= integers)
             length -= half
         first -= start
@@ -204,6 +214,7 @@ def _look_up_in_row(sums: NDArray[np.uint64], integers: NDArray[np.uint64]) -> N
 
     Integers with the same leading bits form an interval. If all of it belongs to one index, no search is needed.
     """
+    # Below four integers for each interval on average, the table of intervals costs more than it saves.
     if len(integers) < 4 << _LEADING_BITS:
         return np.searchsorted(sums, integers, side="right")
     shift = np.uint64(63 - _LEADING_BITS)
@@ -234,7 +245,7 @@ def choose(
     Args:
         cuts: (B, m) cumulative probabilities of the first 1, ..., m alternatives, each with an error below
             :data:`MAX_CUT_ERROR`.
-        exact: returns the cuts of the row with a given number as rationals.
+        exact: takes a row number and returns the row's m cuts as rationals.
         source: random bytes, 8 for each row in order; the operating system's by default. With
             :class:`RowStreams`, further bytes come from the row's stream.
 

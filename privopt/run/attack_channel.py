@@ -1,8 +1,9 @@
 """Attacks on releases with a public channel: measured epsilon, Bayes error, entropy, and a test on samples.
 
-A channel is the matrix of probabilities of each report given each secret. Epsilon is the largest log ratio of two rows
-per unit of distance. The Bayes error is the error of guessing the secret with the highest posterior. The test on
-samples derives a lower bound on epsilon from reports that are drawn for the two secrets with the largest ratio.
+A channel is the matrix of probabilities of each report given each secret. Epsilon is the largest log ratio of two
+probabilities of the same report, per unit of distance of the secrets. The Bayes error is the probability of a wrong
+guess when the most likely secret is guessed. The test on samples derives a lower bound on epsilon from reports that are
+drawn for the two secrets with the largest ratio.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from privopt.numbers.binomial import epsilon_lower
 __all__ = ["attack_channel", "attack_two", "bayes_error", "entropy_bits"]
 
 MAX_COMPARISONS: Final = 4_000_000_000
-"""The most comparisons of two probabilities for which all pairs of secrets are compared.
+"""All pairs of secrets are compared if this takes at most this many comparisons of two probabilities.
 
-This many comparisons take about 4 s on one core, since those of 500 secrets and reports took 0.12 s."""
+This many comparisons take about 4 s on one core; for 500 secrets and 500 reports, 0.12 s were measured."""
 
 BLOCK: Final = 1 << 22
 """The number of probabilities that are compared at once, which bounds the memory."""
@@ -49,7 +50,7 @@ def attack_channel(channel: Channel, release: Release, guarantee: Guarantee) -> 
     z = np.asarray(channel.probabilities, dtype=np.float64)
     count = len(z)
     prior = np.full(count, 1.0 / count) if channel.prior is None else np.asarray(channel.prior, dtype=np.float64)
-    # Local DP may have a unit such as "per person", but its epsilon is for any two secrets.
+    # The unit of local DP may begin with "per" too ("per person"), but its epsilon holds for any two secrets.
     per_distance = guarantee.unit.startswith("per ") and guarantee.kind != LocalDP.kind
     is_measurable = channel.distances is not None or not per_distance
     achieved, pair = (None, None)
@@ -82,7 +83,7 @@ def bayes_error(probabilities: Floats, prior: Floats) -> float:
 
 
 def entropy_bits(probabilities: Floats, prior: Floats) -> float:
-    """Return the entropy of the released output under the prior, in bits.
+    """Return the Shannon entropy of the released output if the record is drawn from the prior, in bits.
 
     Args:
         probabilities: (N, K) probability of each output given each record.
@@ -108,7 +109,7 @@ def _distances_from(channel: Channel, row: int, *, per_distance: bool) -> Floats
 
 
 def _find_max_slope(channel: Channel, z: Floats, *, per_distance: bool) -> tuple[float, tuple[int, int]]:
-    """Return the largest log ratio per unit of distance, and the rows of the two secrets that attain it.
+    """Return the largest log ratio of two secrets' probabilities per unit of distance, and the rows of these secrets.
 
     The ratio is infinite if a report is possible for only one of two secrets, or if two secrets at distance 0 have
     different probabilities.
@@ -152,7 +153,7 @@ def _attack_by_sampling(
     # A release that does not override the method of the base class cannot be sampled.
     if type(release).sample is Release.sample:
         return None
-    # Reports that the channel does not list get numbers too, for that is a fault the attack should see.
+    # Reports that the channel does not list are a fault that the attack should notice, so they get numbers too.
     numbers = {name: number for number, name in enumerate(channel.outputs)}
     first_name, second_name = (str(channel.inputs[row]) for row in pair)
     reports_by_secret = [

@@ -17,12 +17,13 @@ from privopt.run.verify import open_verified
 
 __all__ = ["audit", "table"]
 
-# The figures that every audit has; "gv" is the share of violated inequalities and the extent of the violation.
+# The figures that every audit has. "gv" (violations of the guarantee) contains the fraction of the inequalities that
+# are violated, and by how much.
 KEYS: Final = ("epsilon", "gv", "bayes_error", "expected_loss", "entropy_bits", "statistical")
 
 
 def audit(folder: Path, *, over_time: int | None = None, progress: Progress | None = None) -> dict[str, Any]:
-    """Return figures on what an attacker learns from a release folder (DIR); None for figures that do not apply.
+    """Return figures on what an attacker learns from a release folder (DIR), with None for those that do not apply.
 
     If the mechanism does not measure the Bayes error itself, missing figures are computed from the channel of the
     release (:meth:`privopt.interfaces.release.Release.channel`).
@@ -41,7 +42,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     if progress is not None:
         progress("attacking the release", 0, None, None)
     epsilon = opened.result.guarantee.epsilon
-    # Every key is present, with None if it does not apply, so that readers of the JSON need not ask which exist.
+    # Every key is present, with None if it does not apply, so that readers of the JSON find the same keys each time.
     blank: dict[str, Any] = dict.fromkeys(KEYS)
     blank["epsilon"] = {"claimed": None if epsilon is None else float(epsilon), "achieved": None}
     mechanism, problem, release = opened.mechanism, opened.problem, opened.release
@@ -51,7 +52,7 @@ def audit(folder: Path, *, over_time: int | None = None, progress: Progress | No
     channel = channel_of(mechanism, problem, release)
     if figures["bayes_error"] is None and isinstance(channel, Channel):
         measured = attack_channel(channel, opened.release, opened.result.guarantee)
-        # "epsilon" always has the claim; it is replaced only if the mechanism did not measure what is achieved.
+        # "epsilon" is never None, because it states the claim. It is replaced if the mechanism measured no epsilon.
         has_achieved_epsilon = figures["epsilon"].get("achieved") is not None
         figures |= {
             name: value

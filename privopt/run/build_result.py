@@ -55,14 +55,14 @@ R = TypeVar("R", bound=Release)
 
 
 def collect_warnings(mechanism: Mechanism[P, R], problem: P, release: R, result: Result) -> list[str]:
-    """Return the mechanism's warnings and those of the privacy notion that the release satisfies."""
+    """Return warnings that every user of a release must read, from its mechanism and from the claimed notion."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     warnings = mechanism.warnings(problem, release, result) if isinstance(mechanism, Warns) else ()
     return [*warnings, *notion.warnings(result)]
 
 
 def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, options: Options) -> Result:
-    """Measure a release and return its result for result.json. The times are added later.
+    """Measure a release and return the contents of its result.json, except for the times, which are added later.
 
     Args:
         task: The problem, and the mechanism and method that solved it.
@@ -79,7 +79,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
         measurement = measure_release(registered, mechanism, task.problem, outcome.release, method.name)
     _check_certificate(task, measurement)
     value, utility, certificate = measurement.value, measurement.utility, measurement.certificate
-    # measure_release collects the error for verify, which reports it; a solve fails with it.
+    # measure_release returns this error instead of raising it, because verify reports it as a complaint.
     if measurement.value_error is not None:
         raise measurement.value_error
     if value is None or math.isnan(value):
@@ -97,7 +97,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
     program = method_facts.pop(LP, None)
     if program is not None and not solves_program(mechanism):
         raise CertificationError(f"{registered.spec.name} states a program that it does not declare; nothing written")
-    # The noise of this release did not come from the seed. Stating it would claim that the release is not private.
+    # If this is true, the noise did not come from the seed. Stating the seed would say that the release is not private.
     has_own_noise = certificate.evidence == "declared" and not outcome.seeded
     return Result(
         mechanism=registered.spec.name,
@@ -130,7 +130,7 @@ def build_result(task: Task, outcome: Outcome[Any], context: SolveContext, optio
 
 
 def _program_bounds(program: Mapping[str, Any]) -> Bounds:
-    """Return the value and the lower bound, if there is one, of the linear program that a mechanism reports."""
+    """Return the value and the lower bound, if any, of the linear program that a mechanism reports in its facts."""
     # Rounding can put the bound of a program that is solved to optimality slightly above its value.
     bound = program.get("lower_bound")
     return Bounds.of(program["value"], bound if bound is None else min(bound, program["value"]))
@@ -162,7 +162,7 @@ def problem_reference(copy: ProblemCopy) -> ProblemFile:
 
 
 def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
-    """Return the bound on the optimum, or the value if the bound exceeds it only by rounding.
+    """Return the bound on the optimum, moved to the value if it lies on the wrong side of it by no more than rounding.
 
     Args:
         bound: A lower bound, or an upper one if ``maximise``.
@@ -172,7 +172,7 @@ def _check_bound(bound: float, value: float, *, maximise: bool) -> float:
     Raises:
         CertificationError: The bound contradicts the value, or is not a number.
     """
-    # "not <=" instead of ">": a NaN must be refused too.
+    # "not <=" instead of ">", because a NaN must be refused too.
     excess = value - bound if maximise else bound - value
     if not excess <= RELATIVE_TOLERANCE * max(1.0, abs(value)):
         direction, name = ("below", "upper") if maximise else ("above", "lower")
@@ -190,9 +190,10 @@ _OTHERS: Final = re.compile(r";.*\bextra\b")
 
 @cache
 def versions_behind(plugin: str) -> dict[str, str]:
-    """Return, by name, the versions of Python and of every installed distribution that a plugin requires.
+    """Return, by name, the versions of Python and of the installed distributions that a plugin needs, itself included.
 
-    The requirements are followed recursively from the plugin's distribution.
+    The requirements are followed recursively from the plugin's distribution. Optional requirements (extras) are left
+    out.
 
     Args:
         plugin: The name of the plugin's distribution.

@@ -1,6 +1,6 @@
-"""The interface to the checker that ``make formal`` extracts from the formal proof in docs/proof.
+"""The interface to the formally proved checker, which ``make formal`` extracts from the proof in docs/proof.
 
-The checker is a separate OCaml program that reads the folder by itself and shares no code with this package.
+The checker is a separate OCaml program that reads a release folder by itself and shares no code with this package.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def find_kernel() -> Path:
     Raises:
         UsageError: The program is not installed.
     """
-    # Preferred, because one on PATH may be of another version.
+    # The one next to the interpreter is preferred, because one on PATH may have another version.
     next_to_python = Path(sys.executable).with_name(KERNEL)
     program = str(next_to_python) if next_to_python.exists() else shutil.which(KERNEL)
     if program is None:

@@ -31,7 +31,8 @@ class Measurement:
         certificate: The certificate of the mechanism's privacy constraint.
         utility: The utility loss.
         value: The loss of the release; None if there is none or it could not be evaluated.
-        value_unit: The unit to which the loss is rounded; None if the loss is not rounded.
+        value_unit: The unit of the grid to which the loss is rounded, so that programs with different rounding errors
+            state the same loss; None if the loss is not rounded.
         value_error: Why the loss could not be evaluated; None if it could.
     """
 
@@ -61,14 +62,14 @@ def measure_release(
         problem: The problem that the release solves.
         release: The release.
         method: The name of the method that computed the release.
-        value_unit: The unit of rounding that a result states for the loss; None to choose one.
+        value_unit: The unit of rounding that a result states for the loss; None to choose a unit.
 
     Raises:
         RegistryError: The mechanism returned an object of the wrong type.
         StoppedError: The time limit was reached.
         PrivoptError: The privacy cannot be measured.
     """
-    # Costs come first, because the distances that they need also serve the required pairs.
+    # The utility comes first, because the distances that its costs need are reused for the required pairs.
     utility = mechanism.utility(problem, method)
     registered.expect("utility", utility, UtilityLoss)
     privacy = mechanism.privacy(problem, method)
@@ -87,7 +88,7 @@ def measure_release(
     except StoppedError:
         raise
     except Exception as error:
-        # Verify also measures releases that solve did not write, which may fail in any way.
+        # Verify also measures releases that solve did not write, for which the utility may raise any error.
         value_error = error
     return Measurement(
         guarantee=guarantee,

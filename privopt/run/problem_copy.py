@@ -45,6 +45,8 @@ class ProblemCopy:
     A file outside the problem's folder is copied to ``external/``, and its path in the copied problem file is changed
     accordingly.
 
+    A key of ``files`` is a path in ``problem/``, with slashes.
+
     Attributes:
         name: The name of the problem file.
         contents: The contents of the copied problem file.
@@ -97,10 +99,10 @@ class ProblemCopy:
         return hashlib.sha256(self.contents).hexdigest()
 
     def publishing(self, replaced: Mapping[str, bytes]) -> ProblemCopy:
-        """Return a copy with public replacements for some secret files. Parquet tables become CSV and are renamed.
+        """Return a copy that also publishes replacements for some secret files.
 
         The replacements are what the mechanism publishes about its secrets. The secret files themselves are still
-        written to private/ only.
+        written to private/ only. A replacement for a Parquet table is CSV, so its name changes.
 
         Args:
             replaced: The public contents, by the name of the file in the problem.
@@ -137,7 +139,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
         source: The problem file.
         declared: The problem that was read from ``source``.
     """
-    # Secret tables keep their form: they go to private/, where only the owner reads them.
+    # Secret tables keep their form, because they go to private/, where only the owner reads them.
     files = {file.name: file for file in files_of(declared) if not file.absent}
     secret = {name for name, file in files.items() if file.secret}
     csv_by_name = {name: text for name, text in _tables_as_csv(declared).items() if name not in secret}
@@ -154,7 +156,7 @@ def with_csv_tables(source: File, declared: AttrsInstance) -> File:
 
 
 def _as_read(file: File) -> bytes:
-    """Return the published form of a public file: the canonical form, without table columns that were not read."""
+    """Return the contents to publish of a public file: the canonical form, without table columns that were not read."""
     # Columns that nothing reads, such as names of people, have no purpose in a release.
     frame = _frame(file)
     if frame is not None:
@@ -163,7 +165,7 @@ def _as_read(file: File) -> bytes:
 
 
 def _frame(file: File) -> pl.DataFrame | None:
-    """Return a file as a data frame if it was read as a table; otherwise None."""
+    """Return a file as a data frame if some of its columns were read as those of a table; otherwise None."""
     return table_of(file) if file.seen.columns else None
 
 
@@ -178,7 +180,7 @@ def _in_one_form(file: File) -> bytes:
     frame = _frame(file)
     if frame is not None:
         return csv_bytes(frame)
-    # ``seen.instead`` is set if the code that read the file stored other contents to publish.
+    # ``seen.instead`` is set if the code that read the file stored other contents to be published in its place.
     return file.contents if file.seen.instead is None else file.seen.instead
 
 
@@ -198,7 +200,7 @@ def _csv_names(names: Iterable[str], used_names: set[str]) -> dict[str, str]:
 
 
 def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
-    """Return a path as a name. If the name is in ``used_names``, a number is added before the suffix (``a-2.csv``)."""
+    """Return a path as text, with a number before the suffix (``a-2.csv``) if the text is one of ``used_names``."""
     name, number = path, 1
     while str(name) in used_names:
         number += 1
@@ -207,7 +209,10 @@ def _unused_name(path: PurePosixPath, used_names: set[str]) -> str:
 
 
 def _tables_as_csv(declared: AttrsInstance) -> dict[str, bytes]:
-    """Return, by name, the files that the tables of a problem, including nested ones, convert to CSV themselves."""
+    """Return, by file name, the CSV of those tables of a problem that convert their own files (method ``as_csv``).
+
+    Tables inside other tables are included.
+    """
     convert = getattr(declared, "as_csv", None)
     csv_by_name = {} if convert is None else dict(convert())
     for attribute in attrs.fields(type(declared)):
@@ -248,7 +253,7 @@ def _choose_names(names: list[str], used_names: set[str]) -> dict[str, str]:
         names: The paths of the files, as written in the problem file.
         used_names: The names of the problem's other files.
     """
-    # A folder that no file of the problem is in already.
+    # The name of a folder that does not contain a file of the problem yet.
     folder = "external"
     while any(PurePosixPath(name).parts[0] == folder for name in used_names):
         folder += "-more"

@@ -1,6 +1,6 @@
 """The last step of ``solve``: writing a release folder, verifying it as a recipient would, and moving it into place.
 
-Clean copies of released files are moved into place just before the folder (:class:`Copies`).
+Clean copies of files that the mechanism has blurred (``--copy-to``) are moved into place just before the folder.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Copies:
         """Rename the hidden folder to ``target``. This is the last step before DIR is moved into place."""
         if self.target is None or self.workspace is None:
             return
-        # The workspace was private; released copies are for everybody.
+        # Only the owner could read the hidden folder. The released copies are for everybody.
         for path in [self.workspace, *self.workspace.rglob("*")]:
             path.chmod(0o755 if path.is_dir() else 0o644)
-        # On disk before it has its name, so that a crash leaves no folder with empty files.
+        # Flushed to the disk before it gets its name, so that a crash leaves no folder with empty files.
         flush_folder(self.workspace)
         replaced = swap_into_place(self.workspace, self.target, self.workspace)
         if replaced is not None:
@@ -91,7 +91,7 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
     check_parent(target, "--copy-to")
     if out.absolute() in (target, *target.parents):
         raise UsageError(f"--copy-to {target}: lies in --out {out}")
-    # Only the copies of an earlier run, unchanged, may be replaced: anything else is somebody's data.
+    # Only the unchanged copies of an earlier run may be replaced. Anything else is somebody's data.
     if target.exists() and any(target.iterdir()) and not (force and _hash_files(target) == _listed_hashes(out)):
         cure = "with --force it may hold the copies that DIR lists, unchanged, and nothing else"
         raise UsageError(f"--copy-to {target}: is not empty; {cure}")
@@ -100,14 +100,14 @@ def new_copies(target: Path | None, out: Path, *, force: bool = False) -> Iterat
         try:
             yield copies
         except BaseException:
-            # Without DIR, nothing says that the copies are clean.
+            # DIR was not written. Without it, nothing says that the copies are clean.
             if copies.is_published:
                 shutil.rmtree(target, ignore_errors=True)
             raise
 
 
 def _hash_files(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of each file in a folder, by path; for a link ``""``, which differs from every hash."""
+    """Return the SHA-256 of each file in a folder, by path; ``""``, which differs from every hash, for each link."""
     paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
     return {
         path.relative_to(folder).as_posix(): "" if path.is_symlink() else hashlib.sha256(path.read_bytes()).hexdigest()
@@ -125,7 +125,7 @@ def _listed_hashes(folder: Path) -> dict[str, str] | None:
 
 
 CHECKPOINT_SUFFIXES: Final = (".npz", ".json", ".part")
-"""The suffixes of checkpoint files in DIR.partial. A folder with any other file belongs to someone else."""
+"""The suffixes of checkpoint files in DIR.partial. A folder with any other file is not removed."""
 
 
 @frozen(kw_only=True)
@@ -160,9 +160,9 @@ class Run:
         out: The folder to write.
         start_time: The start of the run on the monotonic clock, in seconds.
         context: The context that is passed to the mechanism.
-        workspace: The maker of the hidden folder that becomes DIR.
+        workspace: The object that makes the hidden folder and turns it into DIR.
         copies: The hidden folder of clean copies, if any.
-        add_note: A function that adds a sentence to any error raised later.
+        add_note: A function that adds a sentence to any error that is raised later in the run.
     """
 
     options: Options
@@ -194,7 +194,7 @@ def publish_release(task: Task, outcome: Outcome[Any], result: Result, run: Run)
     observer_warnings = registry().notify_released(outcome.release, task.problem)
     meaning = meaning_of(task.mechanism, task.problem, outcome.release, result)
     run.workspace.complete(folder, private=outcome.release.private_folder, check=_check_written)
-    # Copies first: DIR says that they are clean, so it must not exist without them.
+    # The copies come first, because DIR says that they are clean and so must not exist without them.
     run.copies.publish()
     run.workspace.publish(folder, late_warnings.append)
     # A stopped run keeps its checkpoint for --resume.
@@ -247,7 +247,7 @@ def _check_written(folder: Path) -> None:
     try:
         verdict = verify(folder)
     except StoppedError:
-        # A limit says nothing about the folder.
+        # A limit ended the verification, which says nothing about the folder.
         raise
     except PrivoptError as error:
         reason = str(error).replace(f"{folder}/", "")
@@ -275,7 +275,8 @@ def _phase_times(task: Task, run: Run) -> Times:
 def remove_checkpoint(folder: Path, warn: Callable[[str], None]) -> None:
     """Remove the checkpoints of a completed run (DIR.partial), because they may contain parts of private matrices.
 
-    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder.
+    A folder with any other file is not removed, and ``warn`` is called with a sentence about the folder. A link, or a
+    path that is no folder, is left alone.
     """
     if folder.is_symlink() or not folder.is_dir():
         return

@@ -25,6 +25,7 @@ NAMESPACE: Final = "privopt-release"
 """The namespace of the signatures, so that a signature for another purpose, such as a commit, is not accepted."""
 
 PROGRAM: Final = "ssh-keygen"
+"""The program of OpenSSH that creates and checks signatures."""
 
 
 def sign(folder: Path, key: Path, *, force: bool = False, progress: Progress | None = None) -> Path:
@@ -69,8 +70,8 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
         allowed: The file of allowed signers in the format of ``ssh-keygen``, with lines ``NAME KEYTYPE KEY``.
 
     Returns:
-        The verdict with :attr:`Verdict.signed_by` if the signature of an allowed signer holds. Otherwise the verdict
-        is withdrawn and a complaint says why.
+        The verdict, with :attr:`Verdict.signed_by` set if an allowed signer's signature holds. Otherwise the verdict
+        is withdrawn (set to None), and a complaint says why.
 
     Raises:
         UsageError: ``allowed`` cannot be read, or ``ssh-keygen`` is missing.
@@ -94,7 +95,8 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
         code, output, complaint = _run_program(command, sums)
         if code == 0:
             key = output.decode("utf-8", "replace").strip().rpartition(" with ")[2]
-            # A pattern such as *@example.org names no particular person, so only the key identifies the signer.
+            # The output ends with "with TYPE key HASH". A pattern such as *@example.org names no particular person, so
+            # only the key identifies the signer.
             signer = f"{key}, a key for any name like {name}" if set("*?!") & set(name) else f"{name} ({key})"
             return evolve(verdict, signed_by=signer)
     return _reject_signature(
@@ -103,12 +105,16 @@ def with_signature(verdict: Verdict, folder: Path, allowed: Path) -> Verdict:
 
 
 def _reject_signature(verdict: Verdict, complaint: str) -> Verdict:
-    """Return a verdict that is withdrawn because of a bad signature, with a complaint that says why."""
+    """Return a verdict set to None because of a bad or missing signature, with ``complaint`` added."""
     return evolve(verdict, verdict=None, complaints=(*verdict.complaints, complaint))
 
 
 def _make_signature(message: bytes, key: Path) -> bytes:
-    """Return the signature of a message from ``ssh-keygen``, which asks for the key's passphrase if there is one."""
+    """Return ``ssh-keygen``'s signature of a message with a key. The program asks for the key's passphrase if needed.
+
+    Raises:
+        UsageError: The key does not exist, ``ssh-keygen`` is missing, or it cannot sign with this key.
+    """
     if not key.is_file():
         raise UsageError(f"{key}: must be a key of OpenSSH, found no such file; ssh-keygen -t ed25519 makes one")
     code, signature, complaint = _run_program([_find_program(), "-Y", "sign", "-n", NAMESPACE, "-f", str(key)], message)

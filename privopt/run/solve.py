@@ -60,7 +60,7 @@ def _read(name: str, source: File, run: Run) -> Task:
     """
     with within(run.context.search_time):
         task = read_task(name, source, run.out, run.options, run.context)
-    # The charge comes before the search, which draws the noise: a run that is killed must not draw for free.
+    # The charge comes before the search, which draws the noise. Otherwise a run that is killed could draw uncharged.
     if run.options.charged is not None:
         sentence = run.options.charged.charge_solve(
             task.privacy,
@@ -76,7 +76,7 @@ def _read(name: str, source: File, run: Run) -> Task:
 
 
 def _search(task: Task, run: Run) -> Outcome[Any]:
-    """Run the mechanism's search and return its outcome, the best so far if the time limit or an interrupt ends it.
+    """Run the mechanism's search and return its outcome: the best one so far, if a time limit or interrupt ends it.
 
     Args:
         task: The problem and the mechanism.
@@ -116,13 +116,13 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
     checkpoint = out.absolute().with_name(out.name + ".partial")
     if options.resume and (checkpoint.is_symlink() or not checkpoint.is_dir()):
         raise UsageError(f"--resume: the folder {checkpoint} to go on from must exist")
-    # Exited in reverse order: the workspace is removed while interrupts are still handled.
+    # The contexts are left in reverse order, so the workspace is removed while interrupts are still handled.
     with ExitStack() as stack:
         executor = stack.enter_context(from_url(options.executor, options.jobs or 1))
         stack.enter_context(limited_to(options.jobs))
         stack.enter_context(interrupts())  # SIGTERM is handled like Ctrl-C: the search ends with the best so far
         copies = stack.enter_context(new_copies(options.copy_to, out, force=options.force))
-        # Measurements of the release are stored, so that the files that are read back are measured only if they differ.
+        # Measurements are cached, so that the release that is read back is measured again only if it differs.
         stack.enter_context(remembering())
         add_note = stack.enter_context(_notes_on_errors())
         workspace = stack.enter_context(open_workspace(out, force=options.force))
@@ -131,7 +131,7 @@ def _open_run(name: str, out: Path, options: Options) -> Iterator[Run]:
             solver=options.solver,
             gap=method.gap if options.gap is None else options.gap,
             search_time=search_time,
-            # Bytes that the process may use in all: what it has already, and what is free.
+            # Bytes that the process may use in total: what it uses already, and what is free.
             memory=resident() + available() if options.memory is None else options.memory * GB,
             seed=options.seed,
             executor=executor,
@@ -158,7 +158,7 @@ def _notes_on_errors() -> Iterator[Callable[[str], None]]:
     try:
         yield notes.append
     except BaseException as error:
-        # Interrupts too: the user must learn that the ledger was charged.
+        # Interrupts get the notes too, because the user must learn that the ledger was charged.
         for sentence in notes:
             error.add_note(sentence)
         raise

@@ -28,13 +28,16 @@ ABOVE: Final = math.ulp(0.0)
 
 
 def _convert_number(value: Any, attribute: Attribute[Any]) -> Any:
-    """Return a numeric option as a Python number, after checking it. JSON does not accept NumPy's numbers.
+    """Check a numeric option, and return it as a Python number, because JSON does not accept NumPy's numbers.
 
     None stays None. ``attribute`` is the option's field, whose metadata contain the rule.
+
+    Raises:
+        UsageError: The value breaks the rule.
     """
     if value is None:
         return None
-    # The metadata of a field are the rule that _number_field gave it: arguments of check_number.
+    # The rule consists of the arguments of check_number, as _number_field has stored them.
     check_number(attribute.name, value, **attribute.metadata)
     return int(value) if attribute.metadata["whole"] else float(value)
 
@@ -130,7 +133,7 @@ def select_method(name: str, options: Options) -> tuple[Registered, MethodSpec]:
     method = registered.method(options.method)
     if registered.spec.asks(method) and not options.allow_unsafe:
         raise UsageError(f"{name} --method {method.name} gives no privacy guarantee; --allow-unsafe accepts that")
-    # At a gap of 1 any release would be optimal.
+    # With a gap of 1, any release would count as optimal.
     if options.gap is not None and (expectation := share(options.gap)):
         raise UsageError(f"gap must be {expectation}, got {options.gap:g}")
     registry().kind("solver", options.solver)
@@ -159,7 +162,7 @@ def read_task(name: str, source: File, out: Path, options: Options, context: Sol
     context.report("problem")
     with context.time_phase("build"), loading(context.require_memory):
         declared, problem, copy = _load(mechanism, source, out, context)
-    # Only now is the problem known that may name a method; the rules for methods then apply to that one.
+    # The problem may choose a method, which is known only now. The rules for methods are applied to it.
     own_method = mechanism.own_method(declared) if isinstance(mechanism, ChoosesMethod) else None
     if options.method is None and own_method is not None:
         registered, method = select_method(name, evolve(options, method=own_method))
@@ -203,7 +206,7 @@ def _load(
     try:
         problem = mechanism.load(declared, source.name)
     except InputError:
-        # The original files have the same faults, and the user knows their names and rows.
+        # Loading the original files raises the same faults, with the names and rows that the user knows.
         mechanism.load(original, source.name)
         raise
     return declared, problem, copy
@@ -220,7 +223,7 @@ def _check_outside(out: Path, declared: AttrsInstance) -> None:
     for folder in folders_of(declared):
         if folder.path is None:
             continue
-        # Resolved, so that a link cannot lead the output into the input.
+        # Links are resolved, so that the output cannot lie in the input by way of a link.
         path = folder.path.resolve()
         if path in (target, *target.parents) or target in path.parents:
             raise UsageError(f"--out {out}: lies in {path}, which the problem reads, or around it; name one elsewhere")
@@ -229,7 +232,7 @@ def _check_outside(out: Path, declared: AttrsInstance) -> None:
 def read_problem(
     mechanism: Mechanism[Any, Any], source: Path | File, *, public: bool = False, closed: bool = False
 ) -> AttrsInstance:
-    """Return the declared problem of a mechanism from a file, which may also have tables of other mechanisms.
+    """Read and return a mechanism's declared problem. The file may also have tables of other mechanisms.
 
     Args:
         mechanism: The mechanism.
@@ -249,7 +252,7 @@ def read_problem(
 
 
 def _name_takers(mechanism: Mechanism[Any, Any], fault: Fault) -> Fault:
-    """Return a fault of a problem file; if it is about an unknown key, with the mechanisms that accept the key.
+    """Return a fault of a problem file. If it is about an unknown key, name the mechanisms that accept the key.
 
     Args:
         mechanism: The mechanism that does not accept the key.

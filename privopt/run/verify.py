@@ -66,7 +66,8 @@ __all__ = [
 
 
 Word = Literal["proved", "declared", "none"]
-"""A verdict: the guarantee was proved from the files, relies on the maker's word that noise was drawn, or is absent."""
+"""A verdict on a guarantee: "proved" from the files, "declared" (relies on the maker's word that noise was drawn), or
+"none" (there is no guarantee)."""
 
 CACHE: Final = "PRIVOPT_CACHE"
 """The environment variable that replaces the default cache folder."""
@@ -76,7 +77,7 @@ def recall(folder: Path) -> Word | None:
     """Return the cached verdict on a release folder whose checksums hold; None if there is no trustworthy one."""
     try:
         file = _verdict_file(folder)
-        # Another user could have written the verdict.
+        # In a folder of another user, that user could have written the verdict.
         if file.parent.lstat().st_uid != os.geteuid():
             return None
         text = read_bytes(file, largest=16, links=False).decode()
@@ -104,10 +105,10 @@ def remember(folder: Path, word: Word) -> None:
 def _verdict_file(folder: Path) -> Path:
     """Return the path of the cached verdict on a release folder, named by a hash of all that the verdict depends on."""
     digest = hashlib.sha256()
-    # The checksum files stand for all other files. The private one is missing in what a recipient has.
+    # The checksum files stand for all other files. A recipient does not have the private one.
     for path in (folder / SUMS, folder / PRIVATE / SUMS):
         digest.update(hashlib.sha256(path.read_bytes() if path.is_file() else b"none").digest())
-    # All plugins count, not only the mechanism's: a notion or a solver of another one takes part in verification.
+    # All plugins count, not only the mechanism's, because a notion of another plugin may take part in verification.
     plugins = {f"{entry.plugin} {entry.version}" for entry in registry().entries.values()}
     digest.update("\n".join([f"privopt {VERSION}", *sorted(plugins)]).encode())
     return _cache_folder() / "held" / digest.hexdigest()
@@ -259,7 +260,7 @@ def load_release(folder: Path) -> OpenedFolder:
         # The message names the fault already.
         raise
     except Exception as error:
-        # Bytes that solve did not write may make any reader raise anything.
+        # Files that solve did not write may make a reader raise any error.
         actual = f"an artefact that cannot be read ({type(error).__name__}: {error})"
         raise InputError([Fault(str(folder), "", actual, "files as privopt solve wrote them")]) from error
     return OpenedFolder(
@@ -299,7 +300,7 @@ def verify(folder: Path, *, jobs: int | None = None, progress: Progress | None =
     complaints = check_sums(folder)
     if not complaints:
         document = read_document(folder)
-        # A file of another form can match its checksum: its maker wrote it so. That is a complaint, not an error.
+        # A malformed result.json whose checksum is right was written like that. That is a complaint, not an error.
         try:
             result_of(document, RESULT)
         except InputError as error:
@@ -387,7 +388,7 @@ def _collect_errors(lines: list[str], where: str, but: type[PrivoptError] = Stop
     """Append any error in the block to ``lines``, as a line that begins with ``where``.
 
     Any exception may occur, because files that ``solve`` did not write may have any form. Errors of the class ``but``
-    are raised, and so are errors about limits, which say nothing about DIR.
+    are raised, and so are errors about limits (:class:`StoppedError`), which say nothing about DIR.
     """
     try:
         yield
@@ -417,7 +418,8 @@ def _recompute_result(opened: OpenedFolder) -> tuple[Result, Measurement, list[s
     certificate, utility, value = measurement.certificate, measurement.utility, measurement.value
     complaints = []
     if certificate.holds is False:
-        # A release can fail by something else, such as a row that is no distribution, with its worst pair allowed.
+        # A release can also fail for another reason, such as a row that is no distribution, although its worst pair is
+        # allowed. In that case only the stated failures are complaints.
         worst, allowed = certificate.worst, certificate.allowed
         if not certificate.failures or worst is None or allowed is None or worst > allowed:
             complaints.append(f"certificate: worst {worst}, allowed {allowed}")
@@ -464,7 +466,7 @@ def _check_bound(opened: OpenedFolder, *, fits: bool) -> list[str]:
 
     Args:
         opened: The content of DIR.
-        fits: Whether all other claims hold. The proof, which takes longest, is evaluated only if they do.
+        fits: Whether all other claims hold. The proof, whose evaluation takes longest, is evaluated only if they do.
     """
     maximise = opened.mechanism.utility(opened.problem, opened.result.method).maximise
     value, bound = opened.result.objective.value, opened.result.objective.lower_bound
@@ -541,7 +543,7 @@ def _check_bookkeeping(opened: OpenedFolder, recomputed: Result, registered_kind
 
 
 def _version_notes(opened: OpenedFolder) -> tuple[str, ...]:
-    """Return a line each for privopt and the plugin if another version wrote the folder."""
+    """Return a line for privopt, and one for the plugin, if another version of it wrote the folder."""
     plugin, result = opened.registered, opened.result
     rows = [("privopt", result.privopt, VERSION), (f"plugin {plugin.plugin}", result.plugin.version, plugin.version)]
     return tuple(

@@ -27,11 +27,11 @@ from privopt.testing.efforts import Effort
 from privopt.testing.runner import CheckResult, run_examples
 
 SOLVER_TOLERANCE: Final = 1e-6
-"""Tolerance for a solver's rounding, relative to the numbers of the models, which are all small."""
+"""Tolerance for a solver's rounding, relative to the numbers in the models, which are all small."""
 
 
 Solve = Callable[[StandardForm], Result]
-"""Solves one model with the solver under trial."""
+"""A function that solves one model with the solver under trial."""
 
 
 @st.composite
@@ -56,10 +56,11 @@ def draw_feasible_program(
     Args:
         draw: The draw function of Hypothesis.
         may_be_nonzero: (rows, columns) Mask of the coefficients that may differ from 0.
-        kinds: Kinds of rows to choose from: at most (L), at least (G), equations (E), ranges (R).
+        kinds: Letters of the kinds of rows to choose from: L (at most), G (at least), E (equation), R (range).
         integers: Whether some of the columns must be integer.
     """
-    # The point is integer, so that the program stays feasible if columns must be integer. The box bounds it.
+    # The point is integer, so that the program stays feasible if columns must be integer. The box, which contains the
+    # point, bounds the program.
     m, n = may_be_nonzero.shape
     coefficients = st.integers(-4, 4)
     point = np.array(draw(st.lists(st.integers(0, 3), min_size=n, max_size=n)), dtype=np.float64)
@@ -100,7 +101,7 @@ def check_optimum(solve: Solve, form: StandardForm, tolerance: float = SOLVER_TO
     result, second_result = solve(form), solve(form)
     faults = list(_find_faults(form, result, tolerance))
     faults += [f"solve changed the form it was given: {line}" for line in changes(original_form, form, "form")]
-    # A seeded release must be the same twice, so a solver may not choose among optima by chance.
+    # Two runs with one seed must give the same release, so a solver may not choose among optima by chance.
     if not np.array_equal(np.asarray(result.x), np.asarray(second_result.x)):
         faults.append(f"the same model gave {result.x} and then {second_result.x}")
     if faults:
@@ -119,7 +120,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
     if result.outcome is not Outcome.OPTIMAL or x is None:
         yield f"a bounded, feasible model is called {result.outcome.value}; expected optimal"
         return
-    # Bounds of columns are checked like those of rows, so both are put into one vector.
+    # Bounds of columns are checked like those of rows, so both are joined in one vector.
     lower, upper = np.append(form.row_lower, form.col_lower), np.append(form.row_upper, form.col_upper)
     activities, value = np.append(form.A @ x, x), float(form.c @ x) + form.c0
     violations = np.maximum(lower - activities, activities - upper)
@@ -132,7 +133,7 @@ def _find_faults(form: StandardForm, result: Result, tolerance: float) -> Iterat
         yield f"the objective is said to be {result.objective!r}; at its vector it is {value!r}"
     elif not is_close(value, optimum):
         yield f"the optimum is {optimum!r} by SciPy; the solver says {value!r}"
-    # A bound that is too weak is allowed; one beyond the optimum is wrong.
+    # A bound may be too weak, but must not lie beyond the optimum.
     excess = 0.0 if result.bound is None else (result.bound - optimum) * (1 if form.sense == "min" else -1)
     if excess > tolerance * (1 + abs(optimum)):
         yield f"the bound {result.bound!r} is on the wrong side of the optimum {optimum!r}"

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 from privopt.declare.schema import FileUse
 
 WHOLE: Final = (str, bytes, int, float, complex, set, frozenset, Path, type(None))
-"""Types that are compared as a whole, with their subclasses, which may have attributes that do not hold the value."""
+"""Types whose instances are compared as a whole, not attribute by attribute; this includes their subclasses."""
 
 _MISSING: Final = object()
+"""Stands for a part that the second object does not have."""
 
 
 def changes(
@@ -43,11 +44,10 @@ def changes(
             None in the second is not stored in any file, and paths are compared by name.
         compared_pairs: The pairs compared so far, which are kept alive here so that Python does not reuse their ids.
     """
-    # Readers of files note in FileUse what they read, during a solve too.
-    # ``_MISSING`` stands for a part that the second object does not have.
+    # A FileUse records which parts of a file were read, which legitimately changes during a solve.
     if first is second or second is _MISSING or isinstance(first, FileUse):
         return
-    # Functions have no value to compare: two equal closures differ by their identity.
+    # Functions have no value to compare, and two equal closures are different objects.
     if callable(first) and not isinstance(first, Mapping):
         return
     if first is None or (through_files and second is None):
@@ -76,9 +76,9 @@ def changes(
 
 
 def _array_changes(first: NDArray[Any], second: NDArray[Any], path: str) -> Iterator[str]:
-    """Yield a sentence on the first entry in which two arrays differ, or on different shapes; nothing for equal arrays.
+    """Yield a sentence on the first entry in which two arrays differ, or on their different shapes.
 
-    ``path`` is the array's name in the sentence.
+    ``path`` is the array's name in the sentence. For equal arrays, nothing is yielded.
     """
     if first.shape != second.shape:
         yield f"{path} had shape {first.shape}, now {second.shape}"

@@ -38,23 +38,23 @@ def check(
 
     Args:
         mechanism: Name of the mechanism.
-        method: One of the mechanism's methods, or None for each method that has a guarantee. A method of kind "none" is
-            checked against the claim of its paper.
+        method: One of the mechanism's methods, or None for each method that has a guarantee. A method without a
+            guarantee (kind "none") is checked against the claim of its paper.
         only: Names of the checks to run; all if empty.
         how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
         on_result: Called with each result as soon as it is known.
-        progress: Called with how many checks have run.
+        progress: Called with the number of checks that have run, in words.
 
     Returns:
         One result for each method and check, in the order of methods and checks.
 
     Raises:
-        UnknownNameError, UsageError: The mechanism, method, check or effort does not exist, or no method of the
-            mechanism has a guarantee and none was named. The message about a check names plugins that are not
-            installed.
+        UnknownNameError: The mechanism, method or effort does not exist.
+        UsageError: A check does not exist (the message names plugins that are not installed), or no method of the
+            mechanism has a guarantee and none was named.
     """
-    # Read here, so that an unknown name is an error before any worker starts.
+    # Names are looked up here, so that an unknown one raises its error before any worker starts.
     chosen_effort = effort(how)
     registered = registry().get(mechanism)
     guaranteed_methods = [
@@ -73,7 +73,7 @@ def check(
     workers = max(1, min(len(names), os.cpu_count() or 1))
     results: dict[tuple[str, str], CheckResult] = {}
     with tempfile.TemporaryDirectory(prefix="privopt-check-") as home, processes(workers) as executor:
-        # The key is the method's name, so that its checks share the worker that has its solved problems.
+        # The key is the method's name, so that all its checks run in the worker that has cached its solved problems.
         futures = [
             executor.submit(name, _run_in_worker, home, mechanism, name, check_name, len(names), chosen_effort, seed)
             for name in names
@@ -108,8 +108,8 @@ def _run_in_worker(
     """
     state = worker_state()
     if state.get("trying") != (mechanism, method):
-        tempfile.tempdir = home  # the parent removes it, however this worker ends
-        set_hypothesis_home_dir(home)  # else Hypothesis would create .hypothesis in the user's current folder
+        tempfile.tempdir = home  # the parent removes this folder, however the worker ends
+        set_hypothesis_home_dir(home)  # otherwise Hypothesis would create .hypothesis in the user's current folder
         if "subject" in state:
             state["subject"].close()
         state["trying"], state["subject"] = (mechanism, method), subject(mechanism, method)
@@ -120,7 +120,7 @@ def _run_in_worker(
 def table(results: Sequence[CheckResult]) -> str:
     """Return the output of ``privopt check``: a table of the results, followed by the findings of failed checks."""
     rows = [(r.method, r.check, str(r.version), r.status, f"{r.seconds:.1f} s", _summary_line(r)) for r in results]
-    # The sixth column, a sentence, is last and not padded.
+    # The sixth and last column is a sentence, which is not padded.
     widths = [max((len(row[n]) for row in rows), default=0) for n in range(5)]
     padded = [[cell.ljust(width) for cell, width in zip(row[:5], widths, strict=True)] + [row[5]] for row in rows]
     lines = ["  ".join(row).rstrip() for row in padded]
@@ -131,11 +131,10 @@ def table(results: Sequence[CheckResult]) -> str:
 
 
 def judge_skips(results: Sequence[CheckResult]) -> list[CheckResult]:
-    """Return the results, in which a check that was skipped without a stated reason counts as failed.
+    """Return the results with each check that was skipped without a stated reason changed to failed.
 
-    Results of checks that are not applicable stay unchanged.
-
-    Without this, a check that silently tries nothing would look like a success (``privopt check --fail-on-skip``).
+    This is for ``privopt check --fail-on-skip``, because a check that silently tries nothing would look like a success.
+    Results of checks that are not applicable are unchanged.
     """
     return [
         evolve(result, status="failed", reason=f"skipped: {result.reason}") if result.missed else result

@@ -32,10 +32,10 @@ TOLERANCE = 10 * SOLVER_TOLERANCE
 
 @st.composite
 def split_programs(draw: st.DrawFn) -> Split:
-    """Draw a feasible program whose columns are linking columns, which come first, followed by one to three blocks.
+    """Draw a feasible program with one or two linking columns, followed by the columns of one to three blocks.
 
-    Each row bounds a combination of linking columns and the columns of at most one block from below, so the blocks are
-    independent of one another once the linking columns are fixed.
+    Each row is a lower bound on a combination of linking columns and the columns of at most one block, so the blocks
+    are independent of one another once the linking columns are fixed.
     """
     # ``outer`` is the number of linking columns, ``sizes`` are the numbers of columns of the blocks.
     outer, sizes = draw(st.integers(1, 2)), draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))

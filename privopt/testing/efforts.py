@@ -2,7 +2,7 @@
 
 ``privopt check --effort`` selects one, and the environment variable PRIVOPT_PROFILE does so for the command and pytest.
 
-An effort limits examples and processor time. More effort finds rarer faults; it never changes what counts as a fault.
+An effort limits examples and CPU time. More effort finds rarer faults, but never changes what counts as a fault.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class Effort:
     Attributes:
         name: quick, ci or full.
         examples: Maximum number of problems that each check draws.
-        seconds: Processor seconds for all checks of all methods of a mechanism, in addition to the first examples. Each
+        seconds: CPU seconds for all checks of all methods of a mechanism, not counting the first example of each. Each
             check has an equal share. When its share is used up, a check draws no problems beyond its minimum number.
         shrinking: Time limit, in seconds, of the search for a smaller example of a failure.
-        draws: Basic number of samples for the statistical checks.
+        draws: Number of samples for the statistical checks, some of which take a multiple of it.
     """
 
     name: str

@@ -40,14 +40,14 @@ def conformance(
 
     Args:
         mechanism: Name of an installed mechanism, or a Mechanism class.
-        spec: Registration of a class.
+        spec: Registration of a class that is not installed as a plugin.
         guarantee: Kind of guarantee that a class without a spec claims.
-        profile: A :class:`privopt.testing.Profile`. The default is the one that the mechanism names, or the default of
-            :class:`privopt_metric_dp.problem.declared.MetricProblem`.
+        profile: What the kit needs to know about the mechanism (:class:`privopt.testing.Profile`). The default is the
+            profile that the mechanism names.
         methods: Names of methods. The default is every method that has a guarantee.
         checks: Names of checks. The default is every check; tests of inapplicable checks say why.
-        expected_failures: Reasons by check or ``"method:check"``. Expectations are strict: if such a check passes, its
-            test fails.
+        expected_failures: Checks that are expected to fail, as reasons by ``"check"`` or ``"method:check"``. If such a
+            check passes, its test fails.
         how: quick, ci or full, or an :class:`Effort`. None stands for the effort named by PRIVOPT_PROFILE, or ci.
         seed: Seed of the problems that are drawn.
     """
@@ -95,7 +95,7 @@ def _xfail_marks(method: str, check: str, failures: Mapping[str, str]) -> list[A
     import pytest
 
     for key, reason in failures.items():
-        # A misspelt check would never be matched, and its expected failure would be forgotten.
+        # The name of a misspelt check would never match, so its expectation would silently have no effect.
         if key.rpartition(":")[2] not in all_checks() or not reason.strip():
             raise UsageError(f"expected failure {key!r} must name a check, and a reason in words, got {reason!r}")
     reason = failures.get(f"{method}:{check}", failures.get(check, ""))
@@ -115,7 +115,7 @@ def _end_test(result: CheckResult, subject_name: str) -> None:
     import pytest
 
     if result.status == "failed":
-        # The finding says it all; a traceback would show the kit's own code.
+        # The finding is sufficient; a traceback would only show the kit's own code.
         pytest.fail(f"{subject_name}: {result.check}: {result.reason}", pytrace=False)
     if result.status == "skipped":
         pytest.skip(f"skipped: {result.reason}")

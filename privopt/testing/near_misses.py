@@ -12,10 +12,10 @@ from privopt.interfaces import Mechanism
 from privopt.interfaces.abilities import ABILITIES, member_of
 
 MIN_LIKENESS: Final = 0.8
-"""Similarity by difflib from which a name counts as misspelt."""
+"""Similarity (difflib's ratio, from 0 to 1) from which a name counts as a misspelling."""
 
 BASE_METHODS: Final = ("load", "verify")
-"""Methods of :class:`privopt.interfaces.Mechanism` that a mechanism may omit, so that a misspelt one goes unnoticed."""
+"""Methods of :class:`privopt.interfaces.Mechanism` that need not be defined, so that a misspelt one goes unnoticed."""
 
 
 def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: ignore[type-arg]
@@ -33,13 +33,13 @@ def misspelt_abilities(mechanism_class: type[Mechanism]) -> list[str]:  # type: 
     owners |= dict.fromkeys(BASE_METHODS, "the class Mechanism")
     sentences = []
     for cls in mechanism_class.__mro__:
-        # Classes behind Mechanism are its own bases, whose names are no mistakes of a plugin.
+        # The classes from Mechanism on are not the plugin's.
         if cls is Mechanism:
             break
         for name in vars(cls):
             if name.startswith("_") or name in owners or hasattr(Mechanism, name):
                 continue
-            # Upper case is a likely slip too, so names are compared in lower case.
+            # Names are compared in lower case, because wrong case is a likely mistake too.
             (nearest,) = get_close_matches(name.lower(), owners, n=1, cutoff=MIN_LIKENESS) or [""]
             if nearest and nearest not in vars(cls):
                 sentences.append(

@@ -1,7 +1,8 @@
 """Record, and if requested replace, each call of :mod:`privopt.numbers.noise` during a trial.
 
-A check can let the noise be drawn, draw it at another scale, or answer each call itself. With answers a release is a
-function of its input, so a check can see whether anything but the noisy values depends on the secret.
+A check can let the noise be drawn, let it be drawn at another scale, or answer each call itself, that is, choose the
+noisy values that the call returns. With answers, a release is a function of its input, so a check can see whether
+anything but the noisy values depends on the secret.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ _LAWS: Final[dict[Law, Literal["laplace", "gaussian"]]] = {
     "laplace": "laplace",
     "discrete-gaussian": "gaussian",
 }
+"""The law of a :class:`Query` for each law of the noise."""
 
 MAX_CALLS: Final = 5_000
 """Maximum number of noise calls in one solve. The kit's problems are small, so more calls mean an endless loop."""
@@ -51,7 +53,7 @@ class TooManyCallsError(Exception):
 
 @frozen(kw_only=True, eq=False)
 class Call(Query):
-    """One call of the noise.
+    """One call of the noise: its true values, scale and law, as in :class:`Query`, and what it returned.
 
     Attributes:
         noisy: The values that the call returned, as a flat array.
@@ -61,13 +63,14 @@ class Call(Query):
 
 
 Answer = Callable[[Sequence[Call], Query], Sequence[Any]]
-"""``answer(calls, query)``: returns the noisy values of a call, given the earlier calls. For Gaussian noise the query's
-scale is the variance."""
+"""A function ``answer(calls, query)`` that returns the noisy values of a call, given the earlier calls of the solve.
+
+For Gaussian noise, the query's scale is the variance."""
 
 
 @frozen(eq=False)
 class _WatchedNoise(NoiseSource):
-    """A source of noise that records each call, and scales or replaces the noise of another source.
+    """A source of noise that records each call, and rescales or replaces the noise of another source.
 
     Attributes:
         inner: The source that draws the noise.
@@ -100,8 +103,8 @@ class _WatchedNoise(NoiseSource):
                 f"noise is drawn again and again until some value comes: {MAX_CALLS} times in one solve"
             )
         gaussian, name = law == "discrete-gaussian", f"noise call {len(self.calls) + 1} ({values.size} values)"
-        # The factor multiplies the standard deviation, and the scale of Gaussian noise is the variance: hence its
-        # square. Calls with a seed are always drawn: their noise follows from the seed alone.
+        # The scale of Gaussian noise is a variance, which is multiplied by the square of the factor for the standard
+        # deviation. Calls with a seed are always drawn, because their noise follows from the seed alone.
         if self.answer is None or seed is not None:
             noisy, record = self.inner.draw(values, law, scale * self.factor ** (2 if gaussian else 1), seed)
         else:
@@ -139,13 +142,13 @@ def watch_noise(answer: Answer | None = None, factor: Fraction = Fraction(1)) ->
 
 
 def answer_truthfully(calls: Sequence[Call], query: Query) -> Sequence[Any]:
-    """Return the true values, without noise."""
+    """Return the true values of the query, without noise; ``calls`` are the earlier calls, which do not matter."""
     return list(query.values.tolist())
 
 
 def answer_with_ties(calls: Sequence[Call], query: Query) -> Sequence[Any]:
     """Return the same number for all values of all calls, so that a ranking has only ties."""
-    # Any number would do.
+    # Any other number would serve as well.
     return [5] * len(query.values)
 
 
@@ -156,19 +159,19 @@ def answer_by_size(calls: Sequence[Call], query: Query) -> Sequence[Any]:
     the input.
     """
     count = len(query.values)
-    # The answers depend on no value, and calls of other sizes in between do not shift them.
+    # The answers depend on no value. Calls of other sizes in between do not change them.
     earlier_count = sum(len(call.values) == count for call in calls)
     return list(np.random.default_rng([count, earlier_count + 1]).integers(0, 9, count).tolist())
 
 
 def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int) -> Answer:
-    """Return an answer with the true values, except in one call, whose values are shifted far from the true ones.
+    """Return an :data:`Answer` that gives the true values, except in one call, whose values it shifts far away.
 
     Args:
         call: Index of the shifted call, from 0.
         signs: Directions of the shift, +1 or -1, of the values with even index and of the values with odd index.
-        scales: Size of the shift, in scales of the call's noise.
-        more: Additional shift. If it is not 0, twice the largest absolute value is added too.
+        scales: Size of the shift as a multiple of the noise scale of the call (of the standard deviation if Gaussian).
+        more: Additional shift. If it is not 0, twice the call's largest absolute value is added too.
     """
 
     def answer(calls: Sequence[Call], query: Query) -> Sequence[Any]:
@@ -186,7 +189,7 @@ def shift_one_call(call: int, signs: tuple[int, int], *, scales: int, more: int)
 
 
 def replay_answers(earlier: Sequence[Call]) -> Answer:
-    """Return an answer that repeats the noisy values of another run, call by call.
+    """Return an :data:`Answer` that repeats the noisy values of another run, call by call.
 
     Use this to compare two inputs under equal noisy values. A call that the other run did not make, or made with
     another number of values, gets its true values.

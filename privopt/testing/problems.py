@@ -82,7 +82,7 @@ class GeneratedProblem:
     def of_file(cls, path: Path) -> GeneratedProblem:
         """Read a problem file and the files that it names, which lie in the same folder."""
         text = path.read_text("utf-8")
-        # Any text of the file may be a file's name, as keys of all mechanisms are read in the same way.
+        # Which keys name files depends on the mechanism, so any text that is the path of an existing file counts.
         names = sorted({name for name in _iter_texts(tomllib.loads(text)) if (path.parent / name).is_file()})
         return cls(toml=text, files={name: (path.parent / name).read_bytes() for name in names})
 
@@ -109,7 +109,7 @@ class GeneratedProblem:
         """Return the same problem with one key set."""
         tables = self.tables()
         *path, last = key.split(".")
-        # Follows the path into the nested tables, and makes tables that are missing.
+        # Follow the path into the nested tables, and create tables that are missing.
         reduce(lambda inner, part: inner.setdefault(part, {}), path, tables)[last] = value
         return evolve(self, toml=to_toml(tables))
 
@@ -117,7 +117,7 @@ class GeneratedProblem:
         """Return the same problem with one key omitted."""
         tables = self.tables()
         *path, last = key.split(".")
-        # If a table of the path is missing, the key is omitted already, and an empty dictionary is changed in vain.
+        # If a table of the path is missing, the key is absent already, and only an unused empty dictionary is changed.
         reduce(lambda inner, part: inner.get(part, {}), path, tables).pop(last, None)
         return evolve(self, toml=to_toml(tables))
 
@@ -173,7 +173,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
     package = Path(file).resolve().parent
     for folder in (*package.parents[:3], Path.cwd()):
         project, example = folder / "pyproject.toml", folder / "example.toml"
-        # The current folder may be another project's.
+        # The project must mention the package, because the current folder may belong to another project.
         if project.is_file() and example.is_file() and package.name in project.read_text("utf-8"):
             return (GeneratedProblem.of_file(example),)
     return ()
@@ -181,7 +181,7 @@ def examples_near(file: str) -> tuple[GeneratedProblem, ...]:
 
 def _format_contents(contents: bytes) -> str:
     """Format a file's contents for a message: the numbers of an array, or the first lines of a text."""
-    # Arrays are shown as numbers; a file that only looks like one is shown as text.
+    # Arrays are shown as numbers. A file that only begins like an array is shown as text.
     if contents.startswith(b"\x93NUMPY"):
         with suppress(ValueError, EOFError):
             return np.array2string(np.load(io.BytesIO(contents), allow_pickle=False), threshold=64)
@@ -198,7 +198,7 @@ class Variant:
         problem: The equivalent problem: relabelled, reordered or in other units.
         factor: The variant's objective divided by the original problem's: 4.0, for example, if all lengths, and
             therefore the loss, are four times as large.
-        change: A description of the change, for messages.
+        change: A description of the change as a clause, for messages.
     """
 
     problem: GeneratedProblem

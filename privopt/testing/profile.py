@@ -24,7 +24,7 @@ from privopt.interfaces import Mechanism, Result
 from privopt.testing.problems import GeneratedProblem, Variant
 
 VARIANTS: Final = frozenset({"relabelling", "reordering", "units"})
-"""Names of the variants that checks of the kit use."""
+"""Names of the variants (equivalent problems) that checks of the kit use."""
 
 
 def _flatten(values: ArrayLike) -> NDArray[Any]:
@@ -39,7 +39,8 @@ class Query:
     Attributes:
         name: Description for messages, such as ``"counts of level 2"``.
         values: The true quantities before noise, of any shape.
-        scale: Exact scale of the Laplace or double geometric noise on each quantity; for Gaussian noise, the variance.
+        scale: Exact scale of the noise on each quantity: that of Laplace or double geometric (discrete Laplace) noise,
+            or the variance of Gaussian noise.
         sensitivity: The sensitivity that the mechanism assumes: the greatest sum of absolute changes between
             neighbours, or of squared changes for Gaussian noise. None if the mechanism does not state it for this call
             alone.
@@ -74,8 +75,9 @@ class Profile:
         examples: Problems that are solved at every effort in addition to drawn ones, such as the project's
             ``example.toml`` (:func:`privopt.testing.examples_near`), and problems for which an iterative method needs
             several rounds.
-        neighbours: Returns the neighbours of a problem under the guarantee, or enough of them (additive noise). Under a
-            notion that is not ``symmetric``, these are the neighbours against which the problem is protected.
+        neighbours: Returns the neighbours of a problem under the guarantee, or enough of them; for mechanisms that add
+            noise. Under a notion that is not ``symmetric``, these are the neighbours against which the problem is
+            protected.
         queries: ``(problem, method) -> queries``: the quantities to which noise is added, call by call. By default the
             calls of :mod:`privopt.numbers.noise` are recorded during a solve, which is better if the mechanism draws
             its noise there.
@@ -149,7 +151,7 @@ def profile_of(mechanism: Mechanism[Any, Any]) -> Profile:
             profile = resolve_name(mechanism.kit)
         except (ImportError, AttributeError, ValueError) as error:
             raise RegistryError(f"{name}: kit {mechanism.kit!r} cannot be loaded: {error}") from error
-        # A base class may name a function, which makes the profile of each mechanism by its problem class.
+        # A base class may name a function instead, which makes the profile of a mechanism from its problem class.
         if not isinstance(profile, Profile) and callable(profile):
             profile = profile(mechanism.problem_class)
     if not isinstance(profile, Profile):

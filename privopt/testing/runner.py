@@ -1,7 +1,7 @@
 """Run checks on a subject, and report the result of each.
 
-Hypothesis draws and shrinks the examples. The kit adds its own clock, which counts processor time, and converts every
-way in which a check can end to a :class:`CheckResult`.
+Hypothesis draws and shrinks the examples. The kit adds its own clock, which counts CPU time, and converts every way in
+which a check can end to a :class:`CheckResult`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from privopt.testing.under_trial import Subject, error_text
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds of this process and its children.
+    """Return the CPU seconds that this process and its ended children have used.
 
-    With wall time, a busy machine would weaken a check, since fewer problems would be drawn.
+    If checks counted wall time instead, a busy machine would weaken them, because fewer problems would be drawn.
     """
     return math.fsum(os.times()[:4])
 
@@ -35,13 +35,17 @@ def processor_seconds() -> float:
 SHARES: Final = 44
 """Number of checks that share the time of an effort.
 
-About as many as privopt's own distributions bring, but constant, so that verdicts do not depend on what is installed.
+This is about the number of checks in privopt's own distributions. It is constant, so that verdicts do not depend on
+what is installed.
 """
 
 UNSOLVED: Final = "no generated problem was solved"
+"""The reason for a check of which no example could be solved."""
 NOTHING_TO_CHECK: Final = "nothing to check was found in the {} generated problems that were solved"
+"""The reason for a check of which no example could show a fault, with a place for the number of solved problems."""
 
 Status = Literal["passed", "failed", "skipped", "not applicable"]
+"""How a check can end; see :class:`CheckResult`."""
 
 
 @frozen(kw_only=True)
@@ -51,8 +55,8 @@ class CheckResult:
     Attributes:
         check: Name of the check.
         version: Version of the check.
-        status: passed, failed, skipped, or not applicable if it is for releases of another kind.
-        reason: The finding on the smallest example, or the reason why the check was not run.
+        status: "passed", "failed", "skipped" if it could not run, or "not applicable" if it is for other releases.
+        reason: The finding on the smallest example of a failure, or the reason why the check was not run.
         seconds: Duration of the check in seconds.
         method: Method of the mechanism.
         examples: Number of examples until the failure, or for a check that passed, the number that could have shown a
@@ -77,7 +81,7 @@ class CheckResult:
 
 
 class _TimeOverError(BaseException):
-    """The time is over. This error ends Hypothesis, which does not catch errors that are not an Exception."""
+    """The time of a check is over. As no subclass of Exception, this error is not caught by Hypothesis and ends it."""
 
 
 def _run_example(check: Check, subject: Subject, how: Effort, history: History, data: Any) -> None:
@@ -97,20 +101,20 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
     """
     started_at = time.monotonic()
     if history.failed_at is None:
-        # Rejected examples count for half: a strategy that is rejected again and again must end too.
+        # Two discarded examples count as one, because a check whose examples are all discarded must end too.
         is_over = (
             history.examples + history.rejected // 2 >= check.min_examples
             and processor_seconds() - history.start > how.seconds
         )
     else:
-        # Shrinking is limited by wall time, since it cannot change what is found, only how short it is.
+        # The search for a smaller failure is limited by wall time, because it only changes the size of what is shown.
         is_over = started_at - history.failed_at > how.shrinking
     if is_over:
         raise _TimeOverError
     try:
         check.function(Trial(subject=subject, data=data, effort=how, history=history))
     except HypothesisException:
-        # Hypothesis uses errors of its own to pass over an example: they are no finding.
+        # Hypothesis discards an example by an error of its own, which is not a finding.
         history.rejected += 1
         raise
     except Exception as error:
@@ -118,13 +122,13 @@ def _run_example(check: Check, subject: Subject, how: Effort, history: History, 
             history.examples, history.failed_at = history.examples + 1, started_at
         if isinstance(error, CheckFailedError):
             raise
-        # An error of the mechanism's code, while a check asks it about its release, is a finding.
+        # Any other error that the mechanism's code raises during a check is a finding.
         message = f"the check could not be done, for the mechanism raised {error_text(error)}"
         raise CheckFailedError(message, None) from error
     if history.failed_at is None:
         history.examples += 1
     if history.examples == 1:
-        # The clock starts after the first example, which pays for imports and compilation.
+        # The clock starts after the first example, so that imports and compilation are not counted.
         history.start = processor_seconds()
 
 
@@ -160,11 +164,11 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
             NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"
         )
         status, reason = "skipped", history.cannot or nothing_checked
-        # If no problem is solved, all other checks are skipped. This one must fail then, or nothing would.
+        # If no problem is solved, all other checks are skipped. So this one must fail, or the mechanism would pass.
         if name == "solves":
             status, reason = "failed", history.cannot or UNSOLVED
     not_done = _not_done(reason) if status == "skipped" else {"status": status, "reason": reason}
-    # The note of a passed attack tells its power on the problem on which it was strongest.
+    # The note of a passed attack states its power on the problem on which the attack was most powerful.
     note = history.power if status == "passed" else ""
     return evolve(
         passed_result,
@@ -176,7 +180,10 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
 
 
 def _not_done(reason: str) -> dict[str, Any]:
-    """Return the attributes of the result of a check that was not run, depending on the type of the reason."""
+    """Return the attributes ``status``, ``reason`` and ``missed`` of the result of a check that was not run.
+
+    The type of the reason (:class:`Elsewhere`, :class:`LeftOut` or plain text) determines them.
+    """
     status: Status = "not applicable" if isinstance(reason, Elsewhere) else "skipped"
     return {"status": status, "reason": str(reason), "missed": not isinstance(reason, Elsewhere | LeftOut)}
 
@@ -225,7 +232,7 @@ def run_examples(check: str, example: Callable[[st.DataObject], object], how: Ef
         status, reason = "failed", str(error)
     except (Unsatisfiable, FailedHealthCheck):
         status, reason = "skipped", "nothing could be drawn to try it on"
-    # Hypothesis reports Flaky if the time is over in a repetition, before the example draws anything.
+    # Hypothesis repeats failures. If the time ends in a repetition, it reports Flaky, because the failure is missing.
     except (_TimeOverError, Flaky, ExceptionGroup) as error:
         if failure is not None or not is_out_of_time:
             status = "failed"

@@ -46,7 +46,7 @@ TRAITS: Final = {
     "odds": "its notion bounds no odds",
     "tails": "its notion allows no delta",
 }
-"""Why a check does not apply to a release without a trait, by trait of the core."""
+"""The traits of the core, each with the reason why a check that needs it does not apply to a release without it."""
 
 
 def missing_traits() -> dict[str, str]:
@@ -75,7 +75,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     * ``odds``: the notion bounds odds (:attr:`privopt.interfaces.PrivacyConstraint.odds`);
     * ``tails``: the notion bounds odds except for events of small probability (``PrivacyConstraint.tails``);
     * ``noise``: it is neither matrix nor sampler, but the notion bounds odds or tails, so it must be a random draw;
-    * ``choice``: none of these; one result that follows from its input.
+    * ``choice``: it is none of these, so it is one result that follows from its input without randomness.
 
     Plugins add further traits (:class:`privopt.specs.TraitSpec`).
     """
@@ -83,7 +83,7 @@ def traits_of(release: type[Release], notion: type[PrivacyConstraint[Any]]) -> f
     fields = {attribute.name for attribute in attrs.fields(release)} if attrs.has(release) else set()
     if hasattr(release, "weights") or "weights" in fields:
         traits.add("matrix")
-    # A class that overrides the base class's method, which only raises an error, can be sampled.
+    # A class can be sampled if it overrides the method of the base class, which only raises an error.
     if getattr(release, "sample", Release.sample) is not Release.sample:
         traits.add("sampler")
     for name, entry in _plugin_traits().items():
@@ -125,7 +125,7 @@ class _Recorder(Registered):
 
     Attributes:
         mechanism_class: The class under trial.
-        notes: Values recorded by the last ``solve``, by the names of attributes of :class:`Run`.
+        notes: Values that the last ``solve`` recorded, by the names of those attributes of :class:`Run` that get them.
     """
 
     mechanism_class: type[Mechanism[Any, Any]]
@@ -140,13 +140,13 @@ class _Recorder(Registered):
             original_problem = None
             with contextlib.suppress(Exception):  # a problem that cannot be copied is not compared
                 original_problem = deepcopy(problem)
-            with watch_noise():  # ends a mechanism that draws noise without end
+            with watch_noise():  # which stops a mechanism that never stops drawing noise
                 outcome = cls.solve(self, problem, context)
             changed = tuple(changes(original_problem, problem, "problem"))
             notes.update(problem=problem, release=outcome.release, changed=changed)
             return outcome
 
-        # Named like the class itself, so that messages speak of the class under trial.
+        # The subclass has the name of the class under trial, because messages contain it.
         body = {"solve": solve_and_note, "__module__": cls.__module__, "__doc__": cls.__doc__}
         instance: Mechanism[Any, Any] = type(cls.__name__, (cls,), body)()
         return instance
@@ -166,6 +166,9 @@ class Subject:
         siblings: Number of methods of the mechanism that share the available time.
         plugin: Name of the distribution that registered the mechanism.
         version: Version of that distribution.
+        _folder: The temporary folder of this subject; None before its first use.
+        _runs: The cached runs by problem, key and options, the least recently used first.
+        _count: The number of folders made so far.
     """
 
     spec: MechanismSpec
@@ -203,12 +206,12 @@ class Subject:
 
     @property
     def notion(self) -> type[PrivacyConstraint[Any]]:
-        """The notion of privacy that the checks use."""
+        """The class of the privacy notion :attr:`kind`, against which the checks test releases."""
         notion_class: type[PrivacyConstraint[Any]] = registry().kind("notion", self.kind).load()
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the release's claim for a problem, or its paper's claim at the problem's epsilon."""
+        """Return the guarantee that releases of a loaded problem claim, or else the paper's, at the problem's epsilon."""
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
             return own_guarantee
@@ -279,10 +282,10 @@ class Subject:
             fresh: Key of the run: another value gives another run of the same problem.
             options: Options of :class:`privopt.run.task.Options`.
         """
-        # Equal problems may be different objects, so the key is made of their texts.
+        # Equal problems may be different objects, so the key consists of their texts.
         key = (problem.identity, fresh, tuple(sorted(options.items())))
-        # Popped and inserted again, so that it becomes the youngest: a check may still read its folder after the next
-        # run, and _forget_oldest removes the oldest runs first.
+        # The run is removed and inserted again, and so becomes the last one. _forget_oldest removes the first ones, but
+        # a check may still read the folder of this run after the next run.
         earlier_run = self._runs.pop(key, None)
         if earlier_run is None:
             if len(self._runs) >= MAX_KEPT_RUNS:
@@ -340,7 +343,7 @@ def spec_of(cls: type[Mechanism[Any, Any]], guarantee: str) -> MechanismSpec:
         raise UsageError(
             f"{cls.__name__} must be given spec=MechanismSpec(...), or guarantee= one of {', '.join(notions)}"
         )
-    # Registered names are kebab-case, class names are not.
+    # Registered names are in kebab-case (words joined by hyphens), to which the class's name is converted.
     kebab_name = "".join(f"-{c.lower()}" if c.isupper() else c for c in cls.__name__ if c.isalnum()).strip("-")
     return MechanismSpec(
         name=f"under-trial-{kebab_name}".replace("--", "-"),

@@ -21,7 +21,7 @@ ORDER = (
     "loss",
     "abilities",
 )
-"""Modules of the core's checks, which register themselves when they are imported."""
+"""Names of the modules with the core's checks, which register themselves when their module is imported."""
 
 for _name in ORDER:
     import_module(f"{__name__}.{_name}")

@@ -1,4 +1,7 @@
-"""Checks of what no solve asks for: abilities that one command uses, and hooks of the mechanism's distribution."""
+"""Checks of code that ``solve`` never calls: abilities for other commands, and hooks of the mechanism's distribution.
+
+An ability is an optional interface of a mechanism, such as ``Plans`` for the command ``plan``.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +43,15 @@ from privopt.testing.problems import GeneratedProblem, csv_bytes
 from privopt.testing.under_trial import Run, error_text
 
 INDIVIDUALS: Final = csv_bytes(["level_1", "age"], [["north", "34"], ["south", "71"], ["south", "8"]])
-"""A table of individuals for ``draft``, which is tried with it besides the tables of the drawn problem."""
+"""A table of individuals. ``draft`` is tried with it and with the tables of the drawn problem."""
 
 REPORTS_OVER_TIME: Final = 2
-"""Number of reports for ``over_time``: the fewest that are several."""
+"""Number of reports for ``over_time``: the smallest number that differs from a single report."""
 
 
 @check("abilities", needs=default_method_only, share=0.04, min_examples=1)
 def abilities(trial: Trial) -> None:
-    """Check that the abilities that ``solve`` does not use raise no error, and return what their commands expect.
+    """Check that abilities that ``solve`` does not use raise no error, and return what the commands expect.
 
     These are abilities of the commands ``plan``, ``audit``, ``curve``, ``describe``, ``init`` and ``solve --copy-to``,
     and the words of the notion.
@@ -99,15 +102,11 @@ def abilities(trial: Trial) -> None:
 
 
 def _ignore(value: object) -> None:
-    """Take any value of an ability, because only an error would be a finding.
-
-    Args:
-        value: What the ability returned.
-    """
+    """Accept any ``value`` that an ability returned, because here only an error would be a finding."""
 
 
 def _expect_text(value: object) -> str | None:
-    """Return a complaint unless a value is text that can be shown."""
+    """Return a complaint unless a value is a text that is not blank."""
     is_text = isinstance(value, str) and bool(value.strip())
     return None if is_text else f"expected a few words, got {value!r}"
 
@@ -129,6 +128,7 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
     method = trial.subject.method.name
 
     def epsilon_of(posed: Any) -> Fraction:
+        """Return the epsilon of a loaded problem's guarantee; 0 if it states none."""
         epsilon = trial.subject.mechanism.privacy(posed, method).guarantee.epsilon
         return Fraction(0) if epsilon is None else epsilon
 
@@ -139,6 +139,8 @@ def _find_wrong_epsilon(trial: Trial, mechanism: VariesEpsilon[Any], problem: An
 
 def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProblem) -> str | None:
     """Return a complaint if ``takes`` returns no boolean for a registered kind, or refuses a kind of a solved problem.
+
+    A kind is a registered way to fill a role in the problem file, such as a kind of noise.
 
     Args:
         trial: One example of the check.
@@ -156,7 +158,7 @@ def _find_wrong_kind(trial: Trial, mechanism: TakesKinds, problem: GeneratedProb
 
 
 def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[str, str]]:
-    """Yield the role and the name of each kind that a problem's tables name."""
+    """Yield the role and the name of each kind that a problem selects by a key ``kind``, or by that key's default."""
     for attribute in attrs.fields(problem_class):
         declared: Key | None = attribute.metadata.get(KEY)
         if declared is not None and declared.kinds:
@@ -166,12 +168,12 @@ def _kinds_of(problem_class: type, problem: GeneratedProblem) -> Iterator[tuple[
 
 
 def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if a draft is no problem file, changes the table or replaces a file without ``force``.
+    """Return a complaint if ``draft`` writes no problem file, changes the table or replaces a file without ``force``.
 
     Args:
         trial: One example of the check.
         mechanism: The mechanism.
-        problem: A problem, whose tables are drafted from, in addition to :data:`INDIVIDUALS`.
+        problem: A problem. Problem files are drafted from its tables and from :data:`INDIVIDUALS`.
     """
     tables = {name: contents for name, contents in problem.files.items() if name.endswith(".csv")}
     for name, contents in {"individuals.csv": INDIVIDUALS, **tables}.items():
@@ -198,7 +200,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
             pass
         except ValueError as error:
             return f"what it wrote for {name} is no TOML: {error}"
-        # With force, the draft must replace a file of another author; without it, the file must stay.
+        # With force, the draft must replace another author's file. Without force, that file must stay.
         for force, expected in ((True, True), (False, False)):
             out.write_text("# somebody else's\n", "utf-8")
             with contextlib.suppress(PrivoptError):
@@ -209,7 +211,7 @@ def _find_wrong_draft(trial: Trial, mechanism: Drafts, problem: GeneratedProblem
 
 
 def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedProblem) -> str | None:
-    """Return a complaint if the copies of a solve with ``--copy-to`` are not those that the details list.
+    """Return a complaint if ``solve --copy-to`` does not copy exactly the files that the result's details list.
 
     Args:
         trial: One example of the check.
@@ -221,7 +223,7 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
     folder = trial.subject.new_folder() / "copies"
     run = trial.attempt(problem, copy_to=folder)
     if run.error is not None:
-        # A problem may have nothing to copy, which the mechanism says.
+        # A problem may have nothing to copy, in which case the mechanism raises an error of privopt's own.
         return None if isinstance(run.error, PrivoptError) else f"solve --copy-to raised {error_text(run.error)}"
     written = {
         path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -237,11 +239,12 @@ def _find_wrong_copies(trial: Trial, mechanism: CopiesFiles, problem: GeneratedP
 
 @check("hooks", needs=default_method_only, share=0.04, min_examples=1)
 def hooks(trial: Trial) -> None:
-    """Check that all that the mechanism's distribution registers can be loaded, and that its hooks take a release.
+    """Check that everything that the mechanism's distribution registers can be loaded, and that its hooks work.
 
-    Every entry of the distribution is imported and used as its reader does. ``privopt_handle``, of this distribution
-    and of privopt's own, is asked for the class of a release. ``privopt_released`` of this distribution is called with
-    one. Hooks of other authors' distributions are not called, since the mechanism is not to blame for them.
+    Every entry of the distribution is imported and used as the code that reads it does. The hook ``privopt_handle``, of
+    this distribution and of privopt's own, is asked for the class that opens a release. The hook ``privopt_released``
+    of this distribution is called with a release. Hooks of other authors' distributions are not called, since the
+    mechanism is not to blame for them.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -264,14 +267,16 @@ def hooks(trial: Trial) -> None:
         complaint = f"it raised {error_text(error)}"
     if complaint is not None:
         trial.fail(f"privopt_handle: {complaint}", problem)
-    # Runs of the kit trigger no observer, so that of this distribution is called here, once.
+    # Runs of the kit call no observers, so the observer of this distribution is called here, once.
     observers = tuple(hook for hook in registry().observers if _owner_of(hook.plugin_name) == trial.subject.plugin)
     for complaint in evolve(registry(), observers=observers).notify_released(run.release, run.problem):
         trial.fail(f"privopt_released: {complaint}", problem)
 
 
 def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
-    """Return a complaint if ``privopt_handle``, of the distribution or of privopt, gives no class for a release.
+    """Return a complaint if a hook ``privopt_handle`` returns neither a class for a release nor None.
+
+    Only hooks of the mechanism's distribution and of privopt's own distributions are called.
 
     Args:
         trial: One example of the check.
@@ -285,6 +290,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     for implementation in () if hook is None else hook.get_hookimpls():
         is_wrapper = implementation.hookwrapper or implementation.wrapper
         if _owner_of(implementation.plugin_name) in distributions and not is_wrapper:
+            # The hook has one parameter, the release, which an implementation may leave out.
             handle_class = implementation.function(*(run.release for _ in implementation.argnames))
             if handle_class is not None and not isinstance(handle_class, type):
                 return f"{implementation.plugin_name}: expected a class or None, got {handle_class!r}"
@@ -292,7 +298,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
 
 
 def _owner_of(plugin_name: str) -> str:
-    """Return the distribution of a plugin, which pluggy knows as the distribution and the entry point's name."""
+    """Return the distribution of a plugin from its name in pluggy, "distribution:entry point"."""
     return plugin_name.partition(":")[0]
 
 

@@ -1,8 +1,9 @@
 """The statistical attack: samples of two inputs must not distinguish them better than epsilon allows.
 
 The judge (:mod:`privopt.testing.judging`) does the statistics. This module chooses which inputs to compare, and spends
-a limited number of draws. A first test on few draws never fails the check, but a suspicious result leads to a long
-test. A reason of the type ``Elsewhere`` says that the check does not apply to a mechanism.
+a limited number of draws, which the effort (a named amount of work) sets. A first test on few draws never fails the
+check, but a suspicious result leads to a long test. A reason of the type ``Elsewhere`` says that the check does not
+apply to a mechanism.
 """
 
 from __future__ import annotations
@@ -32,25 +33,27 @@ MAX_PAIRS: Final = 12
 """Maximum number of pairs of inputs from which the attack chooses."""
 
 MAX_PROBLEMS: Final = 3
-"""Number of problems from which it chooses if each draw is a solve."""
+"""Number of problems from which the attack chooses if each draw is a solve."""
 
 SAMPLER_DRAW_FACTOR: Final = 20
-"""Factor of the effort's draws for a sampler. At ci it finds what shows in an event of probability 0.01."""
+"""How many times the effort's draws are taken from a sampler. At effort ci, this finds faults that show in an event of
+probability 0.01."""
 
 PILOT_DIVISOR: Final = 10
-"""Divisor of the effort's draws for the choice of a pair, over all pairs together."""
+"""The effort's draws divided by this choose a pair, over all pairs together."""
 
 FINE_PILOT_FACTOR: Final = 4
-"""Factor of these draws for results in doubles. An event of their last bits is rarer than one of their values."""
+"""How many times more draws choose a pair if results are doubles, because an event of last bits is rarer than one of
+values."""
 
 FIRST_LOOK_DRAW_FACTOR: Final = 2
-"""Factor of the effort's draws for a first look at releases, which accuses nobody."""
+"""How many times the effort's draws are taken for a first look at releases, which never fails the check."""
 
 MIN_DRAWS: Final = 8_000
 """Minimum number of draws of a first look at releases.
 
-Of half as many, the judge chooses its events by so few that one of probability 0.04, which the neighbour never gives,
-was left out about every second time.
+With half as many, the judge chose its events by so few draws that an event of probability 0.04, which never occurs for
+the neighbour, was left out about every second time.
 """
 
 MAX_DRAWS: Final = 1_000_000
@@ -66,17 +69,19 @@ SUSPICION_CONFIDENCE: Final = 0.5
 """Confidence at which a finding of the first look is worth a longer one."""
 
 MAX_LONGER_FACTOR: Final = 25
-"""Factor of the first draws that a suspicion is worth, shared by the methods of a mechanism."""
+"""A suspicion leads to at most this many times the draws of the first look, divided among the mechanism's methods."""
 
 MAX_CPU_SECONDS: Final = 20.0
-"""Processor seconds for longer looks, shared likewise, for one check at effort ci; fewer with fewer draws."""
+"""CPU seconds for longer looks in one check at effort ci, divided among the mechanism's methods. Efforts with fewer
+draws get less, in proportion."""
 
 FRESH_DRAWS: Final = 100
+"""Number of draws that are requested twice, to see whether they differ."""
 MAX_REPEAT_CHANCE: Final = 1e-9
-"""FRESH_DRAWS draws are requested twice. If they are equal, which has at most this chance, they are not fresh."""
+"""If two requests give the same draws, which independent draws do with at most this chance, the draws are not fresh."""
 
 FURTHER_PROBLEMS: Final = 8
-"""Number of further problems from which those are chosen whose results are near 0."""
+"""Number of further problems that are drawn in search of problems whose results are near 0."""
 
 DRAWS_NEAR_ZERO: Final = 20
 """Number of draws by which the size of a problem's results is compared with the noise. They only choose problems."""
@@ -88,8 +93,8 @@ NUMBER: Final = re.compile(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 def _can_attack(subject: Subject) -> str | None:
     """Return why the attack cannot run on the method under trial (``subject``); None if it can.
 
-    The attack needs a notion that bounds odds, and draws from a matrix or a sampler, or of releases of neighbouring
-    problems.
+    The attack needs a notion that bounds odds, or odds outside events of probability delta (tails). It also needs
+    draws: from a matrix or a sampler, or of releases of neighbouring problems.
     """
     if not subject.traits & {"odds", "tails"}:
         return Elsewhere(missing_traits()["odds"])
@@ -160,7 +165,7 @@ def _attack_samples(trial: Trial, problem: GeneratedProblem) -> None:
             seed=trial.chance(problem).getrandbits(32),
         )
         if verdict.violated:
-            assert verdict.pair is not None  # what shows it
+            assert verdict.pair is not None  # a violation always has a pair
             trial.fail(
                 f"from {verdict.draws:,} samples, records {verdict.pair[0]} and {verdict.pair[1]} differ by at least "
                 f"{verdict.epsilon_lower:.4g} a unit of distance; epsilon allows {epsilon:.4g}. {verdict.event}",
@@ -186,7 +191,7 @@ def _most_telling_pairs(
     """
     distance_by_pair: dict[tuple[int, int], float] = {}
     covered: set[tuple[int, bool]] = set()
-    # Pairs at an infinite distance need not be alike.
+    # Records at an infinite distance may be distinguished, so such pairs show nothing.
     finite = np.flatnonzero(np.isfinite(distances))
     log_deviations = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
     # Greedy: a pair is taken if it covers a secret that no earlier pair does.
@@ -215,8 +220,8 @@ def _attach_numbers(output: str) -> tuple[object, ...]:
 def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     """Draw releases of a problem and of a neighbour, and fail if they differ by more than the claim allows.
 
-    Few draws choose the most promising pair of neighbours. A first test of that pair never fails the check. Only if it
-    is suspicious do many more draws decide.
+    A few draws choose the most promising pair of neighbours. A first test of that pair never fails the check. Only if
+    its result is suspicious do many more draws decide.
 
     Args:
         trial: One example of the check.
@@ -233,7 +238,8 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
     problems = [problem] + [trial.problem() for _ in range((MAX_PROBLEMS - 1) * is_slow)]
     pair_limit, pilot_factor = MAX_PAIRS, 1
     if has_fine_bits(draw_outcomes(trial, subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)):
-        # The last bits of doubles reveal most if the results are near 0, and only about one of a problem's numbers.
+        # The last bits of doubles reveal most if the results are near 0, and usually about a single number of the
+        # problem. So more problems and more neighbours of each are tried.
         candidates = problems + [trial.problem() for _ in range(FURTHER_PROBLEMS)]
         problems = sorted(candidates, key=partial(_distance_from_zero, trial))[:MAX_PROBLEMS]
         pair_limit, pilot_factor = 2 * MAX_PAIRS, FINE_PILOT_FACTOR
@@ -274,7 +280,7 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
         claim: dict[str, Any] = {"epsilon": epsilon, "delta": delta, "seed": trial.chance(problem).getrandbits(32)}
         started = time.process_time()
         first_look = judge_claim(**claim, draws=first_draws, confidence=SUSPICION_CONFIDENCE)
-        # Processor seconds of a draw, by which the longer look is kept within its time.
+        # CPU seconds for each draw, from which the number of draws follows that the longer look has time for.
         pace = (time.process_time() - started) / first_look.draws
         # After a failure each smaller example has the whole time again: the failure must not vanish for lack of draws.
         used_seconds = 0.0 if trial.history.failed_at is not None else trial.history.once.get("looked longer", 0.0)
@@ -305,13 +311,13 @@ def _attack_runs(trial: Trial, problem: GeneratedProblem) -> None:
 
 
 def _distance_from_zero(trial: Trial, problem: GeneratedProblem) -> float:
-    """Return the distance from 0 of the problem's result that is closest to 0, in interquartile ranges.
+    """Return how far from 0 the number of a problem's result is that is closest to 0, in interquartile ranges of noise.
 
-    Each number of the result is estimated by the median of a few draws, and the noise by the interquartile range.
+    Each number is estimated by the median of a few draws, and its noise by their interquartile range.
 
     Args:
         trial: One example of the check.
-        problem: The problem, whose epsilon is set to 1.
+        problem: The problem; the draws are made at epsilon 1.
     """
     draws = draw_outcomes(trial, trial.subject.load(at_epsilon_one(problem)), DRAWS_NEAR_ZERO)
     lower, middle, upper = np.quantile(draws, (0.25, 0.5, 0.75), axis=0)
@@ -332,7 +338,8 @@ def _check_fresh(trial: Trial, loaded: Any, problem: GeneratedProblem) -> None:
     """
     draws, second_draws = (draw_outcomes(trial, loaded, FRESH_DRAWS) for _ in range(2))
     _, counts = np.unique(draws, axis=0, return_counts=True)
-    # Chance that two independent series are equal: the collision probability of one draw, to the number of draws.
+    # Chance that two independent series are equal: the estimated probability that two draws agree, raised to the power
+    # of the number of draws.
     chance = float(np.square(counts / FRESH_DRAWS).sum()) ** FRESH_DRAWS
     if chance < MAX_REPEAT_CHANCE and np.array_equal(draws, second_draws):
         trial.fail("Profile.draws gave the same draws twice: they must be fresh ones at each call", problem)
@@ -349,7 +356,7 @@ def _promised_log_ratio(trial: Trial, pair: tuple[GeneratedProblem, GeneratedPro
         count: The number of draws from each.
     """
     first, second = ([*draw_outcomes(trial, trial.subject.load(problem), count)] for problem in pair)
-    # The most common count of numbers in an output of both, so that the two tables have the same columns.
+    # The number of columns that a table of both series has, so that their two tables have the same columns.
     width = Table.of([*first, *second]).numbers.shape[1]
     symmetric = trial.subject.notion.symmetric
     return propose_tests(Table.of(first, width), Table.of(second, width), 1.0, 0.0, symmetric=symmetric)[0].score
@@ -369,7 +376,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     assert subject.profile.observed is not None  # needs
     observations = []
     for _ in range(count):
-        with watch_noise():  # ends a mechanism that draws noise without end
+        with watch_noise():  # which stops a mechanism that never stops drawing noise
             outcome = subject.outcome(loaded)
         observations.append(np.asarray(subject.profile.observed(outcome.release)).ravel())
     return _as_rows(observations)

@@ -29,10 +29,15 @@ KIT_SEED: Final = 20_240_501
 
 
 class CheckFailedError(AssertionError):
-    """A check failed. The error holds the finding and the problem that shows it."""
+    """A check failed.
+
+    Attributes:
+        what: The finding, as a sentence.
+        problem: The problem that shows the finding; None if it depends on no problem.
+    """
 
     def __init__(self, what: str, problem: GeneratedProblem | None) -> None:
-        """Create the error from the finding, as a sentence, and the problem that shows it, if there is one."""
+        """Create the error, whose text also shows the problem, if there is one."""
         self.what = what
         self.problem = problem
         problem_text = "" if problem is None else f"\nsmallest problem found:\n{problem.show()}"
@@ -40,11 +45,11 @@ class CheckFailedError(AssertionError):
 
 
 class Elsewhere(str):
-    """The reason why a check does not apply to a mechanism at all, as opposed to a reason why it cannot run."""
+    """The reason why a check does not apply to a mechanism at all. A plain text says only why it could not run."""
 
 
 class LeftOut(str):
-    """The reason, stated by the profile's ``skip``, why a check that applies is left out."""
+    """The reason why a check that applies is left out, as the author of the plugin states it in ``Profile.skip``."""
 
 
 def default_method_only(subject: Subject) -> str | None:
@@ -63,13 +68,15 @@ class Check:
     """A check, and the decorator that registers a function as a check in :data:`CHECKS`.
 
     Attributes:
-        name: Name in reports, expected failures and ``Profile.skip``.
+        name: Name in reports, in lists of expected failures and in ``Profile.skip``.
         version: Version number, which increases when the check becomes stricter.
         of: Traits that a release must have (:data:`privopt.testing.under_trial.TRAITS`); empty if the check applies to
             all releases.
-        private: Whether the check applies only to a release's own claim, not to the claim of a paper.
-        needs: Returns why the check cannot run on a subject, or None.
-        share: Factor of the effort's number of examples, below 1 for checks whose examples cost more than a solve.
+        private: Whether the check applies only to methods whose releases themselves claim privacy, and not to methods
+            that only reproduce a paper's claim.
+        needs: Takes a subject (the method under trial), and returns why the check cannot run on it, or None.
+        share: Fraction of the effort's number of examples that this check runs, below 1 for checks whose examples cost
+            more than a solve.
         min_examples: Number of problems that are drawn regardless of the time. The first is the simplest one.
         function: Function that runs one example, and reports a finding by :meth:`Trial.fail`.
     """
@@ -122,14 +129,15 @@ def at_epsilon_one(problem: GeneratedProblem) -> GeneratedProblem:
 
 
 def at_tiny_epsilon(problem: GeneratedProblem) -> GeneratedProblem:
-    """Return the same problem with almost no epsilon or rho, so that equal outcomes occur only by chance."""
+    """Return the same problem with an epsilon or rho near 0, whose noise hides nearly every difference of inputs."""
     return _set_epsilon(problem, TINY_EPSILON)
 
 
 def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProblem:
-    """Return the same problem with another epsilon, or with the rho of Gaussian noise of about the same size.
+    """Return the same problem with another epsilon, or with the rho that corresponds to it.
 
-    Pure epsilon-DP implies rho = epsilon**2 / 2 of zero-concentrated DP (Bun and Steinke 2016).
+    Pure epsilon-DP implies zero-concentrated DP with rho = epsilon**2 / 2 (Bun and Steinke 2016). A problem has one of
+    the two keys.
     """
     for key, value in (("privacy.epsilon", epsilon), ("privacy.rho", epsilon**2 / 2)):
         if problem.get(key) is not None:
@@ -138,7 +146,7 @@ def _set_epsilon(problem: GeneratedProblem, epsilon: Decimal) -> GeneratedProble
 
 
 CONSTANT_RUNS: Final = 16
-"""Number of runs on each of two neighbours after which a constant difference is not blamed on chance.
+"""If this many runs on each of two neighbours differ in every case, the difference is not due to chance.
 
 With an epsilon near 0 an event has nearly the same probability p for both, and p**16 (1 - p)**16 is below 1e-9.
 """
@@ -160,11 +168,11 @@ class History:
     """The state of one check on one subject, across examples.
 
     Attributes:
-        start: Processor time at the start of the check, in seconds.
+        start: CPU time of this process at the start of the check, in seconds.
         examples: Number of examples that ran, up to and including the first failure.
         failed_at: Start time of the first failed example, on the monotonic clock; None before a failure.
         once: For each step that is too expensive for all examples, the number of the example that ran it.
-        earlier: Problems of earlier examples.
+        earlier: Problems of earlier examples, with which checks compare a new one.
         powers: For each example that states its power, a number and a note with a placeholder for the number
             (:meth:`note_power`).
         solved: Identities of the problems that the pipeline solved.
@@ -209,8 +217,8 @@ class History:
         number, note = min(self.powers, default=(0.0, ""))
         if math.isinf(number):
             return "the attack had no power on these problems"
-        # Rounded up, so that the note never claims more power than the check had. What is subtracted keeps rounding
-        # errors from raising a number of two decimals to the next one.
+        # Rounded up to two decimals, so that the note never claims more power than the check had. The subtracted 1e-9
+        # keeps rounding errors from raising a number that has two decimals already.
         return note.format(math.ceil(number * 100 - 1e-9) / 100)
 
 
@@ -221,7 +229,7 @@ class Trial:
     Attributes:
         subject: The method under trial.
         data: Hypothesis's source of choices.
-        effort: The effort.
+        effort: How much work the check may do, such as the number of draws.
         history: The state of the check across examples.
     """
 
@@ -289,7 +297,7 @@ class Trial:
         return problem, self.run(problem)
 
     def be_idle(self, why: str = "") -> None:
-        """Exclude this example from the number of problems in the result, because it could not have shown a fault.
+        """Do not count this example among the problems in the result, because it could not have shown a fault.
 
         Args:
             why: The reason, as a clause. If all examples are excluded, the check is skipped for such a reason

@@ -43,7 +43,7 @@ def channel(trial: Trial) -> None:
     problem, run = trial.draw_run()
     with trial.subject.registered():
         opened = load_release(run.folder)
-        stated_channel = channel_of(opened.mechanism, opened.problem, opened.release)  # as estimates ask for it
+        stated_channel = channel_of(opened.mechanism, opened.problem, opened.release)  # just as estimates do
     if stated_channel is None:
         trial.pass_over("channel() gives None")
     if isinstance(stated_channel, NoisyCounts):
@@ -54,6 +54,7 @@ def channel(trial: Trial) -> None:
         if duplicates:
             trial.fail(f"channel() has {duplicates[0]!r} twice among its {side_name}", problem)
     must_be_alike = required_pairs(trial.subject, run)
+    # A mechanism's own channel need not have all records; a release's must.
     missing_names = sorted({*must_be_alike.names} - {*names[0]})
     if missing_names and not isinstance(opened.mechanism, HasChannel):
         trial.fail(f"channel() has no row for {missing_names[0]!r}", problem)
@@ -78,7 +79,7 @@ def _check_stated_odds(
     # The pairs (epsilon, delta) that the claim implies, for inputs at distance 1.
     curve = subject.notion.curve(subject.claim_of(run.problem)) if subject.traits & {"odds", "tails"} else ()
     row = {str(name): index for index, name in enumerate(stated_channel.inputs)}
-    # If any position can be reported, a mechanism's own channel has rows of the problem's public places alone.
+    # A mechanism's own channel may have rows for only some records, such as the problem's public places.
     compared = [all(must_be_alike.names[index] in row for index in pair) for pair in must_be_alike.pairs.tolist()]
     if not any(compared):
         trial.be_idle("channel() has rows of no two inputs that must be alike")
@@ -109,7 +110,7 @@ def _check_draws(trial: Trial, problem: GeneratedProblem, release: Release, stat
         stated_channel: The release's channel.
     """
     row_number = trial.chance(problem).randrange(len(stated_channel.inputs))
-    # One input is enough: over the examples others have their turn.
+    # One input is enough for each example, because other examples choose other inputs.
     name, count = str(stated_channel.inputs[row_number]), trial.effort.draws
     outputs = release.sample(name, count)
     chances = dict(

@@ -1,4 +1,4 @@
-"""Checks of the output folder: a release is unchanged after it is written and read back, and verify accepts it."""
+"""Checks of the output folder: writing and reading back does not change a release, and verify accepts it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def round_trip(trial: Trial) -> None:
     with subject.registered():
         opened = load_release(run.folder)
         reread, release = opened.problem, opened.release
-        for line in changes(run.release, release, "release", through_files=True):  # the first one ends the check
+        for line in changes(run.release, release, "release", through_files=True):  # the first change ends the check
             trial.fail(f"the release changes on its way through files: {line}", problem)
         utility = subject.mechanism.utility(reread, subject.method.name)
         recomputed, stated_value = utility.evaluate(release), run.stated.objective.value
@@ -36,7 +36,7 @@ def round_trip(trial: Trial) -> None:
         for complaint in verify(run.folder).complaints:
             trial.fail(f"verify: {complaint}", problem)
         copy = subject.new_folder()
-        # Written a second time, the files must have the same bytes: then what was read is all that was written.
+        # Written a second time, the files must have the same bytes. Then reading has lost nothing.
         release.write(copy)
         original_files = artefact(run.folder, private=True)
         for name, contents in artefact(copy, private=True).items():

@@ -48,10 +48,10 @@ class Forgery:
     """A change of one file in a release's folder.
 
     Attributes:
-        what: A description of the change.
-        file: Name of the file.
+        what: A description of the change, as a clause.
+        file: Name of the changed file, relative to the folder.
         contents: The file's new contents.
-        summed: Whether the checksums are updated.
+        summed: Whether SHA256SUMS is updated, so that only a check of the contents can notice the change.
     """
 
     what: str
@@ -97,7 +97,7 @@ def check_noticed(trial: Trial, problem: GeneratedProblem, run: Run, forgery: Fo
         run: The run whose folder is forged.
         forgery: The forgery.
     """
-    # A refusal is as good as a complaint.
+    # An error (a refusal of the folder) is as good as a complaint.
     with trial.subject.registered(), suppress(PrivoptError):
         if not verify(forgery.write(trial, run)).complaints:
             trial.fail(f"verify does not notice that {forgery.what} (with SHA256SUMS made to fit)", problem)
@@ -130,6 +130,7 @@ def use_verifies(trial: Trial) -> None:
         with trial.subject.registered():
             if _try_use(lambda folder: verify(folder).holds, folder):
                 trial.fail(f"verify does not notice that {forgery.what}", problem)
+            # A use may return None, so only False means that it refused the folder.
             for use in (open_verified, audit, write_report):
                 if _try_use(use, folder) is not False:
                     trial.fail(f"{forgery.what}, and {use.__name__} takes the folder all the same", problem)
@@ -155,7 +156,7 @@ def _try_use(use: Callable[[Path], Any], folder: Path) -> Any:
 
 
 def _measure_seconds(work: Callable[[], Any]) -> float:
-    """Return the processor seconds of a call, whether or not it succeeds."""
+    """Return the CPU seconds of a call, whether it succeeds or ends with one of the usual errors."""
     start = time.process_time()
     with suppress(PrivoptError, ArithmeticError, ValueError):
         work()
@@ -164,12 +165,13 @@ def _measure_seconds(work: Callable[[], Any]) -> float:
 
 @lru_cache(1)
 def _long_number_seconds() -> float:
-    """Return the processor seconds that parsing the long number takes on this machine."""
+    """Return the CPU seconds that computing the value of :data:`LONG_NUMBER` takes on this machine."""
     return _measure_seconds(partial(Fraction, LONG_NUMBER))
 
 
 def _artefact_files(run: Run) -> list[str]:
-    """Return the names of the artefact's files, without those of the problem."""
+    """Return the names of the files that make up the release itself (the artefact), without those of the problem."""
+    # An artefact's name is a file, or a file and one of its members behind a colon.
     return sorted({name.partition(":")[0] for name in artefact(run.folder) if name.split("/")[0] != PROBLEM})
 
 
@@ -187,7 +189,7 @@ def _make_forgeries(run: Run) -> Iterator[Forgery]:
         if name.endswith((".csv", ".npz")):
             yield from _replace_last_word(run, name, lambda text: FORGED if number_in(text) is None else None)
         *rows, last = contents.splitlines() or [b""]
-        # A table of numbers alone is left out, since nothing need show that rows are missing or repeated.
+        # A table with numbers only is left out, because rows without names may be missing or repeated unnoticed.
         if name.endswith(".csv") and rows and any(number_in(cell) is None for cell in last.decode("utf-8").split(",")):
             for what, lines in (("taken away", rows), ("written twice", [*rows, last, last])):
                 what = f"the last row of {name} was {what}"
@@ -207,7 +209,7 @@ def _make_long_numbers(run: Run) -> Iterator[Forgery]:
     """
     values = attrs.asdict(run.release, recurse=False).values()
     listed = chain.from_iterable(value if isinstance(value, (list, tuple)) else (value,) for value in values)
-    # Only words that are a rational of the release are replaced: those are what verify must parse.
+    # Only words that equal a rational attribute of the release are replaced, because verify must parse those.
     texts = {str(number) for number in listed if isinstance(number, Fraction)}
     for name in _artefact_files(run):
         yield from _replace_last_word(run, name, lambda text: LONG_NUMBER if text in texts else None)
@@ -237,7 +239,7 @@ def _replace_last_word(run: Run, name: str, change: Callable[[str], str | None])
         return
     with suppress(UnicodeDecodeError):
         text = (run.folder / name).read_bytes().decode("utf-8")
-        # The header of a table stays, since another one would be refused for its form alone.
+        # The header of a table is kept, because verify would refuse another header for its form alone.
         body = text.find("\n") + 1 if name.endswith(".csv") else 0
         for match in reversed([*WORD.finditer(text, body)]):
             replacement = change(match[0])

@@ -1,4 +1,4 @@
-"""Check that samples are drawn anew at each call, on an input whose samples vary enough to show a repetition."""
+"""Check that samples are drawn anew at each call, on an input whose samples vary so much that a repetition shows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from privopt.testing.checks.samples import CONFIDENCE, required_pairs
 from privopt.testing.under_trial import Run
 
 FORK_TIMEOUT_SECONDS: Final = 30.0
-"""Seconds that a forked process may take for a few draws."""
+"""Seconds after which a forked process that should only make a few draws is killed."""
 
 SAMPLE_SIZE: Final = 200
 """Number of samples in which two independent calls differ, unless one output makes up nine tenths of them."""
@@ -28,7 +28,7 @@ Two independent series of SAMPLE_SIZE samples are then equal with a chance below
 """
 
 MAX_INPUTS: Final = 24
-"""Maximum number of inputs of a release among which one is searched whose samples can show a repetition."""
+"""Maximum number of inputs of a release that are tried in search of one whose samples can show a repetition."""
 
 
 @check("fresh-samples", version=4, of={"sampler"}, share=0.3, min_examples=3)
@@ -65,7 +65,7 @@ def fresh_samples(trial: Trial) -> None:
                 f"{', '.join(child_samples[:6])}, ...; expected randomness of the operating system at each draw",
                 problem,
             )
-    # Draws one at a time must have the frequencies of draws at once, up to the width of both confidence intervals.
+    # Draws one at a time must have the frequencies of many draws at once, up to the width of both confidence intervals.
     many = Counter(run.release.sample(name, 10 * SAMPLE_SIZE))
     single_draws = Counter(output for _ in range(SAMPLE_SIZE) for output in run.release.sample(name, 1))
     for output, hits in single_draws.items():
@@ -89,7 +89,7 @@ def _most_varied_input(trial: Trial, run: Run) -> tuple[str, list[str]]:
     names = required_pairs(trial.subject, run).names
     if not names:
         trial.pass_over("the release names no `records`, and the profile has no `alike`")
-    # In random order, so that over the examples different inputs have their turn.
+    # In random order, so that other examples try other inputs.
     tried: list[tuple[float, str, list[str]]] = []
     for name in trial.chance(run.given).sample(names, min(MAX_INPUTS, len(names))):
         samples = list(run.release.sample(name, SAMPLE_SIZE))

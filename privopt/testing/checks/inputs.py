@@ -26,7 +26,7 @@ from privopt.testing.under_trial import error_text
 from privopt.testing.variants import number_in, secret_files
 
 FAULTS_PER_PROBLEM: Final = 25
-"""Number of faults tried on one problem. The effort full tries all."""
+"""Number of faults that are tried on one problem. The effort "full" tries all of them."""
 DIGITS: Final = b"9" * 5_000
 """An integer with more digits than Python converts (4,300)."""
 DEEP: Final = b"[" * 100_000
@@ -42,8 +42,9 @@ class FaultyProblem:
     Attributes:
         problem: The problem with the fault.
         what: A description of the fault.
-        names: The error message must contain at least one of these names.
-        certain: Whether the problem is certainly invalid. Otherwise it only must not cause a crash.
+        names: Names of keys or files, of which the error message must contain at least one. The first is that of the
+            fault.
+        certain: Whether the problem is certainly invalid and must be refused. Otherwise it must only not cause a crash.
     """
 
     problem: GeneratedProblem
@@ -66,7 +67,7 @@ def bad_input(trial: Trial) -> None:
     secret = secret_files(trial.subject.read_problem(problem))
     cases = list(make_faulty_problems(problem, trial.subject.mechanism_class.problem_class, secret))
     if trial.effort.name != "full":
-        # All faults of each problem would take too long; over the examples most are tried.
+        # All faults of each problem would take too long. Over all examples, most faults are tried.
         cases = _select_cases(trial.chance(problem).sample(cases, len(cases)))
     for case in cases:
         _check_refused(trial, case)
@@ -127,7 +128,7 @@ def make_faulty_problems(
         problem_class: The problem's class.
         secret: Names of the problem's secret files.
     """
-    # A line that is no TOML, lists nested too deeply, and integers too long for Python, in decimal and hexadecimal.
+    # A line that is no TOML, lists nested too deeply, an integer too long for Python, and a long hexadecimal integer.
     for extra_line in ("[[[", f"x = {DEEP.decode()}", f"x = {DIGITS.decode()}", f"x = 0x{'f' * 5_000}"):
         broken_problem = attrs.evolve(problem, toml=f"{problem.toml}\n{extra_line}")
         yield FaultyProblem(problem=broken_problem, what=f"{extra_line[:9]} was added to the TOML", names=("TOML",))
@@ -187,7 +188,7 @@ def _break_cells(name: str, lines: list[bytes]) -> Iterator[tuple[str, bytes, bo
             row = b",".join([*cells[:column], replacement, *cells[column + 1 :]])
             column_name = lines[0].split(b",")[column].decode()
             what = f"{replacement[:9].decode() or 'nothing'} was put into {column_name} of {name}"
-            # Not certainly wrong: a column of ids may hold any text, and a column that is not read may hold anything.
+            # Not certainly wrong, because a column of ids may hold any text, and an unused column may hold anything.
             yield what, b"\n".join([*lines[:-1], row, b""]), False
 
 
@@ -221,7 +222,7 @@ def _break_keys(problem: GeneratedProblem, cls: type, prefix: str) -> Iterator[F
                     yield FaultyProblem(
                         problem=problem.with_key(key, value), what=f"{key} was set to {value}", names=(name,)
                     )
-        # Tables are followed only if the problem has them: a fault in an absent one would be another fault.
+        # Keys of a table are broken only if the problem has that table. Otherwise the table itself would be the fault.
         for member in members:
             if attrs.has(member) and member is not File and isinstance(given_value, Mapping):
                 yield from _break_keys(problem, member, f"{key}.")
@@ -243,7 +244,7 @@ def _is_numeric(members: tuple[Any, ...]) -> bool:
 
 def _wrong_values(members: tuple[Any, ...]) -> Iterator[Any]:
     """Yield values that are valid for none of the types that a key accepts (``members``)."""
-    # A literal or a tuple is known by its origin, other types by themselves.
+    # Literal[...] and tuple[...] count as Literal and tuple, whatever their arguments are.
     kinds = {get_origin(member) or member for member in members}
     tables = any(attrs.has(member) and member is not File for member in members)
     # Each row: whether a value is wrong for these types, and the value.

@@ -19,7 +19,7 @@ SUM_TOLERANCE: Final = 1e-9
 
 
 def is_same_sum(first: float, second: float) -> bool:
-    """Return whether two numbers may be the same sum, computed in different orders."""
+    """Return whether two numbers differ by no more than the same sum may when it is computed in different orders."""
     return abs(first - second) <= SUM_TOLERANCE * max(1.0, abs(first), abs(second))
 
 
@@ -47,7 +47,7 @@ def objective_reported(trial: Trial) -> None:
     if bound is None and gap is not None:
         trial.fail(f"objective.gap is {gap!r} without a bound", problem)
     if bound is not None and not utility.maximise:
-        # As Bounds.of computes it: relative to the value, and never negative.
+        # Computed as in Bounds.of: relative to the value, and never negative.
         expected_gap = max(0.0, (value - bound) / max(abs(value), 1e-12))
         if gap is None or not is_same_sum(gap, expected_gap):
             trial.fail(f"objective.gap is {gap!r}; value and bound give {expected_gap!r}", problem)
@@ -71,6 +71,7 @@ def lower_bound(trial: Trial) -> None:
     find_best_known = trial.subject.profile.best_known
     known_value = None if find_best_known is None else find_best_known(run.problem, run.stated)
     if known_value is None:
+        # With a `best_known` that answers for none of the problems drawn, the check does not apply to the mechanism.
         known_nowhere = Elsewhere("the profile's `best_known` knows no release of the problems drawn")
         trial.be_idle("the profile has no `best_known`" if find_best_known is None else known_nowhere)
         return
@@ -85,13 +86,16 @@ def lower_bound(trial: Trial) -> None:
 
 
 def loss_tolerance(subject: Subject, *values: float) -> float:
-    """Return the largest allowed difference of two losses (``values``) that should be equal, in their unit."""
-    # Each solve may miss the optimum by the gap, hence the factor 2.
+    """Return the largest allowed difference of two losses (``values``) that should be equal, in their unit.
+
+    It consists of the optimality gap of both solves, the profile's own relative tolerance, and rounding.
+    """
+    # Each solve may miss the optimum by the relative gap of the method, hence the factor 2.
     return (2 * max(subject.method.gap, 1e-6) + subject.profile.tolerance) * max(map(abs, values)) + SUM_TOLERANCE
 
 
 def _has_stricter(subject: Subject) -> str | None:
-    """Return why no stricter problem can be compared; None if one can."""
+    """Return why the loss cannot be compared with that of a problem that asks for more privacy; None if it can."""
     if subject.noisy:
         return Elsewhere("the loss depends on the noise drawn")
     return require_field("stricter")(subject)
@@ -127,7 +131,7 @@ def loss_monotone(trial: Trial) -> None:
 
 
 def _quiet_loss(trial: Trial, problem: GeneratedProblem, **options: Any) -> float:
-    """Return the objective of a solve without noise, which is not random.
+    """Return the objective of a solve in which every noise value is 0, so that the objective is not random.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -152,7 +156,7 @@ def _has_own_noise(trial: Trial, *problems: GeneratedProblem) -> bool:
 
 
 def _check_agreement(trial: Trial, problem: GeneratedProblem, variant: Variant, **options: Any) -> None:
-    """Fail if a variant's objective, solved with these options, is not the problem's objective times the factor.
+    """Fail if a variant's objective is not the problem's objective times the variant's factor, up to tolerances.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.

@@ -24,7 +24,10 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
     """Draw a problem, solve it, and return the problem, the run and the weights as Python integers.
 
     Args:
-        trial: One example of the check. It fails if the release has no weights.
+        trial: One example of the check, which fails if the release has no two-dimensional weights.
+
+    Returns:
+        The problem, its run, and a list of K weights for each of the N records.
     """
     problem, run = trial.draw_run()
     weights = getattr(run.release, "weights", None)
@@ -36,7 +39,8 @@ def solve_with_weights(trial: Trial) -> tuple[GeneratedProblem, Run, list[list[i
 def greatest_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
     """Return log(x / y) of two positive integers, and whether the logarithm is at most ``allowed``.
 
-    Doubles decide, unless the logarithm is within 1e-9 (relative, if above 1) of the limit; then 60 digits decide.
+    Doubles decide, unless the logarithm is within 1e-9 (relative, if above 1) of the limit. In that case a computation
+    with 60 digits decides.
     """
     import mpmath
 
@@ -159,7 +163,7 @@ def sampler(trial: Trial) -> None:
 
 @check("channel-of-weights", of={"matrix"}, share=0.3, min_examples=4)
 def channel_of_weights(trial: Trial) -> None:
-    """Check that ``channel()`` states each probability as the nearest double to its weight, up to rounding."""
+    """Check that ``channel()`` states each probability as its weight divided by 2**63, up to rounding."""
     problem, run, _ = solve_with_weights(trial)
     release, channel = run.release, run.release.channel()
     if channel is None:
@@ -191,8 +195,9 @@ def verify_catches_rows(trial: Trial) -> None:
         parts = load_arrays(run.folder / run.release.artefact)
         weights = parts["weights"].copy()
         row, neighbour = finite_pairs[0].tolist()
-        # The least likely output, so that the change is as large as it can be: of the row itself, whose other outputs
-        # the neighbour still gives, or of the neighbour, if nothing bounds how much likelier an output is for that one.
+        # An unlikely output is given probability 1, so that the change is as large as possible. If the notion is
+        # symmetric, it is the row's least likely one, because the neighbour still gives the row's former outputs.
+        # Otherwise it is the neighbour's, because only the ratio of the row to the neighbour is bounded.
         output = int(np.argmin(weights[row if trial.subject.notion.symmetric else neighbour]))
         weights[row] = 0
         weights[row, output] = TOTAL

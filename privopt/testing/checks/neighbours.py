@@ -1,8 +1,9 @@
 """Checks that compare neighbours: sensitivity by search, the noise scale, and exact distributions of outcomes.
 
 The difference between the noiseless values of a problem and of its neighbours is compared, exactly, with the scale of
-the noise. A mechanism may draw noise several times, and a draw may depend on earlier ones. In that case the losses add
-up (adaptive composition).
+the noise. A mechanism may draw noise several times, and a draw may depend on earlier ones. In that case the privacy
+losses add up (adaptive composition). A call of the noise is one call of :mod:`privopt.numbers.noise`, which adds noise
+to an array of values.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from privopt.testing.profile import Query
 from privopt.testing.under_trial import Subject, error_text
 
 PROBABILITY_TOLERANCE: Final = 1e-9
-"""Rounding error of figures in doubles: absolute in sums of probabilities, relative in log ratios and in shares."""
+"""Rounding error allowed for doubles: absolute in sums of probabilities, relative in log ratios and in fractions."""
 
 LOG_RATIO_ERROR: Final = 1e-14
 """Absolute rounding error of the log of a ratio of doubles."""
@@ -46,11 +47,11 @@ NEIGHBOURS_IF_CONSTANT: Final = 6
 """Number of neighbours that are tried if it is unlikely that they show a fault."""
 
 NO_SCALE: Final = Fraction(1, 2**20)
-"""Factor of the requested scale that leaves almost no noise."""
+"""The noise scale is multiplied by this in a run that should have almost no noise."""
 
 
 has_neighbours = require_field("neighbours")
-"""Returns why neighbours cannot be compared, or None."""
+"""A function that takes a subject, and returns why its neighbours cannot be compared, or None if they can."""
 
 
 def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIGHBOURS) -> list[GeneratedProblem]:
@@ -63,13 +64,13 @@ def neighbours_of(trial: Trial, problem: GeneratedProblem, limit: int = MAX_NEIG
     """
     list_neighbours = trial.subject.profile.neighbours
     assert list_neighbours is not None  # has_neighbours
-    # Some relations have endlessly many neighbours, so the list is cut before the choice.
+    # Some neighbouring relations give infinitely many neighbours, so the list is cut before the choice.
     neighbours = list(islice(list_neighbours(problem), limit * 8))
     return neighbours if len(neighbours) <= limit else trial.chance(problem).sample(neighbours, limit)
 
 
 def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> str:
-    """Return the first six lines in which a neighbour differs from its problem, for messages.
+    """Return the first six lines in which a neighbour's text differs from its problem's, for messages.
 
     If no corresponding lines differ, for instance because only lines were added, the whole neighbour is returned.
     """
@@ -81,7 +82,7 @@ def format_changes(problem: GeneratedProblem, neighbour: GeneratedProblem) -> st
 def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
     """Return the queries to which a method adds noise for a loaded problem, each with its true values and noise scale.
 
-    The queries come from the profile, or else from a solve in which each call of the noise is recorded.
+    The queries come from the profile. If it states none, they are the recorded calls of the noise in a solve.
     """
     if subject.profile.queries is not None:
         return subject.profile.queries(problem, subject.method.name)
@@ -89,7 +90,7 @@ def queries_of(subject: Subject, problem: object) -> Sequence[Query]:
 
 
 def _record_calls(subject: Subject, problem: object, answer: Answer = answer_truthfully) -> Sequence[Call]:
-    """Return the calls of the noise in one solve of a loaded problem.
+    """Solve a loaded problem once, and return the calls of the noise, each with its true values and noise scale.
 
     Args:
         subject: The method under trial.
@@ -139,7 +140,7 @@ def sensitivity(trial: Trial) -> None:
                 trial.fail(f"{message}, nor anything to attack by; yet {subject.kind} is claimed", problem)
             trial.pass_over(f"{message}: see the check epsilon-attack")
         has_changed = _check_budget(trial, problem, queries, neighbours)
-        # A profile's queries are computed, not recorded: shifted noise would not change them.
+        # A profile computes its queries without drawing noise, so shifted noise would not change them.
         if subject.profile.queries is None:
             _check_shifted_budget(trial, problem, queries, neighbours)
     except TooManyCallsError as error:
@@ -155,7 +156,7 @@ def sensitivity(trial: Trial) -> None:
 def _check_shifted_budget(
     trial: Trial, problem: GeneratedProblem, usual: Sequence[Query], neighbours: Sequence[GeneratedProblem]
 ) -> None:
-    """Check the budget when one call of the noise returns values far from the true ones, to which mechanisms may react.
+    """Check the budget if one call of the noise returns values far from the true ones, to which a mechanism may react.
 
     A mechanism could, for instance, draw again if a value looks implausible, and thus spend more budget. Neighbours get
     the same noisy values as the problem, so that the losses of the calls add up (adaptive composition).
@@ -168,7 +169,8 @@ def _check_shifted_budget(
     """
     subject, chance = trial.subject, trial.chance(problem)
     even_sign, odd_sign = chance.choice((-1, 1)), chance.choice((-1, 1))
-    # Of each shift: the directions of values with even and odd index, its size in scales, a further amount, and words.
+    # For each shift: the signs for values with even and odd index, its size in noise scales, an amount that is added to
+    # the size, and words for the message.
     for signs, scales, extra, description in (
         ((-1, -1), 64, 1000, "far lower"),
         ((1, 1), 64, 1000, "far higher"),
@@ -184,7 +186,8 @@ def _check_shifted_budget(
         except Exception:  # so much noise is rare (64 scales: once in exp(64) times), and a mechanism may fail at it
             continue
         shapes = [[(q.scale, len(q.values)) for q in calls] for calls in (usual, shifted_calls)]
-        # If the number and scales of the calls are as usual, the shift probably changed nothing, and few neighbours do.
+        # If the number and scales of the calls are as usual, the mechanism probably did not react to the shift, and few
+        # neighbours are enough.
         tested = neighbours if shapes[0] != shapes[1] else neighbours[:NEIGHBOURS_IF_CONSTANT]
         remark = (
             f"where noise call {number + 1} comes out {description}, noise is drawn {len(shifted_calls)} times, and "
@@ -200,7 +203,7 @@ def _check_budget(
     answer: Answer | None = None,
     remark: str = "",
 ) -> bool:
-    """Fail if a neighbour costs more than the budget, and return whether any neighbour changes the values.
+    """Fail if the privacy loss towards a neighbour exceeds the budget; return whether any neighbour changes the values.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -208,7 +211,7 @@ def _check_budget(
         calls: The calls of the noise for the problem, with the true values.
         neighbours: The problem's neighbours.
         answer: Returns the noisy values of the neighbours' calls; None to use the profile's queries.
-        remark: Beginning of the message.
+        remark: Beginning of the message, such as how the noise was shifted; empty for none.
     """
     subject = trial.subject
     budget = subject.notion.budget_of(subject.claim_of(trial.subject.load(problem)))
@@ -217,7 +220,7 @@ def _check_budget(
     for neighbour in neighbours:
         loaded = trial.subject.load(neighbour)
         other_calls = queries_of(subject, loaded) if answer is None else _record_calls(subject, loaded, answer)
-        # Calls are compared one by one, so neighbours must have the same calls with as many values each.
+        # Calls are compared one by one, so a neighbour must have as many calls, with as many values each.
         counts, other_counts = ([len(q.values) for q in query_list] for query_list in (calls, other_calls))
         if counts != other_counts:
             trial.fail(
@@ -282,11 +285,11 @@ def _to_fraction(value: Any) -> Fraction:
 
 
 def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificate) -> Fraction:
-    """Return the share of the budget, above 0 and at most 1, that a run used.
+    """Return the fraction of the budget, above 0 and at most 1, that a run used.
 
-    The share is 1 if the certificate states more than half. Otherwise it is the certified share, or a greater share
-    that some neighbour shows. The check own-scale needs the share because a mechanism that spends less than its budget
-    may still be private at half the noise scale.
+    The fraction is 1 if the certificate states more than half. Otherwise it is the certified fraction, or a greater one
+    that some neighbour shows. The check own-scale needs it because a mechanism that spends less than its budget may
+    still be private at half the noise scale.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -298,7 +301,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
         if certificate.worst is None or not certificate.allowed
         else min(1.0, certificate.worst / certificate.allowed)
     )
-    # The certificate rounds up: one half is stated a little above it, and at half the scale such a run still holds.
+    # The certificate rounds up, so that one half may be stated as slightly more than one half.
     if certified_share > 0.5 * (1 + PROBABILITY_TOLERANCE):
         return Fraction(1)
     subject, loaded, used_share = trial.subject, trial.subject.load(problem), Fraction(certified_share)
@@ -310,7 +313,7 @@ def _used_share(trial: Trial, problem: GeneratedProblem, certificate: Certificat
                 used_share,
                 _privacy_loss(subject, queries, queries_of(subject, trial.subject.load(neighbour)))[0] / budget,
             )
-    return min(Fraction(1), used_share) or Fraction(1)  # a share of 0 gives no scale to halve, so it counts as all
+    return min(Fraction(1), used_share) or Fraction(1)  # with 0 there would be no scale to halve, so it counts as 1
 
 
 @check("own-scale", version=2, of={"noise"}, private=True, share=0.3, min_examples=3)
@@ -329,7 +332,7 @@ def own_scale(trial: Trial) -> None:
         if drawn_share == Fraction(1, 2)
         else f"{float(drawn_share):.3g} of the scale asked for"
     )
-    # The budget is spent twice at this scale, which no correct certificate accepts.
+    # At these scales a run spends at least twice its budget, which no correct certificate accepts.
     for factor, words in ((drawn_share, share_text), (min(drawn_share, NO_SCALE), "next to no scale at all")):
         with watch_noise(factor=factor) as calls:
             run = trial.attempt(problem, fresh=("scale", factor))
@@ -399,9 +402,9 @@ def stated_distribution(subject: Subject, loaded: object) -> NDArray[np.float64]
     Raises:
         UsageError: The stated numbers are not a probability distribution.
     """
-    assert subject.profile.probabilities is not None  # only asked where it has them
+    assert subject.profile.probabilities is not None  # callers have checked it
     probabilities = np.asarray(subject.profile.probabilities(loaded, subject.method.name), dtype=np.float64)
-    # Written so that NaN is refused too: it fails <=.
+    # NaN is refused too, because a comparison with NaN by <= is false.
     sums_to_one = abs(probabilities.sum() - 1) <= PROBABILITY_TOLERANCE
     if probabilities.ndim != 1 or (probabilities < 0).any() or not sums_to_one:
         raise UsageError(
@@ -433,7 +436,8 @@ def excess(
         outputs) and a sentence on the difference; None if the difference is allowed, up to rounding errors.
     """
     if delta:
-        # exp overflows above 709. The hockey-stick divergence is the least delta at which the claim would hold.
+        # The limit of 700 keeps exp from overflowing. The hockey-stick divergence is the least delta at which the claim
+        # would hold.
         factor = math.exp(min(allowed, 700.0))
         # Both directions, or only the first input against the second.
         directions = ((first, second), (second, first))[: 1 + symmetric]

@@ -24,13 +24,14 @@ FURTHER_PROBLEMS: Final = 8
 """Number of further problems among which the most telling is chosen, if each draw is a solve."""
 
 EPSILONS: Final = (Decimal(1), Decimal("0.1"), Decimal("0.01"), Decimal("0.001"))
-"""Epsilons at which a problem is tried besides its own: with scores far apart, only a small one leaves a choice."""
+"""Epsilons at which a problem is tried besides its own. If the scores of the outcomes are far apart, only a small
+epsilon leaves a random choice."""
 
 FACTORS: Final = (1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0)
 """Multiples of epsilon for which the power of a test is computed."""
 
 MAX_OUTCOME_PROBABILITY: Final = 0.9
-"""Largest probability of an outcome at which draws are telling, for problems whose epsilon the kit cannot change."""
+"""If an outcome is likelier than this, draws show too little. This rule is for problems whose epsilon is not a key."""
 
 
 def _can_draw(subject: Subject) -> str | None:
@@ -49,8 +50,8 @@ def _can_draw(subject: Subject) -> str | None:
 def drawn_as_stated(trial: Trial) -> None:
     """Check that outcomes occur as often as the profile's distribution says, by a binomial test of each outcome.
 
-    A problem counts only if draws at a multiple of epsilon would be noticed. With one outcome nearly certain, or with
-    ties, a mechanism that draws at an epsilon other than the stated one draws from nearly the same distribution.
+    A problem counts only if draws at a multiple of epsilon would be noticed. If one outcome is nearly certain, or if
+    all are equally likely, a mechanism that draws at another epsilon than stated has nearly the same distribution.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -143,7 +144,8 @@ def _visible_multiple(trial: Trial, problem: GeneratedProblem, probabilities: ND
         if changed is None or len(changed) != len(probabilities):
             continue
         for stated, true in zip(probabilities.tolist(), changed.tolist(), strict=True):
-            # The count at an unlucky quantile, near to the stated probability.
+            # The count at an unlucky quantile of the changed distribution, on the side of the stated probability: in
+            # nine cases of ten the true count is at least as far from the stated one.
             hits = binomial_quantile(1 - MIN_POWER if true > stated else MIN_POWER, count, min(1.0, true))
             if not is_plausible_count(hits, count, min(1.0, stated), len(probabilities)):
                 return factor

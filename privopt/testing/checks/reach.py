@@ -1,7 +1,7 @@
 """Check the noise that a release of counts states in its ``channel()``.
 
-Estimates take the width of their intervals from the stated reach of the noise, so a reach that is too small would give
-intervals that miss the truth too often.
+The reach is the size that the noise of a count exceeds with at most a given probability. Estimates take the width of
+their intervals from the stated reach, so a reach that is too small would give intervals that miss the truth too often.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHARES: Final = (0.5, 0.1, 0.01)
 MIN_NOISE_DRAWS: Final = 1000
 """Minimum number of draws of noise.
 
-With it a reach that is half of the true one is missed less than once in ten million times (by the binomial
-distribution, for discrete Laplace noise of scale 1); with 400 draws it would be missed about one time in forty.
+With this number, a stated reach that is half of the true one goes unnoticed less than once in ten million times (by the
+binomial distribution, for discrete Laplace noise of scale 1). With 400 draws it would go unnoticed one time in forty.
 """
 
 
@@ -57,8 +57,7 @@ def reach(trial: Trial) -> None:
         noises += [abs(noise) for call in calls for noise in (call.noisy - call.values).tolist()]
     for probability in SHARES:
         excess_count = sum(noise > stated_noise.reach(probability) for noise in noises)
-        # bdtrc(k - 1, n, p) is the probability of k hits or more. The error is shared by the
-        # probabilities that are compared.
+        # bdtrc(k - 1, n, p) is the probability of k hits or more. The compared probabilities share the allowed error.
         if excess_count and bdtrc(excess_count - 1, len(noises), probability) < (1 - CONFIDENCE) / len(SHARES):
             trial.fail(
                 f"channel() says that noise exceeds {stated_noise.reach(probability):g} with probability "
@@ -79,7 +78,7 @@ def _load_stated_noise(trial: Trial, problem: GeneratedProblem) -> NoisyCounts:
     run = trial.run(problem)
     with trial.subject.registered():
         opened = load_release(run.folder)
-        stated_noise = channel_of(opened.mechanism, opened.problem, opened.release)  # as estimates ask for it
+        stated_noise = channel_of(opened.mechanism, opened.problem, opened.release)  # just as estimates do
     if not isinstance(stated_noise, NoisyCounts):
         trial.pass_over(Elsewhere("channel() states no noise of counts"))
     return stated_noise

@@ -33,7 +33,7 @@ from privopt.testing.profile import Profile
 from privopt.testing.under_trial import Run, error_text, subject
 
 CHILD_TIMEOUT_SECONDS: Final = 600.0
-"""Time limit of another process that solves the same problems, in seconds."""
+"""Time limit, in seconds, of the other process that solves the same problems for comparison."""
 
 
 @check("solves", version=4)
@@ -49,16 +49,19 @@ def solves(trial: Trial) -> None:
     if misspelt := misspelt_abilities(trial.subject.mechanism_class):
         trial.fail("; ".join(misspelt), None)
     problem = trial.problem()
-    # After a failure they are solved again for each smaller example, since one of them may have failed.
+    # After a failure, the profile's examples are solved again for each smaller problem, since one of them may have
+    # failed.
     if not trial.history.examples or trial.history.failed_at is not None:
         for example in trial.subject.profile.examples:
             _check_solved(trial, example)
     if not _check_solved(trial, problem):
-        hypothesis.reject()  # another check reports it; if no problem at all is solved, the runner fails this check
+        # The problem is infeasible, or its release was refused, which another check reports. If no problem at all is
+        # solved, the runner fails this check.
+        hypothesis.reject()
 
 
 def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
-    """Fail if a valid problem leads to an error other than infeasibility, and return whether it was solved.
+    """Fail if a valid problem leads to an error other than infeasibility or a refused release; return if it was solved.
 
     Args:
         trial: One example of the check.
@@ -78,7 +81,7 @@ def _check_solved(trial: Trial, problem: GeneratedProblem) -> bool:
 
 @check("certificate-holds", private=True)
 def certificate_holds(trial: Trial) -> None:
-    """Check that the certificate of every release holds and is for the claimed kind of guarantee.
+    """Check that the certificate of every release holds, and certifies the claimed kind of guarantee.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -182,7 +185,7 @@ def seed_determinism(trial: Trial) -> None:
     _check_same_release(trial, first_run, second_run.folder, "a second run")
     if trial.subject.noisy and not first_run.stated.guarantee.seeded:
         trial.fail("the noise came from --seed, but guarantee.seeded is not true (Outcome.seeded)", problem)
-    # A process takes seconds to start, so this part is for the default method only, unless there is a whole night.
+    # A process takes seconds to start, so only the default method does this part, unless the effort is "full".
     default = trial.subject.method.name == trial.subject.spec.default.name
     if (default or trial.effort.name == "full") and trial.once_only("another process"):
         runs = [
@@ -194,7 +197,7 @@ def seed_determinism(trial: Trial) -> None:
 
 
 def _is_importable(cls: type[Any]) -> bool:
-    """Return whether another process can import a class, which must be at the top level of a module with a file."""
+    """Return whether another process can import a class: whether it is at the top level of a module that has a file."""
     module: Any = sys.modules.get(cls.__module__)
     is_file = cls.__module__ != "__main__" and getattr(module, "__file__", None) is not None
     return is_file and getattr(module, cls.__qualname__, None) is cls
@@ -216,7 +219,7 @@ def _check_other_process(trial: Trial, runs: list[Run]) -> None:
     # The other process solves the problem files of the runs, each into a folder of its own.
     out_folders = [trial.subject.new_folder() / "out" for _ in runs]
     work = [(str(run.source), str(out_folder)) for run, out_folder in zip(runs, out_folders, strict=True)]
-    # With two jobs the order in which work ends may differ; only the effort full has the time.
+    # With two jobs, work may end in another order, which must not matter. Only the effort "full" has time for it.
     jobs = 2 if trial.effort.name == "full" else 1
     where = cls.__module__, sys.modules[cls.__module__].__file__, cls.__qualname__
     arguments = where, (spec.name, spec.kind_of(method), method.name, method.gap), jobs, work
@@ -241,7 +244,7 @@ sys.path[:] = json.loads(sys.argv[1])
 from privopt.testing.checks.runs import solve_again
 solve_again(*json.loads(sys.argv[2]))
 """
-"""Code of the other process. Unlike multiprocessing it does not import the parent's script."""
+"""Code of the other process, which, unlike a process of multiprocessing, does not import the parent's script."""
 
 
 def solve_again(
@@ -253,7 +256,7 @@ def solve_again(
 
     Args:
         where: The class's module, the module's file, and the class's qualified name.
-        way: The mechanism's name, its notion, and the method's name and gap.
+        way: The mechanism's name, its notion, and the method's name and relative optimality gap.
         jobs: Number of jobs of each solve.
         work: Pairs of a problem file and its output folder.
     """
@@ -266,8 +269,8 @@ def solve_again(
         assert spec.loader is not None
         imported = sys.modules[module] = module_from_spec(spec)
         spec.loader.exec_module(imported)
-    # Only names and the gap matter here: the class is at hand, so the target is never imported, and no problem is drawn
-    # from the profile.
+    # Only the names and the gap matter here. The class is imported already, so the target is never used, and no problem
+    # is drawn from the profile.
     method_spec = MethodSpec(name=method, summary="under trial", guarantee=kind, gap=gap)
     mechanism_spec = MechanismSpec(
         name=mechanism, target="under:Trial", guarantee=kind, summary="under trial", methods=[method_spec]
@@ -315,10 +318,10 @@ def find_differences(first: Path, second: Path) -> Iterator[str]:
 
 @check("evidence", private=True, share=0.3, min_examples=3)
 def evidence(trial: Trial) -> None:
-    """Check that no noisy release is called proved, since one draw does not reveal the distribution of the noise.
+    """Check that no certificate of a noisy release states the evidence "proved".
 
-    The evidence of such a certificate must be "declared". A release is noisy if it changes from run to run, or when all
-    noise is omitted.
+    One draw does not reveal the distribution of its noise, so the evidence must be "declared" (partly the publisher's
+    word). A release is noisy if it changes from run to run, or when all noise is omitted.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -333,7 +336,7 @@ def evidence(trial: Trial) -> None:
         return
     with watch_noise(answer_truthfully):
         noiseless_run = trial.attempt(problem, fresh="without noise")
-    # A release that changes when the noise is left out depends on it, so nothing is proved without it.
+    # A release that changes when the noise is left out depends on the noise, so it must not be called proved.
     differs = noiseless_run.error is None and artefact(noiseless_run.folder) != artefact(run.folder)
     if differs and noiseless_run.stated.certificate.evidence == "proved":
         trial.fail('with all noise left out, the certificate says "proved" all the same; expected "declared"', problem)
@@ -351,9 +354,10 @@ def evidence(trial: Trial) -> None:
 def vacuous_guarantee(trial: Trial) -> None:
     """Check that no certificate holds without a checked condition that makes two different inputs hard to distinguish.
 
-    Exempt are problems in which no two inputs differ: all are at distance 0, or there are no neighbours. The profile's
-    ``nothing_near`` returns a problem whose inputs differ, but in which no pair is required, for example because all
-    are too far apart. Such a problem must be refused, or have a certificate that does not hold.
+    Problems in which no two inputs differ are exempt, because all inputs are at distance 0 or there are no neighbours.
+    The profile's ``nothing_near`` returns a problem whose inputs differ, but in which no pair is required to be hard to
+    distinguish, for example because all are too far apart. Such a problem must be refused, or have a certificate that
+    does not hold.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -363,7 +367,7 @@ def vacuous_guarantee(trial: Trial) -> None:
     make_nothing_near = trial.subject.profile.nothing_near
     nothing_near = None if make_nothing_near is None else make_nothing_near(problem)
     if nothing_near is not None:
-        run = trial.attempt(nothing_near)  # a problem class without that key refuses it
+        run = trial.attempt(nothing_near)  # refused by problem classes that lack the key that it changes
         if run.error is None:
             _check_not_vacuous(trial, nothing_near, run)
         elif not isinstance(run.error, PrivoptError):
@@ -385,7 +389,8 @@ def _check_not_vacuous(trial: Trial, problem: GeneratedProblem, run: Run) -> Non
     certificate = run.stated.certificate
     if certificate.holds is not True:
         return
-    # Metric problems have ``apart``, which is false if all records are at distance 0 from each other, and ``alike``.
+    # Metric problems have ``alike``, which returns the required pairs and their distances, and ``apart``, which is
+    # false if all records are at distance 0 from each other.
     are_apart = getattr(run.problem, "apart", None)
     if are_apart is not None:
         _, distances = run.problem.alike()  # the problem's pairs, because a release may keep pairs of each user

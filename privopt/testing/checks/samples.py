@@ -14,7 +14,7 @@ from privopt.testing.under_trial import Run, Subject
 T = TypeVar("T", bound=Hashable)
 
 CONFIDENCE: Final = 1 - 1e-7
-"""Confidence of one statistical verdict: a correct mechanism is blamed at most once in ten million trials."""
+"""Confidence of one statistical verdict: a correct mechanism fails at most once in ten million trials."""
 
 
 class Alike(NamedTuple):
@@ -34,17 +34,17 @@ class Alike(NamedTuple):
 def required_pairs(subject: Subject, run: Run) -> Alike:
     """Return the pairs of secrets that the guarantee of a run must make hard to distinguish, with their distances.
 
-    The pairs come from the profile, or else from the problem, or else from the release. If none of these states pairs,
-    all pairs of secrets are required at distance 1. Under a notion that is not symmetric no pairs are required in this
-    case, because nothing says which secret of a pair is protected. If each user has their own matrix (scope
-    "own-matrix"), the problem's pairs do not apply; a profile can check such matrices by its ``oracle``.
+    The first of profile, problem and release that states pairs decides. If none of them does, all pairs of secrets are
+    required at distance 1, or no pairs under a notion that is not symmetric, because nothing says which secret of a
+    pair is protected. If each user has their own matrix (scope "own-matrix"), the problem's pairs do not apply. A
+    profile can check such matrices by its ``oracle``.
     """
     # Metric problems have ``alike``, which returns pairs and distances; releases with records may have ``pairs``.
     release, problem_pairs = run.release, getattr(run.problem, "alike", None)
     names = [str(name) for name in getattr(release, "records", ())]
     if subject.profile.alike is not None:
         stated_pairs = list(subject.profile.alike(run.problem))
-        # Without records in the release, the secrets are all that occur in the profile's pairs, in that order.
+        # If the release has no records, the secrets are those that occur in the profile's pairs, in that order.
         names = names or list(dict.fromkeys(str(name) for a, b, _ in stated_pairs for name in (a, b)))
         index_by_name = {name: number for number, name in enumerate(names)}
         numbers = np.array([(index_by_name[str(a)], index_by_name[str(b)]) for a, b, _ in stated_pairs], dtype=np.int64)
@@ -94,7 +94,7 @@ def is_plausible_count(hits: int, count: int, probability: float, tests: int = 1
 
     # Half of the error for each side, and an equal part for each outcome that is tested.
     tail = (1 - CONFIDENCE) / (2 * tests)
-    # At the ends a single deviation refutes, whatever the confidence.
+    # At a probability of 0 or 1, a single deviating draw refutes the probability, whatever the confidence.
     if probability in (0.0, 1.0):
         return hits == count * probability
     return bool(bdtr(hits, count, probability) > tail and (hits == 0 or bdtrc(hits - 1, count, probability) > tail))

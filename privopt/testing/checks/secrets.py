@@ -39,13 +39,15 @@ LEAK_RUNS: Final = 24
 """A secret is a leak only if it occurs in each of this many runs, because noise may give a true count by chance."""
 
 MAX_EQUAL_RUNS: Final = 160
-"""Maximum number of runs on each of two neighbours to find equal releases, as long as there is a suspicion."""
+"""Maximum number of runs on each of two neighbours in search of equal releases. Fewer are made without a suspicion."""
 
 RUNS_BEFORE_LOOK: Final = 24
 """Number of runs before the first comparison. Later comparisons come after a third as many runs each."""
 
 MIN_EQUAL_RELEASES: Final = 16
-"""Number of equal releases on each side that must all agree. A coin is blamed once in a billion times."""
+"""Number of equal releases on each side whose public files must all agree before a difference counts as a fault.
+
+A part that is a fair coin toss would be blamed about once in two billion times."""
 
 Parts = dict[str, bytes]
 """The published parts of a run by name."""
@@ -55,9 +57,9 @@ class _Observation(NamedTuple):
     """The data published by one run on an input.
 
     Attributes:
-        released: The artefact, which is the release's files.
-        public: All public parts.
-        noise_inputs: The values to which each call of the noise added noise.
+        released: The files that make up the release itself (the artefact), by name.
+        public: All public parts, by name.
+        noise_inputs: For each call of the noise, the true values to which it added noise.
     """
 
     released: Parts
@@ -66,7 +68,7 @@ class _Observation(NamedTuple):
 
 
 def _encode_secret(secret: bytes) -> Iterator[bytes]:
-    """Yield a secret as UTF-16 and UTF-32 and, if it is an integer, as a 64-bit integer and as a double."""
+    """Yield a secret's text in UTF-16 and UTF-32 and, if it is an integer, its bytes as 64-bit integer and double."""
     text = secret.decode("utf-8", "replace")
     yield text.encode("utf-16-le")
     yield text.encode("utf-32-le")
@@ -81,7 +83,7 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 
     A file contains a secret if it has the secret as a separate word, or in an encoding of :func:`_encode_secret`.
     """
-    # A word of its own: digits inside a longer number are another number.
+    # As a separate word, because digits inside a longer number belong to another number.
     word, encodings = re.compile(rb"(?<![0-9A-Za-z])%b(?![0-9A-Za-z])" % re.escape(secret)), [*_encode_secret(secret)]
     for name, contents in public_bytes(folder):
         if word.search(contents) or any(form in contents for form in encodings):
@@ -90,7 +92,7 @@ def _find_in_public_files(secret: bytes, folder: Path) -> str | None:
 
 
 def _is_secretive(subject: Subject) -> str | None:
-    """Return why the problems of the method under trial have no secret that could leak; None if they have one.
+    """Return why the problems of the method under trial have no secret that could leak; None if they have some.
 
     A problem has secrets if its release draws noise for privacy, or if its profile knows neighbouring inputs.
     """
@@ -133,14 +135,16 @@ def no_secret_leak(trial: Trial) -> None:
 
 @check("public-report", version=2, needs=default_method_only, share=0.04, min_examples=1)
 def public_report(trial: Trial) -> None:
-    """Check that a folder has a report page, and the same page without ``private/``, which the owner withholds.
+    """Check that a report page can be made of a folder, and that it is the same without ``private/``.
+
+    The publisher of a release withholds the folder ``private/``.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem, run = trial.draw_run()
     public_folder = trial.subject.new_folder() / run.folder.name
-    # Of folders called private, only the one at the top level is left out.
+    # Only the folder "private" at the top level is left out, not others of that name.
     shutil.copytree(
         run.folder, public_folder, ignore=lambda folder, names: {PRIVATE} if Path(folder) == run.folder else set()
     )
@@ -162,7 +166,7 @@ UNREAD_COLUMN: Final = "telephone"
 """Name of a column that no mechanism reads."""
 
 UNREAD_VALUE: Final = "0176 2350917"
-"""Value of all its cells."""
+"""Value of all cells in that column."""
 
 
 @check("unread-columns", version=2, share=0.2, min_examples=8)
@@ -215,7 +219,7 @@ def order_leak(trial: Trial) -> None:
     """
     problem = trial.problem()
     secret = secret_files(trial.subject.read_problem(problem))
-    # Other forms of the same secret; one of them is tried in each example, chosen at random.
+    # Copies of the problem with the same secret in other forms. Each example tries one of them, chosen at random.
     copies = list(exports(trial.subject.profile, problem, secret, trial.chance(problem)))
     if not copies:
         trial.be_idle("the secret of no problem drawn could be given in another order or format")
@@ -242,7 +246,7 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
         problem: The input.
-        number: The number of the run. Runs with equal arguments are cached; other runs are new.
+        number: The number of the run. A run with the same arguments as an earlier one is taken from a cache.
         answer: Returns the noisy values instead of drawing them; None to draw them.
     """
     fresh = number if answer is None else (answer.__name__, number)
@@ -266,7 +270,8 @@ def _constant_but_different_parts(
         answer: Returns the noisy values of all runs instead of drawing them; None to draw them.
 
     Returns:
-        The contents of each such part for both inputs. Empty if a run fails, or has no noise to answer.
+        The contents of each such part for both inputs, by the part's name. Empty if a run fails, or if there is an
+        ``answer`` but a run has no call of the noise.
     """
     sides: tuple[list[Parts], list[Parts]] = ([], [])
     differing: dict[str, tuple[bytes, bytes]] = {}
@@ -334,17 +339,18 @@ def fresh_noise(trial: Trial) -> None:
 
 
 MAX_NEIGHBOUR_STEPS: Final = 60
-"""Maximum number of steps to a distant neighbour. A rounded figure changes only after some steps."""
+"""Limit (exclusive) of the number of steps to a distant neighbour. A rounded figure changes only after some steps."""
 
 
 @check("non-interference", version=2, of={"noise"}, needs=has_neighbours, share=0.6, min_examples=6)
 def non_interference(trial: Trial) -> None:
     """Check that inputs with equal releases have equal public files, except for times.
 
-    Otherwise something public other than the noisy release depends on the secret. Releases are made equal by equal
-    answers to all calls of the noise. If a mechanism draws noise elsewhere, parts that are constant for one input must
-    be the same for its neighbour, and runs with equal releases are compared. The inputs may be many neighbours apart,
-    because a difference between them implies a difference between two neighbours on the way.
+    Otherwise something public other than the noisy release depends on the secret. Releases are made equal by returning
+    equal noisy values from all calls of the noise. If a mechanism draws noise elsewhere, parts that are constant for
+    one input must be the same for its neighbour, and runs with equal releases are compared. The compared inputs may be
+    many steps from neighbour to neighbour apart, because a difference between them implies a difference between two
+    neighbours on the way.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -385,18 +391,19 @@ def _distant_neighbour(trial: Trial, problem: GeneratedProblem) -> GeneratedProb
     assert list_neighbours is not None  # has_neighbours
     chance = trial.chance(problem)
     # The position in the profile's list: one of the first eight, because the list may be long or endless.
-    step_number = chance.randrange(8)
+    position = chance.randrange(8)
     for _ in range(chance.randrange(MAX_NEIGHBOUR_STEPS // 2, MAX_NEIGHBOUR_STEPS)):
-        neighbours = list(islice(list_neighbours(problem), step_number + 1))
+        neighbours = list(islice(list_neighbours(problem), position + 1))
         problem = neighbours[-1] if neighbours else problem
     return problem
 
 
 def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> bool:
-    """Compare the public parts of two inputs when all calls of the noise get equal answers; fail if they differ.
+    """Compare the public parts of two inputs if all calls of the noise return equal values; fail if the parts differ.
 
-    A second run on each input shows whether anything else is drawn. A remaining difference is compared in so many runs
-    that a difference by chance would have disappeared. The inputs take turns, so that the time of day changes for both.
+    A second run on each input shows whether anything else is random. A remaining difference must persist over
+    :data:`CONSTANT_RUNS` runs, in which a difference by chance would disappear. Runs on the two inputs alternate, so
+    that the time of day changes for both.
 
     Args:
         trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
@@ -430,6 +437,7 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
         # Not after the first run: only a second one shows whether anything else is drawn.
         if number and not differing:
             return True
+    # The loop has ended without a return, so some parts differed in every run.
     description = (
         "the release was made equal"
         if first_observation.released == second_observation.released
@@ -447,8 +455,8 @@ def _follows_from_noise(trial: Trial, problem: GeneratedProblem, neighbour: Gene
 def _check_equal_releases(trial: Trial, problem: GeneratedProblem, neighbour: GeneratedProblem) -> None:
     """Run on two neighbours many times, and fail if public parts always differ although the releases are equal.
 
-    A few runs with the same release can raise a suspicion. For a finding each input needs :data:`MIN_EQUAL_RELEASES` of
-    them. The runs end early if there is no suspicion.
+    If parts differ between runs with the same release, that is a suspicion. It becomes a finding if each input has
+    :data:`MIN_EQUAL_RELEASES` such runs. The runs end early if there is no suspicion.
 
     Args:
         trial: One example of the check.
@@ -482,7 +490,7 @@ def _differing_parts(
     """Yield public parts that, for a given release, are constant for each input but differ between the inputs.
 
     Args:
-        sides: For each of the two inputs, the public parts of its runs, by release.
+        sides: For each of the two inputs, a mapping from a release to the public parts of the runs that gave it.
         min_runs: The required number of runs with that release on each input.
 
     Yields:

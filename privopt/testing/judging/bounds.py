@@ -17,9 +17,9 @@ from privopt.arrays import Floats
 from privopt.numbers.binomial import binomial_quantile, clopper_pearson
 
 MIN_POWER: Final = 0.9
-"""Probability with which a test shows a breach of the size that it is said to show."""
+"""Probability with which a test detects a breach of the size that it is said to detect."""
 MAX_CLAIM_FACTOR: Final = 100.0
-"""Largest factor of a claim for which the power is computed."""
+"""Largest multiple of the claimed epsilon for which the power of a test is computed."""
 
 
 def log_odds_lower(hits: npt.ArrayLike, against: npt.ArrayLike, draws: int, error: float, delta: float = 0.0) -> Floats:
@@ -49,7 +49,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
     Args:
         limit: Log odds that the claim allows, above 0.
-        likely: Probability of the event under the input that makes it more likely.
+        likely: Probability of the tested event under the input that makes it more likely.
         draws: Number of draws from each input.
         error: Error probability of the test.
         delta: Delta of the claim.
@@ -65,6 +65,7 @@ def visible_factor(limit: float, likely: float, draws: int, error: float, delta:
 
     def is_visible(factor: float) -> bool:
         """Return whether the test would refute the claim if the true log odds were ``factor`` times the limit."""
+        # The event's probability under the other input follows from the true log odds.
         unlikely = (likely - delta) * math.exp(-factor * limit)
         against = binomial_quantile(1.0 - tail, draws, unlikely)
         return bool(log_odds_lower(hits, against, draws, error, delta) > limit)
@@ -80,7 +81,7 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
         limit: Log odds that the claim allows.
         error: Error probability of the test.
     """
-    # The other input never gives the output: its probability is bounded by what no hit in so many draws allows.
+    # The upper confidence bound of the output's probability under the other input, after no hit in all its draws.
     _, never_upper = clopper_pearson(0, draws, error / 2)
     needed = min(1.0, float(never_upper) * math.exp(limit))
     return find_threshold(
@@ -91,7 +92,8 @@ def rarest_visible(draws: int, limit: float, error: float) -> float:
 def find_threshold(holds: Callable[[float], bool], lower: float, upper: float) -> float:
     """Return the smallest number between ``lower`` and ``upper`` at which a condition holds, by bisection.
 
-    The condition must be monotone, and hold at the upper end. The error is at most 2**-50 of the range.
+    The condition must hold at the upper end and, once it holds, for all larger numbers. The error is at most 2**-50 of
+    the range.
     """
     for _ in range(50):
         middle = 0.5 * (lower + upper)

@@ -1,8 +1,8 @@
 """Choose, from draws of two inputs, the events whose frequencies on fresh draws are most likely to refute a claim.
 
-An event is the set of the histogram cells with the greatest odds, as in the lemma of Neyman and Pearson. The histogram
-may be that of a classifier's score. The testers of DP-Auditorium also choose a function on some samples and evaluate it
-on others (Kong, Munoz Medina, Ribero, Syed 2023).
+An event is the set of the histogram cells with the greatest likelihood ratio, as in the lemma of Neyman and Pearson.
+The histogram may be that of a classifier's score. The testers of DP-Auditorium also choose a function on some samples
+and evaluate it on others (Kong, Munoz Medina, Ribero, Syed 2023).
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from privopt.arrays import Floats, Ints
 from privopt.testing.judging.outputs import ODD_CELLS, Table, View, views_of
 
 ROUGH_DEVIATIONS: Final = 2.0
-"""Width of the intervals by which events are compared, in standard deviations. No claim rests on them.
+"""Half-width of the intervals by which events are compared, in standard deviations. No claim rests on them.
 
-With fewer, chance chooses: among pairs at many distances the closest would promise most per unit of distance, by the
-noise of the search alone. With more, rare but certain events are missed, such as the last bits of doubles.
+With fewer deviations, chance would decide: among pairs at many distances, the noise of the search alone would make the
+closest pair seem to promise most per unit of distance. With more deviations, rare but certain events would be missed,
+such as those of the last bits of doubles.
 """
 MAX_SHOWN_CELLS: Final = 4
 """The number of cells of an event that a message lists."""
@@ -31,7 +32,7 @@ class Test:
     """An event to be tested on fresh draws.
 
     Attributes:
-        view: Partition of the outputs into cells, as in a histogram.
+        view: Partition of all possible outputs into cells, as in a histogram.
         event: (cells,) Mask of the cells that belong to the event.
         forward: Whether the event is more likely under the first input.
         score: Estimated log odds that the event may show, per unit of the claim; used only to choose events.
@@ -47,28 +48,28 @@ class Test:
     width: int
 
     def hits(self, table: Table) -> int:
-        """Count the outputs in the event."""
+        """Count the outputs in a table that belong to the event."""
         return int(self.event[self.view.cells(table)].sum())
 
     @property
     def words(self) -> str:
-        """A description of the event."""
+        """A description of the event: the view's words, and those of its first cells."""
         cell_texts = self.view.said(np.flatnonzero(self.event).tolist())
         rest_text = f" and {len(cell_texts) - MAX_SHOWN_CELLS} more" if len(cell_texts) > MAX_SHOWN_CELLS else ""
         return f"{self.view.words}: {', '.join(cell_texts[:MAX_SHOWN_CELLS])}{rest_text}"
 
 
 def propose_tests(first: Table, second: Table, odds: float, delta: float, *, symmetric: bool = True) -> list[Test]:
-    """Return the most promising tests of each view, the best first.
+    """Return tests of events that probably distinguish two inputs, for all views and directions, the best first.
 
-    A view is a partition of the outputs into cells, and a test is an event, which is a set of cells. The first half of
-    the draws determines the views and the order of their cells, the second half the size of each event, which avoids
-    overfitting.
+    A view is a partition of the outputs into cells, and an event is a set of cells. The first half of the draws
+    determines the views and the order of their cells, and the second half determines how many cells each event has.
+    Separate halves avoid overfitting.
 
     Args:
         first: Draws from the first input.
         second: Draws from the second input.
-        odds: Log odds that the claim allows between the inputs per unit of epsilon, which is the inputs' distance.
+        odds: Log odds that the claim allows between the inputs per unit of epsilon, which is their distance; above 0.
         delta: Delta of the claim.
         symmetric: Whether the claim also bounds events that are more likely under the second input.
     """
@@ -79,10 +80,10 @@ def propose_tests(first: Table, second: Table, odds: float, delta: float, *, sym
         cutting_counts = [np.bincount(view.cells(t), minlength=view.count) for t in (cut_one, cut_two)]
         for forward in (True, False) if symmetric else (True,):
             a, b = (0, 1) if forward else (1, 0)
-            # By the likelihood ratio (Neyman and Pearson); half an observation more keeps it finite
-            # for cells that one side lacks.
+            # In order of the likelihood ratio (Neyman and Pearson). Half an observation is added to each count, to keep
+            # the ratio finite for cells that one side lacks.
             rank = np.argsort(-(learning_counts[a] + 0.5) / (learning_counts[b] + 0.5), kind="stable")
-            # Besides the best odds, the smallest and the largest values are tried if cells have an order.
+            # If cells have an order, events of the smallest and of the largest values are tried too.
             ascending = np.arange(view.count)
             for cells in (rank, ascending, ascending[::-1]) if view.ordered else (rank,):
                 if view.ordered:  # cells of odd outputs join an event only if such outputs occurred
@@ -101,7 +102,7 @@ def _split_in_halves(table: Table) -> tuple[Table, Table]:
 
 
 def _best_event(rank: Ints, hits: Ints, against: Ints, delta: float) -> tuple[NDArray[np.bool_], float]:
-    """Return the event with the greatest expected log odds, among those made of the first cells in an order.
+    """Return the event with the greatest expected log odds, among those that consist of the first cells of an order.
 
     Args:
         rank: The numbers of the cells, the most promising first.

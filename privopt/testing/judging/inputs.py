@@ -19,7 +19,7 @@ from privopt.errors import UsageError
 Inputs: TypeAlias = object
 """A sequence of inputs, a Hypothesis strategy of inputs, or a function of a NumPy generator that returns an input."""
 MOST_PAIRS: Final = 2_000
-"""Maximum number of pairs that are listed; of more, a random sample is taken."""
+"""Maximum number of pairs that are listed. If there are more, a random sample of them is taken."""
 INPUTS_AT_ONCE: Final = 48
 """Number of inputs that are drawn at once from a strategy or a function."""
 MAX_NEIGHBOURS: Final = 50
@@ -87,12 +87,15 @@ def pairs_of(
     The odds are the distance of the inputs, or 1 if the notion of privacy has no distance.
 
     Args:
-        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function of a NumPy generator that returns an
-            input. A strategy or a function gives pairs without end.
+        inputs: A list of inputs, a Hypothesis strategy for inputs, or a function that takes a NumPy generator and
+            returns an input. With a strategy or a function, the iteration never ends.
         neighbours: Returns the neighbours of an input under the claim, or a strategy for neighbours. If None, any two
             inputs form a pair.
-        odds: Returns the allowed log odds of two inputs, finite and not negative.
+        odds: Takes two inputs, and returns the log odds that the claim allows between them; finite and not negative.
         chance: Source of random choices.
+
+    Raises:
+        UsageError: Allowed odds are negative or not finite, or ``inputs`` has another type.
     """
     while True:
         batch = _make_inputs(inputs, INPUTS_AT_ONCE, chance, "inputs")
@@ -101,7 +104,7 @@ def pairs_of(
                 _list_pairs(batch, chance) if neighbours is None else _neighbour_pairs(batch, neighbours), MOST_PAIRS
             )
         )
-        # In random order, so that a search that stops early has seen pairs from everywhere.
+        # In random order, so that a search that stops early has seen pairs from all parts of the list.
         for pair_number in chance.permutation(len(pairs)).tolist():
             a, b = pairs[pair_number]
             limit = odds(a, b)
@@ -117,7 +120,7 @@ def pairs_of(
 
 def _list_pairs(inputs: Sequence[Any], chance: np.random.Generator) -> Iterator[tuple[Any, Any]]:
     """Yield pairs of different inputs, in random order if there are more than :data:`MOST_PAIRS`."""
-    # The pairs are cut before the shuffle, so that a list of a million inputs is not expanded.
+    # The number of pairs is limited before the shuffle, so that the pairs of a million inputs are not all listed.
     index_pairs = list(islice(combinations(range(len(inputs)), 2), 50 * MOST_PAIRS))
     order = chance.permutation(len(index_pairs)).tolist() if len(index_pairs) > MOST_PAIRS else range(len(index_pairs))
     yield from ((inputs[index_pairs[number][0]], inputs[index_pairs[number][1]]) for number in order)

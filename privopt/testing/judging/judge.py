@@ -28,8 +28,9 @@ from privopt.testing.judging.outputs import ErrorOutput, Table, uncompared_share
 from privopt.testing.judging.verdict import Verdict
 
 FIRST_ROUND_DRAWS: Final = 500
-"""Draws from each input of a pair in the first round. Each round has GROWTH_PER_ROUND times as many as the last."""
+"""Number of draws from each input of a pair in the first round."""
 GROWTH_PER_ROUND: Final = 4
+"""How many times more draws each round has than the one before."""
 FIRST_PAIRS: Final = 24
 """Number of pairs of inputs that the first round searches; later rounds search fewer."""
 TESTS_PER_ROUND: Final = 3
@@ -37,6 +38,7 @@ TESTS_PER_ROUND: Final = 3
 MIN_DRAWS_PER_CALL: Final = 200
 """Minimum number of draws that ``many`` is asked for at once, unless fewer are needed."""
 MAX_SHOWN_CHARACTERS: Final = 120
+"""Maximum length of an input's text in messages."""
 LIKELY: Final = (0.5, 0.25, 0.1, 0.01, 0.001)
 """Probabilities of an event for which the verdict states the power."""
 
@@ -54,6 +56,7 @@ class _Drawer:
         many: Takes an input and a count, and returns that many outputs; None to call ``mechanism`` for each output.
         chance: The random generator, which is passed to functions with a parameter ``rng``.
         calls: Number of outputs drawn so far.
+        _options: Keyword arguments of the drawing function: the generator as ``rng``, or nothing.
     """
 
     mechanism: Callable[..., Any] | None
@@ -63,9 +66,9 @@ class _Drawer:
     _options: dict[str, Any] = field(factory=dict, init=False)
 
     def __attrs_post_init__(self) -> None:
-        """Determine whether the drawing function takes a generator."""
+        """Find out whether the drawing function has a parameter ``rng``, and store the arguments to call it with."""
         drawing_function = self.mechanism if self.many is None else self.many
-        assert drawing_function is not None  # judge refuses
+        assert drawing_function is not None  # judge() refuses calls without any function
         try:
             takes_rng = "rng" in inspect.signature(drawing_function).parameters
         except (TypeError, ValueError):  # the signature of a built-in function cannot be read
@@ -104,10 +107,10 @@ class _Drawer:
             if len(outputs) != count:
                 raise UsageError(f"many must return {number_of(count, 'output')}, got {len(outputs)}")
             return outputs
-        assert self.mechanism is not None  # as above
+        assert self.mechanism is not None  # judge() refuses calls without any function
         try:
             return [self.mechanism(value, **self._options)]
-        # An error may depend on the input, and whoever uses the mechanism sees it: it is an output like any other.
+        # An error may depend on the input, and users of the mechanism see it, so it is an output like any other.
         except (Exception, SystemExit) as error:
             return [ErrorOutput.of(error)]
 
@@ -119,7 +122,7 @@ class _Candidate:
     Attributes:
         a: The first input.
         b: The second input.
-        odds: The log odds that the claim allows between both inputs per unit of epsilon, which is their distance.
+        odds: The log odds that the claim allows between the inputs per unit of epsilon, which is their distance.
         tests: The most promising tests, the best first.
     """
 
@@ -188,7 +191,7 @@ def judge(
     notion_class = registry().kind("notion", notion).load()
     if not (notion_class.odds or notion_class.tails):
         raise UsageError(f"notion: {notion!r} bounds no odds between two inputs (PrivacyConstraint.odds)")
-    # A notion with keys for metric problems is about distances.
+    # A notion that declares keys for metric problems depends on distances.
     if notion_class.keys() is not None and distance is None:
         raise UsageError(f"distance must be a function of two inputs, got None: {notion!r} depends on it")
     if neighbours is None and not notion_class.symmetric:
@@ -237,12 +240,12 @@ def _check_numbers(epsilon: float, delta: float, confidence: float, draws: int, 
 
 
 class _SearchRound(NamedTuple):
-    """One round of the plan.
+    """One round of the plan: how many pairs of inputs are searched and tested, with how many draws.
 
     Attributes:
         pairs: Number of pairs to search.
-        search: Draws from each input of a pair for the search.
-        test: Draws from each input of a pair for the tests.
+        search: Number of draws from each input of a pair for the search.
+        test: Number of draws from each input of a pair for the tests.
         tested: Maximum number of pairs to test.
     """
 
@@ -253,10 +256,10 @@ class _SearchRound(NamedTuple):
 
 
 def _plan_rounds(draws: int) -> list[_SearchRound]:
-    """Return the rounds for a total number of draws.
+    """Return the rounds of a trial with the given total number of draws.
 
     All rounds except the last search many pairs, with at most half of the draws in total. The last round examines only
-    the best pair: a fifth of its draws serve to search for events, and the others to test these events.
+    the best pair. A fifth of its draws serve to search for events, and the others to test these events.
     """
     rounds: list[_SearchRound] = []
     remaining_draws, size = draws, FIRST_ROUND_DRAWS
@@ -272,7 +275,8 @@ def _plan_rounds(draws: int) -> list[_SearchRound]:
         rounds.append(next_round)
         remaining_draws -= calls
         size *= GROWTH_PER_ROUND
-    # These numbers are for one input of the pair: both together take a fifth and four fifths.
+    # These numbers are for one input. Both inputs together take a fifth of the remaining draws for the search, and four
+    # fifths for the tests.
     return [*rounds, _SearchRound(1, remaining_draws // 10, 2 * remaining_draws // 5, 1)]
 
 
@@ -287,9 +291,10 @@ class _Trial:
         symmetric: Whether the notion bounds the odds in both directions.
         drawer: Draws outputs of the mechanism.
         confidence: Joint confidence of all statements.
-        best: The greatest shown epsilon, with its pair, test, counts and draws; None before the first test.
-        tested: Odds, frequency, draws and error of the most likely event among the longest tests, from which the power
-            is computed.
+        best: The greatest lower bound on epsilon, with the pair and the test that gave it, the test's hits under both
+            inputs and its draws from each input; None before the first test.
+        tested: Figures of the test for which the power is stated, that of the most frequent event among the longest
+            tests: allowed log odds per unit of epsilon, frequency of the event, draws, and error probability.
         pairs: Number of tried pairs.
         uncompared: The largest share of a pair's outputs that could not be compared.
         stopped: Why the trial ended early; empty if it did not.
@@ -320,7 +325,7 @@ class _Trial:
         plan = _plan_rounds(draws)
         candidates: list[_Candidate] = []
         for number, search_round in enumerate(plan):
-            # Half of the pairs, the best of the last round, stay; the others are new.
+            # The best pairs of the last round make up half of this one, and the others are new.
             earlier = candidates[: (search_round.pairs + 1) // 2]
             fresh = [_Candidate(a=a, b=b, odds=odds) for a, b, odds in islice(pairs, search_round.pairs - len(earlier))]
             if not candidates and not fresh:
@@ -346,7 +351,7 @@ class _Trial:
         """Return a pair with the tests suggested by ``size`` fresh draws from each input."""
         first_table, second_table = self._draw_tables(candidate, size)
         self.uncompared = max(self.uncompared, uncompared_share(first_table, second_table))
-        # Inputs that must be equally likely allow odds of 0, and scores are per unit of the odds.
+        # Inputs at distance 0 have allowed log odds of 0. Scores are divided by the odds, so these are kept above 0.
         odds = max(candidate.odds, 1e-12)
         tests = propose_tests(first_table, second_table, odds, self.delta, symmetric=self.symmetric)
         return _Candidate(a=candidate.a, b=candidate.b, odds=candidate.odds, tests=tuple(tests[:TESTS_PER_ROUND]))
@@ -374,7 +379,7 @@ class _Trial:
             size: The number of draws from each input of a pair.
             error: The largest allowed probability that any statement of this round is wrong.
         """
-        # The error is split among all ranked tests, also those that are not run, which is on the safe side.
+        # The error is split among all ranked tests, even those that are not run, which is on the safe side.
         ranked = sorted(((t.score, c, t) for c in candidates for t in c.tests), key=lambda scored: -scored[0])
         tables_by_candidate: dict[int, tuple[Table, Table]] = {}
         for _, candidate, test in ranked[:TESTS_PER_ROUND]:

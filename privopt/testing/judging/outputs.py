@@ -29,20 +29,23 @@ MAX_ATOMS: Final = 64
 MAX_KINDS: Final = 256
 """Maximum number of outputs that have their own cell in a view by equality: the most frequent ones."""
 ODD_CELLS: Final = 3
-"""Number of cells at the end of a view of numbers, for the outputs of :data:`ODD_OUTPUTS`."""
+"""Number of cells at the end of a view of numbers, one for each kind of output in :data:`ODD_OUTPUTS`."""
 ODD_OUTPUTS: Final = ("another number of numbers", "infinite", "not a number")
+"""The kinds of output that have no place on an axis: with a different count of numbers, or with a number not finite."""
 END_BYTES: Final = 64
 """Number of bytes of an output that are read as numbers: half at its start, half at its end."""
 LARGEST: Final = int(sys.float_info.max)
 """The greatest double, as an integer."""
 MAX_COLUMNS: Final = 24
-"""Maximum number of columns with views of their own: those whose means differ most."""
+"""Maximum number of columns with views of their own. These are the columns whose means differ most."""
 MANTISSA_BITS: Final = 53
 """Bits of a double's mantissa, the first one included."""
 GRID_BITS: Final = 40
-"""Bits of a number on a grid, at most: its size in steps of the grid. Sums of doubles nearly always need more."""
+"""A number on a grid is assumed to have at most this many bits, from its first to its last bit that is 1.
+
+Sums of noise in doubles nearly always have more."""
 ZERO_PLACE: Final = 1024
-"""Place of the last bit of 0. It is beyond that of all doubles, because 0 is a multiple of any power of two."""
+"""Place of the last bit of 0, above that of all other doubles, because 0 is a multiple of every power of two."""
 
 
 class BitPattern(NamedTuple):
@@ -135,9 +138,9 @@ def _split_output(output: Any, numbers: list[Floats], others: list[Hashable]) ->
         numbers.append(flat_numbers)
         if isinstance(output, str | bytes):  # the length of a text may reveal something that its number does not
             others.append(f"{type(output).__name__} of {len(output)}")
-        elif (np.signbit(flat_numbers) & (flat_numbers == 0)).any():  # -0.0 equals 0.0 as a number, but may tell
+        elif (np.signbit(flat_numbers) & (flat_numbers == 0)).any():  # -0.0 == 0.0, but the sign may reveal something
             others.append("-0.0")
-    elif isinstance(output, tuple | list):  # reached if the parts are not all numbers, or of different lengths
+    elif isinstance(output, tuple | list):  # not all parts are numbers, or they have different lengths
         for part in output:
             _split_output(part, numbers, others)
     else:
@@ -163,7 +166,7 @@ def _comparison_key(output: Any) -> Hashable:
 
 
 def _read_output(output: Any) -> tuple[Floats, Hashable, Hashable]:
-    """Return the numbers of an output as a flat array, its other parts, and its comparison key."""
+    """Return the numbers of an output as a flat array, the key of its other parts, and its comparison key."""
     numbers: list[Floats] = []
     others: list[Hashable] = []
     _split_output(output, numbers, others)
@@ -271,7 +274,7 @@ def views_of(first: Table, second: Table) -> list[View]:
         )
     if is_single:
         return views
-    # Fisher's linear discriminant for independent columns: the sum with these weights separates the means best.
+    # Fisher's linear discriminant for independent columns: a sum with these weights separates the two means best.
     direction = (means[0] - means[1]) / spread**2
     summaries: list[tuple[str, Callable[[Floats], Floats]]] = [
         ("the sum that tells means apart", lambda numbers: np.asarray(numbers @ direction)),
@@ -296,7 +299,7 @@ def last_bit_places(values: Floats) -> Floats:
 
 
 def has_fine_bits(values: Floats) -> bool:
-    """Return whether at least about half of the numbers have more bits than numbers on a coarse grid.
+    """Return whether at least about half of the numbers have more than :data:`GRID_BITS` bits.
 
     Noise drawn on a grid of fixed steps gives numbers with few bits, whereas noise in doubles uses nearly all bits.
     """
@@ -324,7 +327,7 @@ CHANGES: Final[Mapping[str, Callable[[Floats], Floats]]] = {
     "what is above a whole of ": lambda values: np.asarray(values % 1.0),
     "place of the last bit of ": last_bit_places,
 }
-"""Functions of each number that have a view, by the words that describe them."""
+"""Functions of a column's numbers by whose values outputs are partitioned, by the words that describe them."""
 
 
 def _transform_column(column: int, change: Callable[[Floats], Floats], numbers: Floats) -> Floats:
@@ -357,7 +360,7 @@ def _frequent_values_view(first: Table, second: Table, words: str, keys_of: Call
         keys_of: Returns the key of each output of a table; outputs with equal keys share a cell.
     """
     counts = Counter([*keys_of(first), *keys_of(second)])
-    # An output that came only once says nothing of frequencies, so it belongs to the cell of all others.
+    # An output that occurred only once says nothing about frequencies, so it belongs to the cell of all others.
     frequent_keys = sorted((name for name in counts if counts[name] > 1), key=lambda name: -counts[name])[:MAX_KINDS]
     cell_by_key = {name: number for number, name in enumerate(frequent_keys)}
     rest_cell = len(frequent_keys)
@@ -397,7 +400,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
     samples = np.concatenate([values(table.numbers)[table.oddity == 0] for table in (first, second)])
     samples = samples if samples.size else np.zeros(1)
     distinct, counts = np.unique(samples, return_counts=True)
-    # Values that make up a cell's worth of the sample get a cell of their own; so do all, if they are few.
+    # A value gets a cell of its own if it is as frequent as an average cell, or if there are only few values.
     atoms = distinct[counts * CELLS_PER_VIEW >= samples.size] if distinct.size > MAX_ATOMS else distinct
     edges = np.unique(np.quantile(samples, np.linspace(0, 1, CELLS_PER_VIEW + 1)[1:-1], method="lower"))
     # A value v has the cell [v, next double) to itself.
@@ -415,7 +418,7 @@ def _quantile_view(first: Table, second: Table, values: Callable[[Floats], Float
         """Describe cells, with adjacent cells merged into one interval."""
         lines: list[str] = []
         inner = [cell for cell in cell_numbers if cell < last]
-        # Number less index is constant along a run of adjacent cells.
+        # A cell's number minus its index in the list is constant along a run of adjacent cells.
         for _, run in groupby(enumerate(inner), lambda placed: placed[1] - placed[0]):
             adjacent_cells = [cell for _, cell in run]
             lower, upper = bounds[adjacent_cells[0]], bounds[adjacent_cells[-1] + 1]
@@ -448,7 +451,8 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
         return np.concatenate([np.ones((len(x), 1)), x, x * x], axis=1)
 
     x, label = features(samples), np.repeat([1.0, 0.0], [len(first), len(second)])
-    # Newton's method with a ridge penalty of 0.1, which keeps the Hessian regular if the samples are separable.
+    # Eight steps of Newton's method, with a penalty of 0.05 on each squared weight, which keeps the Hessian regular if
+    # the samples are separable.
     w = np.zeros(x.shape[1])
     for _ in range(8):
         # The exponents are clipped, so that exp does not overflow.

@@ -24,8 +24,9 @@ class Verdict:
         violated: Whether the bound exceeds the claim.
         pair: Texts of the inputs for which the bound was shown, with the more likely one first; None if nothing was
             shown.
-        event: Description of the event of outputs.
-        counts: (hits, draws) for each input.
+        event: Description of the event (a set of outputs) by which the bound was shown.
+        counts: For each input of the pair, how often the event occurred and in how many draws; None if nothing was
+            shown.
         power: The smallest factor of the claim that the draws would have detected, in nine cases of ten, at the most
             likely event of the longest test. None if they would not have detected a factor of 100 (few draws, a rare
             event).
@@ -73,7 +74,7 @@ class Verdict:
         """Return the verdict in a few lines: what was shown, what would have been detected, and the number of draws."""
         confidence_text = f"{100 * self.confidence:g} %"
         if self.violated:
-            assert self.pair is not None  # where it was shown
+            assert self.pair is not None  # a violation always has a pair of inputs
             lines = [
                 f"does not hold: {self.claim}; epsilon is at least {self.epsilon_lower:.4g} "
                 f"(confidence {confidence_text})"
