@@ -443,8 +443,9 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must contain every id exactly
-    once.
+    """Return the position in ``ids`` of each id of a table, shape (rows,).
+
+    The table must contain every id exactly once.
 
     Args:
         file: The file, for faults.
