@@ -39,7 +39,7 @@ _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
 _NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
 _MAX_PENDING_ROWS: Final = 20_000
-"""Rows that are held in memory before they are written."""
+"""Number of added entries at which those in memory are written to the database."""
 
 
 @define
@@ -72,6 +72,12 @@ class LedgerTransaction:
         connection: The database, in a transaction.
         path: The ledger's file, for messages.
         clock: Returns the nanoseconds since 1970, UTC.
+        _rows: Added entries that are not yet in the database.
+        _balances: Balances of the accounts charged so far, with the added charges.
+        _terms: Numbers in the table ``terms`` of the terms used so far.
+        _closed: The results of :meth:`closed_before` so far, by unit.
+        _head: The last entry. None until it is first read, or in an empty ledger.
+        _now: The time of added entries, in microseconds since 1970, UTC. None until it is first needed.
     """
 
     connection: sqlite3.Connection
@@ -193,7 +199,7 @@ class LedgerTransaction:
         return None if entry is None else self.terms_at(entry.terms)
 
     def first_entries(self, count: int) -> list[tuple[int, AccountKey | None, Terms]]:
-        """Return time, account and terms of up to so many entries after the first one."""
+        """Return the time, account and terms of the entries 2 to ``count + 1``, or of as many as there are."""
         names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
         rows = self.connection.execute(
             f"SELECT e.time, e.account, {names} FROM entries e LEFT JOIN accounts a ON a.id = e.account "
@@ -230,7 +236,7 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return the balance of an account from its newest entry and, with a window, the newest entry before that.
+        """Return an account's balance, from its newest entry and, with a window, the newest entry before the window.
 
         Args:
             key: The account.
@@ -343,18 +349,19 @@ class LedgerTransaction:
         )
         # Only entries with an account are charges.
         condition, values = ("", ()) if subject is None else (" WHERE subject = ?", (subject,))
-        # Few terms serve many entries, so each cost is parsed once.
+        # Many entries share few terms, so the cost of each terms row is parsed once.
         costs: dict[int, Cost] = {}
         charges = []
-        for entry, time, number, owner, period in self.connection.execute(
+        for number, time, terms_number, owner, period in self.connection.execute(
             f"{query}{condition} ORDER BY number", values
         ):
-            if number not in costs:
-                terms = self.terms_at(number)
+            if terms_number not in costs:
+                terms = self.terms_at(terms_number)
                 if terms is None:
-                    raise DoesNotHoldError(f"{self.path}: entry {entry}: changed: what it was charged for is gone")
-                costs[number] = terms.cost
-            charges.append(Charge(number=entry, subject=owner, time=time, cost=costs[number], period=period or None))
+                    raise DoesNotHoldError(f"{self.path}: entry {number}: changed: what it was charged for is gone")
+                costs[terms_number] = terms.cost
+            cost = costs[terms_number]
+            charges.append(Charge(number=number, subject=owner, time=time, cost=cost, period=period or None))
         return charges
 
     # --- adding entries -----------------------------------------------------------------------------------
@@ -422,6 +429,7 @@ class LedgerTransaction:
             terms: The terms of the entry.
             time: Its time in microseconds since 1970, UTC, not before that of the last entry.
         """
+        # While this is set, the entry gets this time instead of the clock's.
         self._now = time
         if key is None:
             self.add(terms)

@@ -40,6 +40,7 @@ LONGEST_NAME: Final = 200
 _LABEL: Final = b"privopt batch 1"
 """In every text that is hashed under a batch's key, so that no other use of the key gives the same hashes."""
 _KEY, _RECORD, _LOCK, _OPEN = "key", "record.json", "lock", "open"
+"""Files of a batch's folder: its key, its record, the locked file, and the token while workers may read the key."""
 
 
 def encode_parts(parts: Iterable[bytes]) -> bytes:
@@ -155,6 +156,8 @@ class Batch:
         name: The batch's name.
         target: The file that the batch's table is written to.
         folder: The folder with the batch's key and record.
+        _lock: Descriptor of the locked file; -1 before :meth:`open_folder`.
+        _fresh: Whether the key was created by this object, so that it is deleted if the batch does not begin.
     """
 
     ledger: Path
@@ -199,7 +202,7 @@ class Batch:
             yield self
         finally:
             (self.folder / _OPEN).unlink(missing_ok=True)  # workers must not draw after the block, however it ended
-            # The key was made in this block, and nothing was charged under it.
+            # Without a record, nothing was charged under the key that was created in this block.
             if self._fresh and not self.record:
                 self._delete_key()
             os.close(self._lock)
@@ -389,7 +392,7 @@ class Batch:
 
 
 def count_batch_keys(ledger: Path) -> int:
-    """Return the number of batches next to a ledger whose keys still exist, because they are unfinished."""
+    """Return the number of unfinished batches next to the file ``ledger``: those whose keys still exist."""
     return sum(1 for _ in ledger.with_name(f"{ledger.name}.batches").glob(f"*/{_KEY}"))
 
 

@@ -20,7 +20,7 @@ from privopt.ledger.subject_names import subject_name
 
 
 def check_apart(option: str, path: Path, folder: Path, *files: Path) -> None:
-    """Refuse a file that lies inside the release's folder, where it could be published, or that is another file in use.
+    """Refuse a file that lies in the release's folder, where it could be published, or that the command uses already.
 
     Args:
         option: The option that names the file, for messages.
@@ -64,7 +64,7 @@ class Charge:
             tables all share one limit. None for the name of the problem's only secret file. The ledger must then have
             no other subject, because otherwise next year's copy of the file would get its own budget.
         key: File of the key under which the ledger hashes subjects. None if names are stored as they are.
-        sticky: For a table: whether the first report of each subject's place is stored and repeated.
+        sticky: For a table: whether each subject's first report at a place is stored, and repeated at later visits.
         within: Distance in km from the centre of a stored report's cell up to which the report is repeated. None to
             repeat a report only in its own cell.
     """

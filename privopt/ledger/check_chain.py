@@ -11,7 +11,7 @@ from privopt.interfaces.cost import UNITS, Sum
 from privopt.ledger.entries import BEGINNING, AccountKey, Entry, Terms, add_sums, sum_of, zero_sum
 
 ENTRIES_PER_PROGRESS = 50_000
-"""Entries between reports of progress."""
+"""Number of entries checked between two reports of progress."""
 
 
 def check_chain(
@@ -100,7 +100,7 @@ class Walk:
         return self.totals.get(account, (zero_sum(key.unit), 0))
 
     def report_change(self, entry: Entry, reason: str) -> DoesNotHoldError:
-        """Return the error for a changed entry, with its subject and the reason."""
+        """Return the error for the changed ``entry``, which names its number, its subject and the ``reason``."""
         key = self.key_of(entry)
         owner_text = "" if key is None else f" (subject {cut(key.subject)})"
         return DoesNotHoldError(f"{self.path}: entry {self.number + 1}{owner_text}: changed: {reason}")
@@ -158,7 +158,11 @@ class Walk:
         self.totals[account] = (total, count)
 
     def check_end(self) -> None:
-        """Check that no entry is missing at the end, and that every account and all terms are used."""
+        """Check that no entry is missing at the end, and that entries use every row of accounts and of terms.
+
+        Raises:
+            DoesNotHoldError: Entries are missing, or a row is not used.
+        """
         if self.number == 0:
             raise DoesNotHoldError(f"{self.path}: entry 1: changed: it is missing")
         if self.head is not None and self.number < self.head[0]:

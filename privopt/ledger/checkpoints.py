@@ -1,13 +1,14 @@
 """Check only what was added to a ledger since its last check, whose end is stored in a file beside it.
 
-A full check (:mod:`.check_chain`) takes time by the number of entries, which would make the last nights of a period
-slower than its first ones. So each check that succeeds stores number and hash of the last entry in ``LEDGER.checked``.
+The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
+during a period. Each check that succeeds therefore stores the number and hash of the last entry in ``LEDGER.checked``.
 The next one may begin there: it recomputes the hashes and totals of the later entries, and of the newest earlier entry
 of each account that they charge.
 
-What this leaves to the next full check: bytes before the checkpoint that nothing relies on. A transaction recomputes
-the hash of each entry that it reads in any case. Whoever may write the ledger may write the checkpoint too, but could
-write a whole new chain as well: against that, a head helps that is kept elsewhere, and with one every check is full.
+Only a full check finds changes to earlier entries that no later entry relies on. Transactions recompute the hash of
+each entry that they read in any case. Anyone who can write the ledger can write the checkpoint too, but could also
+write a whole new chain. Only a head (number and hash of an entry) that is stored elsewhere reveals that, and a check
+against such a head is always full.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from privopt.ledger.rotation import find_closed_head
 _CHECKED: Final = re.compile(
     r"privopt ledger checked (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})\n"
 )
+"""The stored checkpoint: the hash of the ledger's first entry, then number and hash of the last checked one."""
 
 
 class _Checkpoint(NamedTuple):
@@ -68,7 +70,7 @@ def check_ledger(
     known_head = None if head is None else head_of(head)
     archive = None if known_head is None else find_closed_head(book, known_head, form, progress=progress)
     if archive is not None:
-        # The open period continues the closed one, which its first entry names.
+        # The entry is in an archive, to whose last hash the open period's first entry is chained.
         known_head = None
     checkpoint = None if full or head is not None else _read_checkpoint(book)
     if checkpoint is None:
@@ -132,7 +134,12 @@ def _check_later_entries(book: LedgerTransaction, checkpoint: _Checkpoint, progr
 
 
 class _LaterWalk(Walk):
-    """Checks the entries after a checkpoint, and reads from the ledger what it needs of the earlier ones."""
+    """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
+
+    Attributes:
+        book: The ledger, open for reading.
+        start: Number of the checkpoint's entry.
+    """
 
     def __init__(self, book: LedgerTransaction, checkpoint: _Checkpoint) -> None:
         """Begin after the checkpoint's entry."""
@@ -140,7 +147,7 @@ class _LaterWalk(Walk):
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
         self.number, self.previous_hash, self.time = checkpoint
         self.start = checkpoint.number
-        # Charges have one relation, so that of any of them will do.
+        # All charges of a ledger have the same relation, so that of the first one serves.
         self.relation = book.relation
 
     def key_of(self, entry: Entry) -> AccountKey | None:
@@ -160,7 +167,7 @@ class _LaterWalk(Walk):
         return super().terms_of(entry)
 
     def total_of(self, account: int, key: AccountKey) -> tuple[Sum, int]:
-        """Return an account's total and its number of charges, from its newest entry up to the checkpoint if need be.
+        """Return an account's total and number of charges so far, at first from its newest entry up to the checkpoint.
 
         Raises:
             DoesNotHoldError: That entry was changed.

@@ -33,7 +33,7 @@ def cost_of(folder: Path, result: Result, relation: str, purpose: str) -> Cost:
 
 
 def sequence_of(cost: Cost, limit: Limit | None, counted: str) -> str:
-    """Return a sentence on the joint guarantee of all reports of a subject, if each is drawn anew.
+    """Return a sentence on the joint guarantee of all reports of a subject, for reports that are drawn independently.
 
     Args:
         cost: Cost of each report.
@@ -90,7 +90,7 @@ def window_text(limit: Limit | None) -> str:
 
 
 def limit_text(limit: Limit, unit: str) -> str:
-    """Return a sentence on what each subject may spend, and on what this hides within one period.
+    """Return a sentence on what each subject may spend, and on what the limit protects within one period.
 
     Args:
         limit: The ledger's limit.

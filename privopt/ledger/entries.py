@@ -20,10 +20,10 @@ from privopt.ledger.periods import Calendar
 __all__ = ["AccountKey", "Limit"]
 
 BEGINNING: Final = bytes(32)
-"""The hash before the first entry's."""
+"""Zero bytes, which stand for the hash of an entry before the first one."""
 
 MICROSECONDS_PER_HOUR: Final = 3_600_000_000
-"""Microseconds of an hour: times are whole microseconds since 1970, UTC."""
+"""Microseconds in an hour. The times of entries are whole microseconds since 1970, UTC."""
 
 
 # Cached, because many entries have equal amounts.
@@ -49,10 +49,12 @@ def _read_amount(value: Amount) -> Fraction:
 
 
 def _read_delta(value: Amount | None) -> Fraction | None:
+    """Convert the delta of a limit to an exact number; None stays None."""
     return None if value is None else _read_amount(value)
 
 
 def _read_hours(value: Amount | None) -> Fraction | None:
+    """Convert the hours of a window to an exact number above 0; None stays None."""
     return None if value is None else amount_of(value, "window")
 
 
@@ -121,13 +123,16 @@ class Terms(NamedTuple):
     """The fields that many entries have in common.
 
     Attributes:
-        kind: ``"charge"``, ``"limit"``, ``"names"`` (how subjects are named) or ``"begin"`` (the first entry).
-        unit: One of `UNITS`, for a charge or a limit.
-        relation: :attr:`Cost.unit` of a charge.
-        notion, mechanism, purpose: See :class:`Cost`.
+        kind: ``"charge"``, ``"limit"``, ``"names"`` (how subjects are named), ``"begin"`` (the first entry),
+            ``"closed"`` (the calendar periods that are closed) or ``"end"`` (the last entry of an archived ledger).
+        unit: One of `UNITS`, for a charge, a limit or closed periods. Otherwise empty, like all fields not used.
+        relation: :attr:`Cost.unit` of a charge, or of all charges for ``"closed"``.
+        notion, mechanism: See :class:`Cost`.
         amount: The charge, or the limit, as exact text. A delta follows after a semicolon.
         within: For a limit: the hours of its window as exact text, or its calendar (``day Europe/Rome``). Empty for a
             limit for all time.
+        purpose: :attr:`Cost.purpose` of a charge. For ``"names"``, their label; for ``"closed"``, the first period that
+            is still open; for ``"begin"`` and ``"end"``, a text that identifies the ledger or names the reason.
     """
 
     kind: str

@@ -22,8 +22,8 @@ class Erasure:
         label: The subject's name in the ledger: a hash, if the ledger has a key.
         kept_reports: Number of stored reports that were removed.
         charges: Number of charges that stay in the ledger.
-        archived_charges: Number of charges that stay in archived periods of it. Those that were carried over one by
-            one are in both.
+        archived_charges: Number of charges that stay in its archived periods. Charges that a rotation copied one by one
+            count in both numbers.
         erased: Sentences on what was removed.
         remaining: Sentences on what stays, and why.
     """
@@ -105,9 +105,9 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in the archived periods of a ledger, and the names of their files.
+    """Return the number of a subject's charges in a ledger's archived periods, and the names of the files that have any.
 
-    Archives that lie elsewhere cannot be read, nor can those before them.
+    An archive that was moved elsewhere cannot be read, nor can those before it, which only it names.
     """
     count, names, archive = 0, [], book.archive
     while archive is not None and archive.exists():
@@ -120,7 +120,7 @@ def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]
 
 
 def _describe_name(book: Ledger) -> str:
-    """Return a sentence on who can still tell to whom the charges belong."""
+    """Return a sentence on who can still tell that the remaining charges are the subject's."""
     if book.key is None:
         return (
             "its name, in clear, in each of these entries: an entry with another name has another hash; a new ledger "

@@ -24,11 +24,11 @@ else:
     Measurement = Any
 
 LARGEST_EPSILON = 700
-"""The largest epsilon of one charge that dp-accounting can be told: exp(710) is no double."""
+"""The largest epsilon of a charge that is exported to dp-accounting: exp(710) would overflow a double."""
 
 
 def spent_purely(costs: Iterable[Cost]) -> Mapping[Fraction, int]:
-    """Return how often each epsilon was charged, for charges of pure or local differential privacy.
+    """Return the number of charges of each epsilon, for charges of pure or local differential privacy.
 
     Raises:
         UsageError: A charge is of a notion other than differential privacy, or there are no charges.

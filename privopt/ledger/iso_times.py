@@ -19,7 +19,7 @@ _ISO: Final = re.compile(
     r" ?(?P<offset>Z|UTC|(?P<sign>[+\u2212-])(?P<offset_hour>[0-9]{2})(?::?(?P<offset_minute>[0-9]{2}))?)?)?",
     re.ASCII | re.IGNORECASE,
 )
-"""Calendar, week and ordinal dates, extended (with separators) or basic; then a time of day and an offset."""
+"""A calendar, week or ordinal date, with or without separators; then, optionally, a time of day and an offset."""
 
 
 @frozen

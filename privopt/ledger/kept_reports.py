@@ -49,7 +49,7 @@ WITHIN: Final = (
     "the position among those of one cell that are near the same centres, and anyone who knows positions at which "
     "reports were or were not renewed learns the cell and which centres are near"
 )
-"""What remains of that guarantee if a kept report is given again near its cell."""
+"""The part of that guarantee that still holds if a kept report is also repeated near its cell."""
 
 
 class KeptReports(LogFile):
@@ -58,6 +58,10 @@ class KeptReports(LogFile):
     Args:
         ledger: The open ledger that charged the reports.
         make: Whether the folder may be missing. If False, a missing folder is refused.
+
+    Attributes:
+        ledger: The open ledger.
+        folder: The folder of the reports and their key, next to the ledger.
 
     Raises:
         UsageError: The folder is missing although it must exist, is not a folder, belongs to another user, or is open
@@ -92,7 +96,7 @@ class KeptReports(LogFile):
         connection.execute("INSERT INTO ledger VALUES (?, ?)", (beginning, self._make_seal(beginning)))
 
     def _check_ledger(self) -> None:
-        """Refuse a store that belongs to another ledger, because this ledger lacks its charges."""
+        """Refuse a store that belongs to another ledger, because its reports are not charged in this one."""
         with self.reading() as connection:
             rows = connection.execute("SELECT * FROM ledger").fetchall()
         if len(rows) != 1 or not self._is_sealed(rows[0]):
@@ -218,6 +222,7 @@ class Visits:
         new: The reports that were charged in this block, and their entries, by key.
         first: The numbers of the visits to be charged, for which neither a stored report nor an earlier visit of the
             same place or a place nearby exists.
+        _given: For each visit, the key of the place whose report is given.
     """
 
     keys: list[bytes]

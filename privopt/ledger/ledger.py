@@ -1,4 +1,4 @@
-"""A ledger of what subjects have spent: a privacy odometer, and a filter before every draw (docs/guide/repeated.md)."""
+"""A ledger of the privacy budget that subjects have spent, charged before every draw (docs/guide/repeated.md)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FORM: Final = Form(name="ledger of privopt", mark=0x70764C31, schema=SCHEMA)
 
 @define(eq=False)
 class Ledger(LogFile):
-    """A record of what each subject has spent, in one append-only file.
+    """A record of the privacy budget that each subject has spent, in one append-only file.
 
     A subject has an account in each unit in which costs add up: epsilon, rho, or epsilon with delta. All charges are
     for one neighbouring relation (:attr:`unit`), because costs under different relations do not add up.
@@ -47,17 +47,17 @@ class Ledger(LogFile):
         ledger.account("anna").left
 
     Every entry holds the SHA-256 of the one before, the subject's exact total including this entry, and the time. A
-    charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once;
-    each transaction waits up to a minute for the others. Charging and reading an account take O(log n) for n entries,
-    and rely only on entries whose hash they have recomputed; :meth:`check` recomputes all hashes. Each process and each
-    thread must open its own ledger: an open one does not survive a fork, and cannot be passed to another thread.
+    charge is durable before :meth:`charge` returns, so draw only after the call. Several processes may charge at once,
+    each waiting up to a minute for the others. Charging and reading an account take O(log n) for n entries, and rely
+    only on entries whose hash they have recomputed. Each process (also after a fork) and thread must open its own.
 
     Attributes:
         path: The ledger's file. If it is missing, the first limit or charge creates it, accessible to its owner alone.
-        key: File of the key under which subjects' names are hashed (HMAC-SHA256), created with the first name. None if
-            names are stored as they are. A ledger names all subjects in the same way.
-        make: Whether the file may be missing. If False, a path without a file is refused.
+        key: File of the key under which subjects' names are hashed (HMAC-SHA256). None if names are stored as they are.
+        make: Whether missing files may be created: the ledger and, before the first charge, the key.
         clock: Returns the nanoseconds since 1970, UTC.
+        form: The kind of file and its tables.
+        _label: How the charges so far name subjects (:attr:`Names.label`), when the ledger was opened. Empty if none.
 
     Raises:
         InputError: The file is not a ledger, or the key's file has no key.
@@ -82,23 +82,23 @@ class Ledger(LogFile):
             raise
 
     def __repr__(self) -> str:
-        """Return the file, and whether subjects are named by hashes."""
+        """Return the constructor's call with the ledger's file and, if subjects are hashed, the key's file."""
         return f"Ledger({str(self.path)!r}{'' if self.key is None else f', key={str(self.key)!r}'})"
 
     def _check_key(self, book: LedgerTransaction) -> None:
-        """Refuse a key other than the one used for the charges so far. A missing key is created at the first charge."""
+        """Refuse a key other than the one of the charges so far, and an existing key's file that is not valid."""
         self._label = book.names
         if self.key is None:
             return
         if self._label == PLAIN:
             raise InputError([Fault(str(self.path), "subjects", "a key to hash them", "plain names, as charged")])
-        # Otherwise nothing was charged yet and the key does not exist: it is created with the first name.
+        # Reading the key refuses an invalid file now, not at the first charge, which creates a key that may be missing.
         if self._label or self.key.exists() or not self.make:
             book.check_names(self._names.label)
 
     @cached_property
     def _names(self) -> Names:
-        """The way in which subjects are named. A missing key is created with the first name."""
+        """How subjects are named. Creates a missing key, if that is allowed and nothing was charged under another."""
         return Names(None if self.key is None else key_at(self.key, make=self.make and not self._label))
 
     def begin(self, connection: sqlite3.Connection) -> None:
@@ -250,7 +250,7 @@ class Ledger(LogFile):
                     marks.append((0, BEGINNING))
                     continue
                 key = keys[row]
-                # After a refusal, reports of that cost or more are refused in the same account without a lookup.
+                # Once a cost is refused, it and larger ones are refused in that account unseen; count + 1: none was.
                 refused_count = count + 1 if closed is None else closed.get(key, count + 1)
                 is_charged = count < refused_count and book.charge(key, terms_by_count[count], limit)
                 if closed is not None and not is_charged:
@@ -389,8 +389,8 @@ class Ledger(LogFile):
         """Return every subject's account in a unit, sorted by the ledger's names and by period; see :meth:`account`.
 
         Args:
-            hours: The number of the last hours to count. None for all time, or for the limit's own window.
-            unit: "epsilon", "rho" or "(epsilon, delta)". None for the only unit that was charged.
+            hours: Length of the window, ending now, whose charges count as spent. None for all charges.
+            unit: "epsilon", "rho" or "(epsilon, delta)". None for the first of :attr:`units`.
         """
         unit = self._select_unit(unit)
         with self._open_for_reading() as book:
@@ -440,12 +440,12 @@ class Ledger(LogFile):
             "SELECT e.time, a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
             "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
         )
-        named = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
+        exists_query = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
         periods: list[dict[AccountKey, list[tuple[int, Fraction]]]] = []
         with self._open_for_reading() as book:
             for connection in self._list_connections(book):
-                # Few terms serve many entries: without one of the purpose, none of the entries is read.
-                if connection.execute(named, (purpose,)).fetchone() is None:
+                # Many entries share few terms: if no terms have the purpose, no entry needs to be read.
+                if connection.execute(exists_query, (purpose,)).fetchone() is None:
                     continue
                 charges: dict[AccountKey, list[tuple[int, Fraction]]] = {}
                 for time, *key, amount in connection.execute(query, (purpose,)):
@@ -488,7 +488,7 @@ class Ledger(LogFile):
             missing = set(marks)
             ordered = sorted(mark for mark in missing if book.hash_of(mark[0]) == mark[1])
             missing -= {*ordered}
-            # Reports that were charged in an archived period stay charged.
+            # Reports charged in an archived period, up to the entry at which it was closed, stay charged.
             for predecessor, archived in predecessors(book, FORM) if missing else ():
                 earlier = sorted(
                     mark for mark in missing if mark[0] <= predecessor.number and archived.hash_of(mark[0]) == mark[1]
@@ -501,7 +501,7 @@ class Ledger(LogFile):
     def beginning(self) -> bytes:
         """The hash of the first entry, which contains a random text, and so identifies the ledger.
 
-        A ledger that continues an archived one has the latter's.
+        A ledger that continues archived ones has that of the oldest one's first entry.
         """
         with self._open_for_reading(make=True) as book:
             predecessor = predecessor_of(book)
@@ -530,7 +530,7 @@ class Ledger(LogFile):
             progress: Called with the number of entries that are checked.
 
         Returns:
-            The file of the closed period that ``head`` is of; None if it is of the open one.
+            The file of the archived period that has the entry ``head``. None if the open one has it, or without a head.
 
         Raises:
             DoesNotHoldError, UsageError: Something was changed, or ``head`` is not of the form ``N:HASH``.
@@ -539,7 +539,7 @@ class Ledger(LogFile):
             return check_ledger(book, FORM, head=head, full=full, progress=progress)
 
     def check_history(self, *, progress: Progress | None = None) -> int:
-        """Check all archived periods, and that each next ledger carries over what it must; :meth:`check` comes first.
+        """Check all archived periods, and that the ledger after each carries over all that counts; :meth:`check` first.
 
         Args:
             progress: Called with the number of entries that are checked.
@@ -548,7 +548,7 @@ class Ledger(LogFile):
             The number of archived periods.
 
         Raises:
-            DoesNotHoldError: An archive is missing or changed, or a ledger begins otherwise than it must.
+            DoesNotHoldError: An archive is missing or changed, or a ledger does not begin with what the archive left.
         """
         with self._open_for_reading() as book:
             return check_history(book, FORM, progress=progress)
@@ -584,11 +584,11 @@ def _join_periods(
 ) -> dict[AccountKey, list[Fraction]]:
     """Return the amounts that were charged, oldest first, by account, over periods of a ledger.
 
-    Charges in a sliding window are in two periods, because a rotation carries them over at their times. Such copies are
-    left out.
+    Charges in a sliding window are in two periods, because a rotation copies them with their times. Such copies, which
+    are no newer than the account's last charge in earlier periods, are left out.
 
     Args:
-        periods: Time and amount of each charge by account, for each period, the newest first.
+        periods: Time (microseconds since 1970) and amount of each charge by account, for each period, newest first.
     """
     joined: dict[AccountKey, list[Fraction]] = {}
     latest: dict[AccountKey, int] = {}

@@ -18,7 +18,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 SYSTEMS_OWN: Final = frozenset({"localtime", "posixrules", "Factory"})
-"""Names that mean another zone on another machine, or none."""
+"""Names of zones that mean different zones on different machines, or no zone."""
 
 
 def _week_name(day: date) -> str:
@@ -32,7 +32,7 @@ PERIODS: Final[dict[str, Callable[[date], str]]] = {
     "week": _week_name,
     "month": lambda day: f"{day.year:04d}-{day.month:02d}",
 }
-"""How each kind of period is called: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
+"""For each kind of period, a function that names the one of a day: 2026-03-29, 2026-W13 (ISO 8601), 2026-03."""
 
 
 _FIRST_DAY: Final = {"day": "", "week": "-1", "month": "-01"}

@@ -1,8 +1,8 @@
 """Close a period of a ledger: the file is archived, and a new ledger begins from its head and its accounts.
 
-A ledger grows by an entry for each report, and whoever relies on it checks all of them. Rotation bounds this: the new
-file begins with an entry that names the archived file and the hash of its last entry, so the chain of hashes goes on,
-and with the charges that still count. :func:`check_history` recomputes all of that from the archived files.
+A ledger grows by an entry for each report, and a full check reads all entries. Rotation bounds their number: the new
+file begins with an entry that names the archived file and the hash of its last entry, which continues the chain of
+hashes, and with the charges that still count. :func:`check_history` recomputes these entries from the archived files.
 
 What is carried over, so that nobody gets a budget back:
 
@@ -11,9 +11,9 @@ What is carried over, so that nobody gets a budget back:
 - By the calendar, accounts of periods from the one before the current one on. Earlier periods are closed: an entry says
   so, and nothing can be charged to them any more.
 
-The switch is one rename, and other steps before or after it may be lost: a process that is killed leaves the old ledger
-or the new one under the ledger's name. While the new file is made, the old one is locked. Processes that waited for the
-lock notice that the file was replaced (:mod:`privopt.files.log_file`).
+One rename switches from the old file to the new one, so a process that is killed at any step leaves either the old
+ledger or the new one under the ledger's name. While the new file is made, the old one is locked. Processes that waited
+for the lock notice that the file was replaced (:mod:`privopt.files.log_file`).
 """
 
 from __future__ import annotations
@@ -104,7 +104,13 @@ class Predecessor:
 
 
 class _Carried(NamedTuple):
-    """A charge, or another entry, with which a new ledger begins."""
+    """A charge, or another entry, with which a new ledger begins.
+
+    Attributes:
+        time: Time of the entry, in microseconds since 1970, UTC.
+        key: The charged account; None for an entry that charges nobody.
+        terms: The terms of the entry.
+    """
 
     time: int
     key: AccountKey | None
@@ -129,7 +135,7 @@ def predecessor_of(book: LedgerTransaction) -> Predecessor | None:
 def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
     """Yield the archived ledgers that a ledger continues, the newest first, each open for reading.
 
-    Archives that are missing end the list. Their last entry is compared with the one that the next ledger names.
+    A missing archive ends the list. The last entry of each archive is compared with the one that its successor names.
 
     Raises:
         DoesNotHoldError: An archive is not the one that the next ledger continues.
@@ -147,10 +153,10 @@ def predecessors(book: LedgerTransaction, form: Form) -> Iterator[tuple[Predeces
 
 
 def knows_others(book: LedgerTransaction, subject: str, form: Form) -> bool:
-    """Return whether a ledger or one of its archives charged any other subject than the given one.
+    """Return whether a ledger or one of its archives charged any subject other than the given one.
 
-    An archive that is missing may have, so it counts as if it had: a rotation by the calendar leaves the subjects of
-    closed periods in the archive alone.
+    Return True as well if an archive is missing: it may have other subjects, because a rotation by the calendar leaves
+    the subjects of closed periods only in the archive. ``form`` is the form of a ledger's file.
     """
     if book.knows_others(subject):
         return True
@@ -202,11 +208,16 @@ def _has_hash(book: LedgerTransaction, number: int, digest: str) -> bool:
 
 
 def _previous_period(limit: Limit, now: int) -> str:
-    """Return the calendar period before the current one: rows of its last hours often come after its end."""
+    """Return the calendar period before the current one, which stays open because its last rows often arrive late.
+
+    Args:
+        limit: A limit by the calendar.
+        now: The current time in microseconds since 1970, UTC.
+    """
     assert limit.calendar is not None  # the caller asks for limits by the calendar
     current = limit.calendar.period_now(now)
     moment = _EPOCH + timedelta(microseconds=now)
-    # No period is longer than 31 days, and none shorter than about a day.
+    # Ends after at most 31 days, and skips no period, since none is shorter than about a day.
     while limit.calendar.period_at(moment) == current:
         moment -= timedelta(hours=1)
     return limit.calendar.period_at(moment)
@@ -223,7 +234,10 @@ def carried_entries(
         book: The old ledger.
         limits: The limits in force, by unit.
         now: The time of the rotation, in microseconds since 1970, UTC.
-        last: Number of the last entry that counts.
+        last: Number of the last entry of the old ledger that counts.
+
+    Returns:
+        The entries, ordered by time, and for each unit with a limit by the calendar the first period that stays open.
     """
     # A clock that was set back opens no period again: what was spent there is no longer in this ledger.
     closed = {
@@ -270,22 +284,25 @@ def carried_entries(
     # Stable, so that equal times keep the order of the old ledger.
     charges = sorted([*carried, *recent], key=lambda entry: entry.time)
     start = charges[0].time if charges else now
-    # Also if nothing is left but closed periods, from the entries that closed them.
+    # If no charges are left, the relation comes from the entries that closed earlier periods.
     relation = book.relation or ""
-    heads = [
+    closings = [
         _Carried(start, None, Terms(kind="closed", unit=unit, relation=relation, purpose=period))
         for unit, period in sorted(closed.items())
     ]
-    return [*heads, *charges], closed
+    return [*closings, *charges], closed
 
 
 def _opening_entries(book: LedgerTransaction, now: int, last: int) -> tuple[list[_Carried], dict[str, str]]:
-    """Return all entries of a new ledger but the first: limits, what is carried, and the way of naming subjects.
+    """Return the entries of a new ledger after its first one: limits, carried entries, and how subjects are named.
 
     Args:
         book: The old ledger.
-        now: The time of the rotation.
-        last: Number of the last entry that counts.
+        now: The time of the rotation, in microseconds since 1970, UTC.
+        last: Number of the last entry of the old ledger that counts.
+
+    Returns:
+        The entries, and for each unit with a limit by the calendar the first period that stays open.
     """
     limits = {unit: limit for unit in UNITS if (limit := book.limit_of(unit)) is not None}
     carried, closed = carried_entries(book, limits, now, last)
@@ -355,7 +372,7 @@ def rotate_file(
             step("flush the folder")
             flush(path.parent)
     step("close the archive")
-    # Nothing depends on these marks: nobody should charge an archive by its own name.
+    # Only prevents charges to the archive under its own name, so it may be lost if the process is killed here.
     _close_archive(archive, clock)
     return Rotation(
         archive=archive,
@@ -482,6 +499,7 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
                 f"{successor.path.name} does not count it"
             )
         expected, _ = _opening_entries(archived, predecessor.micros, predecessor.number)
+        # Not strict: too few entries are refused below, with a message of their own.
         for number, (entry, carried) in enumerate(zip(successor.first_entries(len(expected)), expected, strict=False)):
             if entry != carried:
                 raise DoesNotHoldError(
