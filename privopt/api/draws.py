@@ -17,7 +17,7 @@ from privopt.interfaces import Release
 Draw = Callable[[int], list[str]]
 """A function that draws a given number of reports for one secret. It does not read the secret before it is called."""
 BLOCK_DRAWS: Final = 100_000
-"""The most draws in memory at a time."""
+"""The largest number of draws that are in memory at a time."""
 
 
 def draw_of(name: str, release: Release, input_id: str) -> Draw:
@@ -31,7 +31,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
     Raises:
         UsageError: The release cannot be sampled.
     """
-    # Asked of the class and not by a call: a draw would read the secret.
+    # The class is examined, because trying to draw would read the secret.
     if type(release).sample is Release.sample:
         raise UsageError(f"{name} has no distribution to sample: its release is one published result")
     record = normal_form(input_id)
@@ -41,7 +41,7 @@ def draw_of(name: str, release: Release, input_id: str) -> Draw:
         try:
             return release.sample(record, count)
         except UnknownNameError as error:
-            # The message must not name the record: it is the secret, and logs keep messages.
+            # The message must not name the record, which is the secret, because logs keep messages.
             raise UnknownNameError(error.kind, error.name, error.known, is_secret=True) from None
 
     return draw
@@ -54,5 +54,5 @@ def in_blocks(draw: Draw, count: int) -> Iterator[list[str]]:
     starts to write reports.
     """
     first = draw(min(BLOCK_DRAWS, count))
-    # Not a generator function: its first line would run only when the first block is asked for.
+    # A generator function would draw the first block only when the caller asks for it.
     return chain([first], (draw(min(BLOCK_DRAWS, count - begun)) for begun in range(BLOCK_DRAWS, count, BLOCK_DRAWS)))

@@ -51,6 +51,7 @@ __all__ = ["OpenRelease", "PrivoptWarning", "handle_of", "open_release", "solve"
 T = TypeVar("T")
 
 FOLDER: Final = "release"
+"""The name of a release folder inside a temporary folder."""
 
 
 class PrivoptWarning(UserWarning):
@@ -59,10 +60,10 @@ class PrivoptWarning(UserWarning):
 
 @frozen(kw_only=True, eq=False, slots=False)
 class OpenRelease:
-    """A certified release.
+    """A certified release, which can be sampled, applied to tables, audited, reported on and saved.
 
     Attributes:
-        opened: The verified folder.
+        opened: The content of the verified folder.
         meaning: Sentences on what the guarantee means for this problem.
     """
 
@@ -184,7 +185,7 @@ class OpenRelease:
                 table, no row could be reported, or only one of ``ledger`` and ``subject`` is given.
             InputError: Columns or a ledger cannot be used.
         """
-        # Classes of releases that draw for each row override this.
+        # Subclasses for releases that draw a report for each row override this method.
         raise self._no_rows("apply")
 
     def add_to_duckdb(self, connection: DuckDBPyConnection, name: str, ledger: Ledger | Path | str | None) -> None:
@@ -256,7 +257,7 @@ class OpenRelease:
         """
         if sum(option is not None for option in (input_id, at, xy)) != 1:
             raise UsageError("sample: must be given one of an id, at = (lat, lon) and xy = (x, y)")
-        # NumPy's integers are accepted, since counts often come from arrays; True is an int in Python, but no count.
+        # NumPy's integers are accepted, because counts often come from arrays. True is an int in Python, but no count.
         if isinstance(count, bool) or not isinstance(count, int | np.integer) or count < 1:
             raise UsageError(f"count must be a whole number of draws, at least 1, got {count!r}")
         # The draw is prepared, but reads no secret before the charge below.
@@ -415,10 +416,10 @@ class OpenRelease:
         from privopt.report.write_report import write_report
 
         target = Path(path)
-        # Refused before the release is verified, which takes minutes for a large one.
+        # The target is checked before the release is verified, which takes minutes for a large one.
         check_file(target.absolute(), force=force, option="report:")
         with tempfile.TemporaryDirectory(prefix="privopt-") as folder:
-            # The page is made in a copy, so that a folder that was opened stays as it is.
+            # The page is made in a copy, so that the folder of the release is not changed.
             page = write_report(self.save(Path(folder) / FOLDER))
             with new_file(target, force=force, option="report:") as unfinished:
                 shutil.copyfile(page, unfinished)
@@ -455,7 +456,7 @@ class OpenRelease:
         private = self.opened.release.private_folder
         with new_folder(target, force=force, private=private, option="save:") as work:
             shutil.copytree(self.opened.folder, work, dirs_exist_ok=True)
-            # Checked after copying: new_folder writes checksums of the files that it finds, changed ones too.
+            # Checked after copying, because new_folder would write new checksums for changed files.
             changed = check_sums(work)
             if changed:
                 raise DoesNotHoldError("\n".join(f"{self.opened.folder}: {line}" for line in changed))
@@ -547,7 +548,7 @@ def solve(
         charged=charged,
         progress=progress,
     )
-    # mkdtemp makes it readable by its owner alone; the finalizer below removes it together with the release.
+    # Only its owner can read this folder. The finalizer below removes it together with the release.
     workspace = Path(tempfile.mkdtemp(prefix="privopt-"))
     try:
         solved = solve_into(mechanism, problem_source, workspace / FOLDER, options)

@@ -7,7 +7,7 @@ kind of guarantee, which the plugin provides (``privopt_metric_dp.checkers.matri
 them all, with their proofs.
 
 ``privopt checker --out FILE.pyz`` writes all of it as one file, which ``python -I FILE.pyz DIR``
-runs with no privopt installed.
+runs without an installed privopt.
 """
 
 from privopt.checker.arrays import Array, read_npz

@@ -40,7 +40,7 @@ STORED, DEFLATED = 0, 8
 """The compression methods that an archive may use, as ZIP numbers them."""
 
 MAX_UNPACKED_RATIO = 8
-"""Bytes that an archive may unpack to, as a multiple of its own size. More is refused before it is unpacked."""
+"""An archive that would unpack to more than this multiple of its own size is refused before it is unpacked."""
 
 
 class Array:
@@ -63,8 +63,8 @@ class Array:
         Raises:
             RefusedError: The bytes are not an ``.npy`` file, or the type of the values is unknown here.
         """
-        # Version 1.0 alone, whose header states its length in two bytes. NumPy writes later versions only for headers
-        # that need one.
+        # Only version 1.0 is accepted, whose header states its length in two bytes. NumPy writes later versions only
+        # for longer headers and special types.
         size = 10 + int.from_bytes(raw[8:10], "little")
         need(raw[:8] == b"\x93NUMPY\1\0" and size <= len(raw), f"{name}: no .npy file", 2)
         # literal_eval, because the header is a Python literal. It runs no code. ``descr`` is the type of the values:
@@ -82,7 +82,7 @@ class Array:
         self.flat: Sequence[Any] = _decode_texts(body, unit) if is_text else _unpack_numbers(body, descr, unit)
         has_right_length = math.prod(self.shape) == len(self.flat)
         need(has_right_length, f"{name}: not as long as its header says", 2)
-        # Stored column by column. In one dimension both orders are the same.
+        # A matrix that is stored column by column is put in the order of rows. Vectors have the same order in both.
         if is_fortran and len(self.shape) == 2:
             rows = self.shape[0]
             self.flat = [value for i in range(rows) for value in self.flat[i::rows]]
@@ -105,7 +105,7 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
     Args:
         body: The bytes.
         descr: Byte order and type of a number, such as ``"<u8"``.
-        unit: Bytes of a number.
+        unit: The number of bytes of one number.
     """
     # "|" stands for types of one byte, which have no order.
     order = ">" if descr[0] == ">" else "<"
@@ -117,8 +117,8 @@ def read_npz(path: Path, wanted: str, more: int = 0, maybe: str = "") -> list[Ar
 
     Args:
         path: The archive.
-        wanted: One word for each array, ``name:type:dimensions``, each a regular expression. No other array may be in
-            the archive.
+        wanted: Words separated by blanks, one for each array, each a regular expression for
+            ``name:type:dimensions``. No other array may be in the archive.
         maybe: The same for arrays that may be absent.
         more: Bytes that the arrays may have in addition to eight times the size of the archive. If 0, they may have at
             most the size of the archive.
@@ -199,7 +199,7 @@ def _check_layout(path: Path, archive: zipfile.ZipFile) -> None:
             directory += 46 + name + len(info.extra)
         file.seek(offset + directory + (76 if offset >= 2**31 else 0))
         counts = len(members), len(members), directory, min(offset, 2**32 - 1)
-        # The end record as it must be: no comment, one disk, counts of members, size and place of the directory.
+        # The required end record: one disk, the number of members twice, size and offset of the directory, no comment.
         end = struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, *counts, 0)
         need(file.read() == end, f"{path.name}: more than members, or another end", 2)
 

@@ -48,8 +48,9 @@ def compare(
     Raises:
         RefusedError: A figure differs, or ``status`` does not follow from the gap.
     """
-    # Free text cannot be computed: the statement and the arithmetic are copied from result.json, and must only exist.
-    # The bound is copied as well: the part has checked that the proof shows it, and the gap is computed from it.
+    # Free text cannot be computed, so the statement and the arithmetic are copied from result.json, where they must
+    # exist. The bound is copied as well, because the part for the guarantee has checked that the proof shows it, and
+    # has computed the gap from it.
     bound, requested_gap = result["objective"]["lower_bound"], result["asked"]["gap"]
     guarantee = {**promise, "statement": str(result["guarantee"]["statement"])}
     if "seeded" in result["guarantee"]:
@@ -62,11 +63,11 @@ def compare(
     expected_parts = {"objective": objective, "guarantee": guarantee, "certificate": certificate}
     for part, expected in expected_parts.items():
         unmatched_keys = result[part].keys() ^ expected.keys()
-        # A key that is missing makes a claim fail; a key that is unknown here cannot be checked.
+        # If keys are only missing, a claim fails (code 1). A key that is unknown here cannot be checked (code 2).
         need(not unmatched_keys, f"{part}: {sorted(unmatched_keys)}", 1 if unmatched_keys <= expected.keys() else 2)
         for key, expected_value in expected.items():
             _compare_figure(f"{part}.{key}", result[part][key], expected_value, loose=part in close)
-    # A bound over the chosen outputs says nothing of others, so it cannot make a release optimal.
+    # A bound that covers only the chosen outputs says nothing about others, so it does not show optimality.
     meets_gap = gap is not None and gap <= requested_gap and over != "chosen"
     status = "optimal" if meets_gap else "feasible"
     # True and False are integers in Python, and could pass as gaps.

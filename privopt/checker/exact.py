@@ -34,19 +34,21 @@ __all__ = [
 ]
 
 BITS = 256
+"""The number of binary places of a real."""
 ONE = 1 << BITS
+"""The real 1."""
 
 RADIUS_KM = 6371
 """Radius of the sphere on which positions in degrees lie, in km."""
 
 FLAT = 45 * ONE
-"""Log ratios are cut here. exp(45) exceeds 2**64, and no ratio of two weights does."""
+"""Larger log ratios are replaced by this one, because exp(45) exceeds 2**64, and no ratio of two weights does."""
 
 CONTEXT = decimal.Context(prec=120)
 """Decimal arithmetic with correctly rounded exponential and logarithm, to 120 digits."""
 
 TINY = Fraction(1, 10**110)
-"""Bound of the relative error of a result of 120 digits, with room to spare."""
+"""A bound on the relative error of a result of 120 digits, with a large margin."""
 
 
 class RefusedError(Exception):
@@ -57,6 +59,7 @@ class RefusedError(Exception):
     """
 
     def __init__(self, why: str, code: int) -> None:
+        """Create the error; ``why`` is the reason for the user."""
         super().__init__(why)
         self.code = code
 
@@ -77,7 +80,7 @@ def need(holds: object, why: str, code: int = 1) -> None:
 
 
 def low(value: Fraction) -> int:
-    """Round a rational down to 2**-256ths."""
+    """Round a rational down to a multiple of 2**-256, and return the number of these."""
     return (value.numerator << BITS) // value.denominator
 
 
@@ -89,12 +92,12 @@ def down(value: Fraction) -> float:
 
 
 def rational(value: object) -> Fraction:
-    """Convert a decimal to the rational number it stands for.
+    """Convert the text of a decimal to the rational number that it stands for.
 
     Raises:
         RefusedError: The text is not a decimal, has more than 999 digits, or has an exponent of more than three digits.
     """
-    # The limits keep Fraction from working out a number of millions of digits ("1e999999999").
+    # The limits keep Fraction from computing a number of millions of digits ("1e999999999").
     digits = r"(\d{1,999}\.?\d{0,999}|\.\d{1,999})"
     is_decimal = re.fullmatch(rf"[+-]?{digits}([eE][+-]?\d{{1,3}})?", str(value), re.ASCII)
     need(is_decimal, f"expected a number, got {str(value)[:40]!r}", 2)
@@ -102,7 +105,7 @@ def rational(value: object) -> Fraction:
 
 
 def number(value: object) -> Fraction:
-    """Convert a number of a TOML or JSON file to the rational number it stands for.
+    """Convert a number of a TOML or JSON file to the rational number that it stands for.
 
     Raises:
         RefusedError: The value is not a number.
@@ -134,8 +137,8 @@ def log_down(x: Fraction) -> Fraction:
 
 def _arctangent_of_inverse(n: int, times: int) -> int:
     """Return ``times`` arctan(1 / n), in 2**-320ths."""
-    # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ...: 2 - m % 4 is its sign for odd m. The first term
-    # left out has 1 / n**281.
+    # Gregory's series arctan(1/n) = 1/n - 1/(3 n^3) + 1/(5 n^5) - ..., in which 2 - m % 4 is the sign of the term of
+    # odd m. The first omitted term is below 1 / n**281.
     return sum((2 - m % 4) * (times << 320) // (n**m * m) for m in range(1, 280, 2))
 
 
@@ -155,7 +158,7 @@ def cosine(x: int) -> int:
         RefusedError: The absolute value of x is 12 or more.
     """
     need(abs(x) < 12 * ONE, "problem: a place farther than once around", 2)
-    # 1 - x^2/2! + x^4/4! - ...: each term follows from the one before. Those beyond 158 are too small for x < 12.
+    # In 1 - x^2/2! + x^4/4! - ..., each term follows from the one before. Terms beyond x^158 are negligible here.
     term = total = ONE
     for n in range(2, 160, 2):
         term = -(term * x * x >> 2 * BITS) // (n * (n - 1))
@@ -164,7 +167,7 @@ def cosine(x: int) -> int:
 
 
 def arcsine_of_root(h: int) -> int:
-    """Return asin(sqrt(h)), with an error of at most 2**-110 if h has an error of at most 2**-225.
+    """Return asin(sqrt(h)) for h in [0, 1], with an error of at most 2**-110 if h has an error of at most 2**-225.
 
     The angle is halved 8 times by sin(t / 2)^2 = sin(t)^2 / (2 (1 + cos t)). After that the power series converges
     fast.
@@ -174,7 +177,7 @@ def arcsine_of_root(h: int) -> int:
     square = min(max(h, 0), ONE) << BITS
     for _ in range(8):
         square = (square << BITS) // (2 * (ONE + math.isqrt(ONE * ONE - square)))
-    # asin(y) = y + y^3 / (2 * 3) + 3 y^5 / (2 * 4 * 5) + ..., then 8 halvings are undone by the factor 2^8.
+    # asin(y) = y + y^3 / (2 * 3) + 3 y^5 / (2 * 4 * 5) + .... The factor 2^8 then undoes the 8 halvings.
     term = total = math.isqrt(square)
     for n in range(1, 19, 2):
         term = (term * square >> 2 * BITS) * n * n // ((n + 1) * (n + 2))

@@ -25,7 +25,7 @@ from privopt.checker.exact import need
 __all__ = ["Problem", "check_sums", "is_line"]
 
 UNLISTED = {"SHA256SUMS", "SHA256SUMS.sig", "report.html"}
-"""Files without a checksum, in addition to those in ``private/``."""
+"""Files that SHA256SUMS does not list, in addition to those in ``private/``."""
 
 
 def check_sums(folder: Path) -> list[str]:
@@ -53,7 +53,7 @@ def check_sums(folder: Path) -> list[str]:
     listed = sorted({name for name in names if not name.startswith("private/")} - UNLISTED)
     sums = [f"{_sha256((folder / name).read_bytes())}  {name}\n" for name in listed]
     sums_text = (folder / "SHA256SUMS").read_bytes().decode("utf-8", "surrogateescape")
-    # Lines that only one side has. A line is 64 digits, two blanks and a name; at most 5 names are shown.
+    # Lines that only one of the two texts has. A line has 64 digits, two blanks and a name. At most 5 names are shown.
     differing = set(sums_text.splitlines(keepends=True)) ^ set(sums)
     differing_names = sorted({line[66:].strip() for line in differing})[:5]
     need(sums_text == "".join(sums), f"not as SHA256SUMS lists them: {differing_names}")
@@ -170,10 +170,10 @@ class Problem:
             RefusedError: The file does not hold such a matrix.
         """
         matrix = Array(self.read(name), f"problem/{name}")
-        # Without a given shape the matrix is compared with its own, so that any passes.
+        # If no shape is given, the matrix is compared with its own shape, so that any shape passes.
         has_shape = len(matrix.shape) == 2 and matrix.shape == (shape or matrix.shape)
         has_shape = has_shape and matrix.kind.lstrip(">")[0] in "fiu"
-        # Integers beyond 2**53 may differ from their double, and NaN differs from itself.
+        # The comparison fails for integers that no double equals, for NaN (which differs from itself) and for infinity.
         holds_doubles = has_shape and all(float(x) == x < math.inf for x in matrix.flat)
         need(holds_doubles, f"problem/{name}: expected doubles {shape}, got {matrix.shape}", 2)
         return matrix
@@ -181,7 +181,7 @@ class Problem:
     def columns(self, file: object) -> dict[Any, list[str]]:
         """Return the columns of a CSV file by the names in its header.
 
-        A name that occurs twice is ambiguous, so its columns are stored under (name, number).
+        A name that occurs twice is ambiguous, so each of its columns is stored under (name, position from 0).
 
         Raises:
             RefusedError: The file has no row, or a row that is not as long as the header.

@@ -1,9 +1,10 @@
 """Find the installed part of the checker for each kind of guarantee, without importing any part.
 
-A distribution registers a part by an entry point: the name is a kind of guarantee, or ``KIND.MECHANISM`` for a
-mechanism that has a part of its own; the value is ``module:Part``. If two entry points have the same name, no part is
-chosen, because a distribution that is installed later must not be able to replace another one's part. A mechanism's own
-part takes precedence over that of the kind, but only if the mechanism's distribution brings it.
+A part is the code that a plugin brings to check the releases of one kind of guarantee. A distribution registers it by
+an entry point, whose name is a kind of guarantee, or ``KIND.MECHANISM`` for a mechanism that has a part of its own, and
+whose value is ``module:Part``. If two entry points have the same name, no part is chosen, because a distribution that
+is installed later must not be able to replace another one's part. A mechanism's own part takes precedence over that of
+the kind, but only if the mechanism's distribution brings it.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from privopt.checker.exact import need
 __all__ = ["GROUP", "choose_part", "find_parts", "part_name"]
 
 GROUP = "privopt.checkers"
-"""Group of entry points: kind of guarantee, or KIND.MECHANISM = ``module:Part`` that checks such releases."""
+"""The group of the entry points that register parts."""
 
 TARGET = re.compile(r"\w+(\.\w+)*:\w+(\.\w+)*")
-"""Module and attribute of a part."""
+"""Matches the module and the attribute of a part, ``module:Part``."""
 
 Claims = Mapping[str, tuple[EntryPoint, ...]]
 """Entry points by the kind of guarantee that they claim."""
@@ -32,7 +33,7 @@ def find_parts(points: Iterable[EntryPoint] | None = None) -> Claims:
     Args:
         points: The entry points to group. None stands for the installed ones.
     """
-    # Sorted, so that messages about two claims to one kind do not depend on the order of installation.
+    # Sorted, so that messages about several claims to one kind do not depend on the order of installation.
     claims: dict[str, tuple[EntryPoint, ...]] = {}
     for point in sorted(entry_points(group=GROUP) if points is None else points, key=describe):
         claims[point.name] = (*claims.get(point.name, ()), point)

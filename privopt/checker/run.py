@@ -21,7 +21,7 @@ __all__ = ["Part", "Release", "check", "main"]
 
 
 class Release(Protocol):
-    """A release whose claims are checked."""
+    """A release whose claims are checked, as a part reads it."""
 
     def claims(self) -> Mapping[str, Callable[[], str]]:
         """Return the claims to check by name, in order. Each function returns a finding or raises RefusedError."""
@@ -49,7 +49,7 @@ def check(
         cannot be read or its kind of guarantee is unknown, and 6 if all claims hold but the noise was seeded, so that
         no privacy is claimed.
     """
-    # Names the claim that is being checked when an error comes.
+    # The name of the claim that is being checked, for the message if it fails.
     claim = "files"
     try:
         names = check_sums(folder)
@@ -69,10 +69,10 @@ def check(
         problem = Problem(folder, result["problem"], names)
         release: Release = part(folder, problem, result)
         write_line(f"holds: files: {len(names)} as SHA256SUMS lists them")
-        # holds() returns a finding in words, or raises RefusedError.
+        # Each call of holds() checks a claim. It returns a finding in words, or raises RefusedError.
         for claim, holds in release.claims().items():
             write_line(f"holds: {claim}: {holds()}")
-        # Parts note what they read, so this must come after all claims.
+        # Parts record the files that they read, so this test comes after all claims.
         unused_files = [n for n in names if n.startswith("problem/") and n not in problem.used]
         need(not unused_files, f"{unused_files}: of no use")
     except RefusedError as refused:
@@ -110,8 +110,8 @@ def _read_result(file: Path) -> dict[str, Any]:
     Raises:
         RefusedError: A name occurs twice, or a number is not finite.
     """
-    # Of two equal names json keeps the last and other readers the first: the claim would depend on its reader.
-    # parse_constant gets NaN and Infinity, which rational() refuses.
+    # Of two equal names, json keeps the last one and some readers keep the first, so the claim would depend on its
+    # reader. parse_constant is called for NaN and Infinity, which rational() refuses.
 
     def refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         """Build the dictionary of a JSON object from its names and values, and refuse a repeated name."""

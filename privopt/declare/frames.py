@@ -183,8 +183,7 @@ def table_of(file: File) -> DataFrame:
             # Secret cells are not cached: they would stay in memory after their use. The clone protects the cached
             # frame from renamed columns.
             frame = _read_cells(text) if file.secret or len(text) > MAX_KEPT else _cached_cells(text).clone()
-            # polars fills a row that is too short with empty cells, so the last column has an empty cell if there is
-            # one.
+            # polars fills a row that is too short with empty cells, so such a row has an empty last cell.
             if frame.width > 1 and (frame[:, -1] == "").any() and (fault := _uneven_row(file)) is not None:
                 raise InputError([fault])
         except pl.exceptions.PolarsError:

@@ -443,9 +443,7 @@ def read_array(
 
 
 def each_once(file: File, table_ids: NDArray[Any], ids: Sequence[str]) -> Ints:
-    """Return the position in ``ids`` of each id of a table, shape (rows,).
-
-    The table must contain every id exactly once.
+    """Return the position in ``ids`` of each id of a table, shape (rows,). The table must have each of ``ids`` once.
 
     Args:
         file: The file, for faults.
@@ -492,8 +490,7 @@ def _osmnx_roads(edges: File) -> File:
 def road_table(edges: File) -> dict[str, npt.NDArray[Any]]:
     """Return the columns from, to and km of a CSV file of roads. Lengths are rounded down to doubles.
 
-    Edges as written by OSMnx (u, v, length in metres) are accepted too. The column "km nearest" has the nearest
-    doubles.
+    Edges as written by OSMnx (u, v, length in metres) are accepted too. A column "km nearest" has the nearest doubles.
 
     Args:
         edges: The file of roads.

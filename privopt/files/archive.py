@@ -41,9 +41,9 @@ __all__ = [
 _STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """The compression methods that NumPy uses for members of an archive."""
 _HEADER_BYTES: Final = 4096
-"""The most bytes that a member of an archive takes in addition to its values."""
+"""A member of an archive is expected to take at most this many bytes in addition to its values."""
 _MAX_TEXT_BYTES: Final = 1024
-"""The most bytes of a text in an archive."""
+"""The largest size, in bytes, of a text in an archive."""
 _LOCAL, _LENGTHS, _CENTRAL, _END_64 = 30, 26, 46, 76
 """Sizes and offsets in a zip archive, in bytes: the size of a member's local header, the offset in it of the lengths of
 the name and extra field, the size of an entry in the directory, and the size of the zip64 records before the end
@@ -70,7 +70,7 @@ def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any
             shape, columns_first, dtype = np.lib.format.read_array_header_2_0(stream)
         else:
             raise ValueError(f"version {version[0]}.{version[1]} of the format")  # noqa: TRY301 - as NumPy's own
-    except Exception as error:  # NumPy reads the header as Python's own text: a wrong byte may raise anything
+    except Exception as error:  # NumPy parses the header as a Python literal, so a wrong byte may raise any error
         raise ValueError(reason_of(error)) from None
     # Objects are pickles, which run code when they are loaded; records have no use here.
     if dtype.hasobject or dtype.names is not None:
@@ -148,7 +148,7 @@ def parse_npz(stream: BinaryIO, *, largest: int) -> dict[str, NDArray[Any]]:
         with zipfile.ZipFile(stream) as archive:
             _check_layout(archive, stream)
             return _read_members(archive, largest)
-    except Exception as error:  # NumPy, zip and zlib raise whatever they like at a wrong byte
+    except Exception as error:  # NumPy, zipfile and zlib raise many types of errors at a wrong byte
         raise ValueError(reason_of(error)) from None
 
 
@@ -195,7 +195,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
             raise ValueError(f"{name!r} twice")
         if info.compress_type not in _STORED:
             raise ValueError(f"{name!r} in a compression that NumPy does not write")
-        # Opened again below, so that the header is parsed from its beginning.
+        # Opened a second time below, so that the header is parsed from its beginning.
         with archive.open(info) as member:
             head = member.read(_TYPE_BYTES)
         with archive.open(info) as member:
@@ -208,7 +208,7 @@ def _read_members(archive: zipfile.ZipFile, largest: int) -> dict[str, NDArray[A
         remaining_bytes -= info.file_size
         if remaining_bytes < 0:
             raise ValueError(f"more than {largest:,} bytes of arrays")
-        # If the member has more bytes than it states, one more is read, and the CRC at its end does not match.
+        # One byte more than stated, so that a member that is longer than stated has a CRC that does not match.
         info.file_size += 1
         with archive.open(info) as member:
             arrays[name] = np.lib.format.read_array(member, allow_pickle=False)
@@ -281,7 +281,7 @@ def read_arrays(
     """
     all_types = {**required, **(optional or {})}
     arrays = read_npz(path, f"arrays {', '.join(all_types)}", only=all_types, largest=_max_bytes(all_types) or largest)
-    # `sides` has the length of each named side, as the first array that has it shows.
+    # `sides` has the length of each named axis, taken from the first array that has the axis.
     faults, sides = Faults(), dict[str, int]()
     for name, (dtype, shape) in all_types.items():
         expectation = f"{np.dtype(dtype).type.__name__.rstrip('_')} of shape {_shape_text(shape)}"
@@ -310,7 +310,7 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
     """Return whether an array has a type. Texts of any length count as one type, but must be valid Unicode."""
     if dtype.kind != "U" or array.dtype.kind != "U":
         return array.dtype == dtype
-    # NumPy stores text as code points without checking them; converting to str does.
+    # NumPy stores texts as code points without checking them. The conversion to str checks them.
     try:
         array.tolist()
     except ValueError:
@@ -319,7 +319,7 @@ def _has_type(array: NDArray[Any], dtype: np.dtype[Any]) -> bool:
 
 
 def _has_shape(array: NDArray[Any], shape: Shape, sides: dict[str, int]) -> bool:
-    """Return whether an array has a shape, and add the lengths of new named axes to ``sides``."""
+    """Return whether an array has a shape. The lengths of axes named for the first time are stored in ``sides``."""
     if array.ndim != len(shape):
         return False
     lengths = [
@@ -344,16 +344,17 @@ def _max_bytes(types: Mapping[str, tuple[DTypeLike, Shape]]) -> int | None:
 HEAD: Final = 1 << 16
 """The number of bytes at the start of a file from which its kind and shape are determined."""
 MIN_CHECKED_BYTES: Final = 16e6
-"""The least number of bytes that is announced. Smaller amounts are covered by the mechanism's own announcement, made
-when the problem is known."""
+"""Allocations below this number of bytes are not announced. The mechanism's own announcement, made when the problem is
+known, covers them."""
 BYTES_PER_CSV_BYTE: Final = 14.0
-"""The bytes of memory per byte of a CSV file, for its text and its cells as texts and numbers (measured: 11 to 15)."""
+"""Memory that a CSV file takes, in bytes per byte of the file, for its text, cells and numbers (measured: 11 to 15)."""
 BYTES_PER_PARQUET_CELL: Final = 150.0
-"""The bytes of memory per cell of a Parquet file, which is converted to CSV to be read."""
+"""Memory that a Parquet file takes, in bytes per cell, because it is converted to CSV to be read."""
 DOUBLES_PER_VALUE: Final = 5.0
-"""The doubles of memory per value of an array, for checking and copying (measured: 4.1 to 5.1)."""
+"""Memory that an array takes, in doubles per value, for checking and copying (measured: 4.1 to 5.1)."""
 
 _NEED: ContextVar[Callable[[float, str], None] | None] = ContextVar("_NEED", default=None)
+"""The function that is called before a large allocation; None outside :func:`loading`."""
 
 
 @contextmanager
@@ -372,7 +373,10 @@ def loading(need: Callable[[float, str], None]) -> Iterator[None]:
 
 
 def expect(needed: float, subject: str) -> None:
-    """Announce an allocation of ``needed`` bytes for ``subject`` if it is large. No effect outside :func:`loading`."""
+    """Announce an allocation of ``needed`` bytes for ``subject`` (a plural noun), if it is large.
+
+    Outside :func:`loading`, this has no effect. Inside, it may raise the error of the function given there.
+    """
     need = _NEED.get()
     if need is not None and needed >= MIN_CHECKED_BYTES:
         need(needed, subject)
@@ -389,7 +393,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
     try:
         head = stream.read(HEAD)
         stream.seek(0)
-    except OSError:  # the reader says why not
+    except OSError:  # the code that reads the file next reports why it cannot
         return 0.0
     if head.startswith(b"\x93NUMPY"):
         try:
@@ -402,7 +406,7 @@ def loading_bytes(stream: BufferedReader, size: int) -> float:
             return float(size)
     if head.startswith(b"PAR1"):
         return size + BYTES_PER_PARQUET_CELL * _count_cells(stream)
-    # A comma in the first line: a CSV table.
+    # A text with a comma in its first line is a CSV table.
     return BYTES_PER_CSV_BYTE * size if b"," in head.partition(b"\n")[0] else float(size)
 
 

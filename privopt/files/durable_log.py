@@ -12,6 +12,7 @@ from privopt.files.log_file import Form, LogFile, translated_errors
 __all__ = ["DurableLog"]
 
 SCHEMA: Final = ("CREATE TABLE entries (number INTEGER PRIMARY KEY, text TEXT NOT NULL)",)
+"""The SQL statements that create the tables of a log."""
 
 
 class DurableLog(LogFile):
@@ -48,7 +49,7 @@ class DurableLog(LogFile):
 
     @contextmanager
     def adding(self) -> Iterator[None]:
-        """Lock the log for additions, which are on disk when the block ends, or dropped if the block raises."""
+        """Lock the log for additions, which are on disk when the block ends, or are dropped if it raises an error."""
         with self.writing():
             yield
 

@@ -33,14 +33,16 @@ _PRAGMAS: Final = (
     "cell_size_check = ON",
 )
 _MAGIC: Final = b"SQLite format 3\0"
-# SQLite's names of errors, by what they mean: the disk or another process; a file that may not be opened or written.
+"""The first bytes of every SQLite file."""
+# The names of SQLite's errors by which the disk or another process prevents the work, and of those that mean that the
+# file may not be opened or written.
 _IN_THE_WAY: Final = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL", "SQLITE_IOERR", "SQLITE_NOMEM", "SQLITE_INTERRUPT")
 _NOT_OPEN: Final = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")
 
 
 @frozen(kw_only=True)
 class Form:
-    """The kind of a log file.
+    """The kind of a log file, such as a ledger.
 
     Attributes:
         name: The name of this kind of file in messages.
@@ -64,9 +66,9 @@ def translated_errors(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # a bug of the caller, such as use in another thread
+    except (sqlite3.ProgrammingError, sqlite3.InterfaceError):  # an error in the caller's code, such as a wrong thread
         raise
-    except UnicodeDecodeError as error:  # SQLite's own message quotes bytes of the file that are no text
+    except UnicodeDecodeError as error:  # the file contains bytes that are not text, which SQLite's message quotes
         raise DoesNotHoldError(f"{path}: changed: text that is none") from error
     except sqlite3.Error as error:
         code = getattr(error, "sqlite_errorname", "") or ""
@@ -85,6 +87,9 @@ class LogFile:
         path: The path of the file.
         form: The kind of the file.
         make: Whether the file may be missing. If False, a missing file is refused.
+        _is_there: Whether the connection is to the file, and not to tables in memory.
+        _connection: The SQLite connection.
+        _identity: Device and inode of the open file, by which a replaced file is noticed.
 
     Raises:
         InputError: The file is missing or of another kind.
@@ -106,7 +111,7 @@ class LogFile:
             self._connection = self._open_file()
             return
         self._check_folder()
-        # The same tables in memory, so that questions about a ledger without a file have their answers.
+        # The same tables in memory, so that queries about a log without a file work as well.
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         self._make_tables(self._connection)
 
@@ -118,7 +123,7 @@ class LogFile:
                 self._identity = status.st_dev, status.st_ino
                 _check_names(self.path, status)
             connection = _open_connection(self.path, self.form)
-            # The file may have been replaced between the two lines above.
+            # The file may have been replaced between the look at its status and the opening.
             if self._is_current():
                 return connection
             connection.close()
@@ -262,7 +267,8 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
             f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=LOCK_TIMEOUT_SECONDS
         )
         try:
-            # Changed bytes must reach the check of hashes as they are, and not fail as text that cannot be decoded.
+            # Bytes that are not UTF-8 are kept (surrogateescape), so that the check of hashes, and not the decoding of
+            # text, finds changed bytes.
             connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
             for pragma in _PRAGMAS:
                 connection.execute(f"PRAGMA {pragma}")
@@ -288,7 +294,7 @@ def _check_names(path: Path, status: os.stat_result) -> None:
     """
     if status.st_nlink == 1:
         return
-    # Runs that were killed leave such names: of a rotation before its switch, and of the creation of a file.
+    # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
     name = glob.escape(path.name)
     own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
     own_count = sum((other.stat().st_dev, other.stat().st_ino) == (status.st_dev, status.st_ino) for other in own)

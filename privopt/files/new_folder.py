@@ -111,7 +111,7 @@ def check_files(
     Raises:
         UsageError: A target is also read, lies in a release folder, or is named by two options.
     """
-    # Resolved, so that two names of one file (links, "..") are found out.
+    # Links and ".." are resolved, so that two names of one file are recognised.
     input_paths = {path.absolute().resolve() for path in read}
     option_by_path: dict[Path, str] = {}
     for option, target in targets.items():
@@ -154,7 +154,7 @@ def claim_folder(target: Path) -> Iterator[Path]:
         raise StoppedError(f"{target}: interrupted; nothing written") from None
     finally:
         if work is not None:
-            # What cannot be removed is hidden and closed to others, and the next run tries again.
+            # If the folder cannot be removed, it stays hidden and closed to others, and the next run tries again.
             shutil.rmtree(work, ignore_errors=True)
         if lock is not None:
             os.close(lock)
@@ -168,10 +168,10 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
     """
     while True:
         work = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=f"{OURS}.writing", dir=target.parent))
-        # Until it is locked, another run may take it for a leftover and remove it; then the loop tries again.
+        # Until it is locked, another run may regard it as a leftover and remove it. In that case the loop tries again.
         with suppress(FileNotFoundError):
             lock = os.open(work, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-            with suppress(OSError):  # a file system without locks, where no other run can take it for a leftover
+            with suppress(OSError):  # on a file system without locks, no run removes leftovers
                 fcntl.flock(lock, fcntl.LOCK_EX)
             if work.exists():
                 return work, lock
@@ -181,9 +181,9 @@ def _lock_folder(target: Path) -> tuple[Path, int]:
 def _remove_leftovers(target: Path) -> None:
     """Remove the leftovers of killed runs next to a target: unlocked hidden folders of this user.
 
-    Unfinished work for any target is removed, because it may contain drawn reports that were charged only once, and the
-    next run may have another target. A folder that a killed run was replacing is removed only if it belongs to this
-    target, because until the next run for its own target it is the owner's only copy.
+    Unfinished work for any target is removed, because it may contain drawn reports, and the next run may have another
+    target. A folder that a killed run was replacing is removed only if it belongs to this target, because until the
+    next run for its own target it may be the owner's only copy.
     """
     # Names as _lock_folder makes them: mkdtemp adds eight random characters between prefix and suffix.
     random_part, ours = r"\.[a-z0-9_]{8}", re.escape(OURS)
@@ -207,7 +207,7 @@ def _remove_if_free(folder: Path) -> None:
         return
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # in use, or locks are unknown here: it may be in use
+    except OSError:  # the folder is in use, or it may be, because the file system has no locks
         return
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -262,7 +262,7 @@ def replace_in_release(target: Path, contents: bytes, folder: Path) -> None:
         path = workspace / target.name
         path.write_bytes(contents)
         is_private = target.parent.name == PRIVATE
-        # A public file is for all who may read its folder.
+        # A public file can be read by everybody who may read its folder.
         path.chmod(0o600 if is_private else 0o600 | target.parent.stat().st_mode & 0o044)
         path.replace(target)
 
@@ -330,7 +330,7 @@ class Workspace:
             if subfolder.is_dir():
                 text = sums_text(subfolder, private=is_private)
                 (subfolder / SUMS).write_bytes(text.encode("utf-8", "surrogateescape"))
-        # Checked while others cannot enter the folder: what fails the check is never public.
+        # Checked while others cannot enter the folder, so that a folder that fails the check is never public.
         if check is not None:
             check(folder)
         _open_up(folder, private=private)
@@ -425,7 +425,7 @@ def swap_into_place(folder: Path, target: Path, home: Path) -> Path | None:
     if not target.exists() or not any(target.iterdir()):
         folder.rename(target)
         return None
-    # The earlier folder keeps a name until the new one has its own.
+    # The earlier folder is kept under another name until the new one is in place.
     replaced = home.with_suffix(".replaced")
     target.rename(replaced)
     try:

@@ -14,8 +14,9 @@ from typing import Any, Final
 from privopt.files.release_folder import PRIVATE, RESULT, SUMS
 
 NAMED: Final = ("filename", "date_time", "comment", "extra")
+"""The metadata that an archive stores about the file of each member."""
 PACKED: Final = ("external_attr", "compress_type", "flag_bits", "create_system")
-"""The metadata that an archive stores about each member: about the file, and about how it was packed."""
+"""The metadata that an archive stores about how each member was packed."""
 
 NUMBER: Final = re.compile(rb"(?<![\w-])[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w-])")
 """Matches a number in a text that is not part of a word or name."""
@@ -90,7 +91,7 @@ def split_public_files(folder: Path) -> dict[str, bytes]:
     for name, contents in files.items():
         if name.endswith(".csv"):
             rows = [row for row in csv.reader(io.StringIO(contents.decode("utf-8", "replace"))) if row]
-            # Column by column, so that a difference names its column; rows are cut to the shortest one.
+            # Column by column, so that a difference names its column. All rows are cut to the length of the shortest.
             for number, cells in enumerate(zip(*rows, strict=False), start=1):
                 parts[f"{name}, column {number}"] = "\n".join(cells).encode()
         elif b"\x00" not in contents:

@@ -13,7 +13,7 @@ from typing import BinaryIO, Final
 from privopt.errors import UsageError
 
 LARGEST: Final = 8 * 2**30
-"""The most bytes of a file that is read. Larger files are refused by name before anything is read."""
+"""The largest size of a file, in bytes. Larger files are refused before anything is read."""
 
 
 class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into a fault with file and key)
@@ -29,6 +29,7 @@ class Unreadable(ValueError):  # noqa: N818  (a reason, which callers turn into 
 
 
 _MISSING: Final = "which does not exist"
+"""The text of :class:`Unreadable` for a missing file."""
 
 
 def what_it_is(mode: int) -> str:
@@ -71,7 +72,7 @@ def open_regular(path: Path, *, largest: int = LARGEST, links: bool = True) -> I
         raise Unreadable(f"which cannot be read ({error.strerror})") from None
     except Unreadable:
         raise
-    except ValueError:  # a zero byte in the name, or characters that no name can have
+    except ValueError:  # the name contains a zero byte, or characters that cannot be encoded
         raise Unreadable("which no file can be called") from None
     with os.fdopen(handle, "rb") as stream:
         status = os.fstat(handle)

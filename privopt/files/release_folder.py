@@ -37,7 +37,7 @@ __all__ = [
     "sums_text",
 ]
 
-# Names in a release folder, DIR.
+# Names of files and folders in a release folder, DIR.
 RESULT: Final = "result.json"
 SUMS: Final = "SHA256SUMS"
 PROBLEM: Final = "problem"
@@ -50,10 +50,10 @@ SIGNATURE: Final = "SHA256SUMS.sig"
 """The signature of SHA256SUMS in DIR, which SHA256SUMS therefore cannot cover."""
 
 LARGEST_TEXT: Final = 64 * 2**20
-"""The most bytes of a result.json or SHA256SUMS."""
+"""The largest size of a result.json or SHA256SUMS, in bytes."""
 
 MAX_JSON_DEPTH: Final = 32
-"""The most levels of nested objects and lists in result.json."""
+"""The largest number of levels of nested objects and lists in result.json."""
 
 
 Json: TypeAlias = "Mapping[str, Json] | list[Json] | str | int | float | None"
@@ -119,7 +119,7 @@ def files_in(folder: Path) -> tuple[list[str], list[Fault]]:
     while pending:
         prefix = pending.pop()
         try:
-            # One scan gives names and kinds, so that nothing is opened to find out what it is.
+            # A single scan gives names and kinds, so that nothing has to be opened.
             with os.scandir(folder / prefix) as entries:
                 status_by_name = {f"{prefix}{entry.name}": entry.stat(follow_symlinks=False) for entry in entries}
         except OSError as error:
@@ -183,7 +183,7 @@ def check_sums(folder: Path) -> list[str]:
         InputError: SHA256SUMS is missing, or DIR cannot be read.
     """
     expect_release(folder, SUMS)
-    # Links and pipes come first: computing the sum of a file behind one could block or read outside the folder.
+    # Links and pipes are refused first, because computing their checksums could block or read outside the folder.
     _, faults = files_in(folder)
     if faults:
         return [str(fault) for fault in faults]
@@ -240,7 +240,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
     try:
         text = read_bytes(path, largest=LARGEST_TEXT, links=False).decode("utf-8")
-        # Python's reader is lenient: the hooks refuse NaN, numbers beyond doubles, and names that occur twice.
+        # Python's reader is too lenient, so the hooks refuse NaN, numbers beyond doubles, and names that occur twice.
         result = json.loads(
             text, parse_constant=_no_constant, parse_float=_read_finite, object_pairs_hook=_unique_names
         )
@@ -270,7 +270,7 @@ def _read_finite(text: str) -> float:
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return a JSON object as a dict, and refuse names that occur twice."""
-    # Parsers differ in which of two equal names they take, so programs would read different claims.
+    # Parsers differ in which of two equal names counts, so two programs could read different claims.
     table = dict(pairs)
     if len(table) < len(pairs):
         names = [name for name, _ in pairs]

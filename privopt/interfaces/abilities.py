@@ -1,7 +1,8 @@
-"""The optional abilities of a mechanism: each consists of one method or attribute.
+"""The optional abilities of a mechanism. Each consists of one method or attribute (its member).
 
-A mechanism has an ability by defining its member; it inherits nothing. The classes are protocols, as ``Sized`` and
-``Iterable`` of :mod:`collections.abc` are, and code that asks for an ability tests ``isinstance(mechanism, Plans)``::
+A mechanism has an ability if it defines the member; it need not inherit from the ability's class. The classes are
+protocols, like ``Sized`` and ``Iterable`` of :mod:`collections.abc`, and code that uses an ability first tests, for
+example, ``isinstance(mechanism, Plans)``::
 
     class HeadCount(Mechanism[HeadCountProblem, Count]):
         ...
@@ -9,8 +10,8 @@ A mechanism has an ability by defining its member; it inherits nothing. The clas
         def warnings(self, problem, release, result):  # now it is a Warns
             return ["fewer than ten people came"] if release.count < 10 else []
 
-Each class says who asks for it, and what happens without it. ``isinstance`` only tests that the member exists, not its
-signature, so the conformance kit reports public methods whose names nearly match one of these.
+Each class says what happens without it. ``isinstance`` only tests that the member exists, not its signature, so the
+conformance kit reports public methods whose names nearly match one of these.
 """
 
 from __future__ import annotations
@@ -141,9 +142,9 @@ class ChoosesNotion(Protocol[P]):
 
 @runtime_checkable
 class TakesKinds(Protocol):
-    """Accepts only some of the registered kinds; ``describe`` omits the others and their keys.
+    """Accepts only some of the registered kinds (ways to fill a role, such as a distance) in problem files.
 
-    Without this ability, a problem file may name any registered kind.
+    ``describe`` omits the others and their keys. Without this ability, a problem file may name any registered kind.
     """
 
     def takes(self, role: str, name: str) -> bool:
@@ -186,7 +187,7 @@ class PublishesFiles(Protocol[P, R]):
 
 @runtime_checkable
 class CopiesFiles(Protocol):
-    """Writes clean copies of the released files (``--copy-to``).
+    """Writes clean copies of the files that it releases, such as blurred photos (``--copy-to``).
 
     Without this ability, the option is refused.
     """
@@ -268,7 +269,7 @@ class BoundsChosen(Protocol[P]):
 
 @runtime_checkable
 class SolvesProgram(Protocol):
-    """Solves a program other than the stated objective.
+    """Solves an optimisation program whose value is not the stated objective, such as a relaxation.
 
     Without this ability, results with a program in ``details.lp`` are refused.
     """
@@ -371,9 +372,9 @@ class AuditsOverTime(Protocol[P, R]):
 
 @runtime_checkable
 class HasChannel(Protocol[P, R]):
-    """Returns a channel with public data of the problem, for ``estimate`` and ``audit``.
+    """Returns the channel (the probabilities of reports given secrets) with the problem's public data.
 
-    Without this ability, :meth:`Release.channel` is used.
+    ``estimate`` and ``audit`` use it. Without this ability, they use :meth:`Release.channel`.
     """
 
     def channel(self, problem: P, release: R) -> Channel | NoisyCounts | None:
@@ -429,7 +430,8 @@ class Drafts(Protocol):
         """
 
 
-# The kit compares the methods of mechanisms with these names, so an ability that is missing here is never suggested.
+# The conformance kit compares method names with those of these abilities, so an ability that is missing here is never
+# suggested for a misspelt name.
 ABILITIES: Final[tuple[type, ...]] = (
     ChecksProblem,
     NeedsMemory,
@@ -464,7 +466,7 @@ def member_of(ability: type) -> str:
     >>> member_of(Plans), member_of(CopiesFiles)
     ('plan', 'copies')
     """
-    # Methods are in vars(); a class variable that has only a type is in the annotations alone.
+    # Methods are in vars(). A class variable without a value is only in the annotations.
     members = {*vars(ability), *vars(ability).get("__annotations__", {})}
     # An ability has exactly one member, since a mechanism has the ability by that member alone.
     member: str

@@ -22,13 +22,14 @@ from privopt.numbers.gaussian import delta_of
 
 __all__ = ["AdditiveNoise", "NoiseCall", "ScaledNoiseRelease", "certify_noise"]
 
-# One release is one sample: it cannot show that noise was drawn at all, so every such certificate rests on this.
+# One release is a single sample, which cannot show that noise was drawn. So every such certificate rests on this
+# assumption.
 DRAWN: Final = "that the noise was drawn, freshly and at those scales"
 # The notions whose budgets certify_noise can add up, by the name in Guarantee.kind.
 _NOTIONS: Final[Mapping[str, type[PrivacyConstraint[Any]]]] = {
     notion.kind: notion for notion in (PureDP, LocalDP, ZCDP, ApproxDP)
 }
-# The formula of one call's budget, by law, for the certificate's text.
+# For each law of noise, the formula of the budget that one call spends, in words for the certificate.
 _SUMS: Final = {
     "laplace": "sensitivity / scale",
     "gaussian": "squared L2 sensitivity / (2 variance)",
@@ -94,7 +95,8 @@ def certify_noise(
         change = Fraction(call.sensitivity)
         # A folder under verification states its own calls, so scales and sensitivities are not trusted to be valid.
         is_valid = call.scale > 0 and change >= 0
-        # One number serves as both: Laplace noise reads only the absolute change, Gaussian noise only the square.
+        # The sensitivity serves as both, because Laplace noise uses only the absolute change, and Gaussian noise only
+        # the sum of squares.
         shift = Shift(law=call.law, scale=call.scale, change=change, square=change)
         loss = notion.cost_of_call(shift) if is_valid else None
         if loss is None:
@@ -112,7 +114,7 @@ def certify_noise(
         **(notes or {}),
     }
     worst = spent
-    # Approximate DP is counted in rho, since rho adds up exactly over calls; only the sum is converted to a delta.
+    # Approximate DP is counted in rho, because rho adds up exactly over calls. Only the sum is converted to a delta.
     if guarantee.kind == ApproxDP.kind and guarantee.epsilon is not None:
         worst = delta_of(spent, guarantee.epsilon) if spent > 0 else Fraction(0)
         allowed = Fraction(guarantee.extra["delta_text"])
@@ -130,7 +132,7 @@ def certify_noise(
         kind=guarantee.kind,
         worst=min(float_up(worst), limit) if is_within_limit and limit is not None else float_up(worst),
         allowed=limit,
-        # A call may add noise to many numbers; only the mechanism knows how many.
+        # A call may add noise to many numbers, but only the mechanism knows how many.
         checked=len(calls) if checked is None else checked,
         arithmetic=arithmetic,
         rests_on=rests_on,
@@ -184,7 +186,7 @@ class AdditiveNoise(PureDP[ScaledNoiseRelease]):
         The certificate fails if the number of stated scales differs from the number of sensitivities.
         """
         scales, expected_count = release.scales, len(self.sensitivities)
-        # Not strict: a forged release may state any number of scales, and must fail rather than raise.
+        # Not strict, because a forged release may state any number of scales, which must not raise an error here.
         pairs = zip(scales, self.sensitivities, strict=False)
         calls = [NoiseCall(scale=scale, sensitivity=change) for scale, change in pairs]
         complaints = [] if len(scales) == expected_count else [f"expected {expected_count} scales, got {len(scales)}"]

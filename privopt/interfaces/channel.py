@@ -54,7 +54,7 @@ class Channel:
             raise UsageError(
                 f"channel: probabilities must be of shape {expected_shape}, inputs by outputs, got {shape}"
             )
-        # Estimates only need probabilities to double precision. Written so that NaN is refused too: it fails <=.
+        # Estimates need probabilities only in double precision. NaN is refused too, because NaN <= 1e-9 is false.
         if (self.probabilities < 0).any() or not (abs(self.probabilities.sum(axis=1) - 1.0) <= 1e-9).all():
             raise UsageError("channel: each row must be probabilities that sum to 1, got other rows")
 
@@ -69,7 +69,7 @@ class Channel:
         """
         if list(self.inputs) != list(other.inputs):
             raise UsageError("channel: inputs must be those of the first channel, in its order, got others")
-        # Given the secret the two reports are independent, so their joint probabilities are products.
+        # Given the secret, the two reports are independent, so their joint probabilities are products.
         joint_probabilities = self.probabilities[:, :, None] * other.probabilities[:, None, :]
         return Channel(
             inputs=self.inputs,

@@ -1,7 +1,7 @@
 """The exact privacy cost of a report or release for one subject, and explanations of budget limits.
 
-A ledger (:mod:`privopt.ledger`) adds costs up. Amounts are rationals throughout: thousands of rounded additions could
-drift past a limit.
+A ledger (:mod:`privopt.ledger`) adds costs up. Amounts are exact rationals, because thousands of rounded additions
+could drift past a limit. A subject is the person (or device) whose budget is charged.
 """
 
 from __future__ import annotations
@@ -38,19 +38,22 @@ __all__ = [
 ]
 
 EXAMPLE_KM: Final = Fraction(1, 2)
-"""The distance in kilometres between the two places in the explanation of a limit."""
+"""The distance in kilometres between the two places of an example that explains a limit."""
 
 EXAMPLE_REPORTS: Final = 6
-"""The number of reports in the explanation of a limit on a report page."""
+"""The number of reports in the example that explains a limit on a report page."""
 
 EPSILON, RHO, PAIR = "epsilon", "rho", "(epsilon, delta)"
+"""The names of the accounts of a subject."""
 NUMBERS: Final = {EPSILON: ("epsilon",), RHO: ("rho",), PAIR: ("epsilon", "delta")}
 """The numbers that are added up in each account: epsilon for pure DP, rho for zero-concentrated DP, epsilon and delta
 for approximate DP. A subject has one account of each kind."""
 
 UNITS: Final = tuple(NUMBERS)
+"""The names of all accounts."""
 
-# The number of digits is bounded, because amounts come from users, and sums keep every digit.
+# Matches an amount: a decimal, or a quotient with a denominator above 0. The number of digits is limited, because
+# amounts come from users, and sums keep every digit.
 _AMOUNT: Final = re.compile(r"\d{1,40}(\.\d{1,40})?|\d{1,40}/0*[1-9]\d{0,39}", re.ASCII)
 
 Amount = str | int | Fraction
@@ -155,7 +158,7 @@ class Cost:
     @property
     def _numbers(self) -> dict[str, Fraction]:
         """The given amounts, by name."""
-        # In this order, the names are compared with the tuples of NUMBERS.
+        # The order is that of the tuples in NUMBERS, with which the names are compared.
         numbers = {"epsilon": self.epsilon, "rho": self.rho, "delta": self.delta}
         return {name: value for name, value in numbers.items() if value is not None}
 
@@ -191,14 +194,14 @@ def cost_of_draw(
         return mark
     make_cost = partial(Cost, unit=relation, notion=guarantee.kind, mechanism=mechanism, purpose=purpose)
     rho, delta = (guarantee.extra.get(f"{name}_text") for name in ("rho", "delta"))
-    # The exact texts are read, never the doubles beside them: their rounding would be charged too.
+    # The exact texts are read and not the doubles beside them, whose rounding would be charged too.
     if rho is not None:
         return make_cost(rho=Fraction(rho))
     if guarantee.epsilon is None:
         return f"{guarantee.kind}, without epsilon or rho"
     if delta is not None:
         return make_cost(epsilon=guarantee.epsilon, delta=Fraction(delta))
-    # Epsilons of a notion may only be added if it bounds the odds of every output, as in sequential composition.
+    # By sequential composition, epsilons add up if the notion bounds the odds of every output. Others may not.
     if not registry().kind("notion", guarantee.kind).load().odds:
         return f"{guarantee.kind}, which does not add up by epsilon alone"
     return make_cost(epsilon=guarantee.epsilon)
@@ -238,7 +241,7 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
         distance = unit.removeprefix("per ")
         pair, exponent = f"two secrets one {distance} apart", amount[0]
         if distance.split()[0] == "km":
-            # A unit such as "per km" scales with the distance, and half a kilometre is easier to picture.
+            # For a unit such as "per km", the odds depend on the distance, and half a kilometre is easy to picture.
             place_pair = f"two places {float(EXAMPLE_KM):g} km apart{distance.removeprefix('km')}"
             pair, exponent = place_pair, exponent * EXAMPLE_KM
         elif distance == unit:  # not "per ...", so not a distance
@@ -257,9 +260,10 @@ def _format_factor(exponent: Fraction) -> str:
     """
     if exponent > 700:  # e^700 is about 1.01e304
         return "a factor beyond 1e304"
-    # The margin covers the rounding of quotient and exp, so that the text never states less than the true factor.
+    # The factor 1 + 1e-9 covers the rounding of quotient and exp, so that the text never states less than the true
+    # factor.
     factor = (Decimal(exponent.numerator) / exponent.denominator).exp() * (1 + Decimal("1e-9"))
-    # Rounded up again to the digits that are shown: the text is an upper bound.
+    # Rounded up to the shown digits too, because the text is an upper bound.
     if factor < 10:
         digits = f"{factor.quantize(Decimal('.01'), ROUND_CEILING).normalize():f}"
     elif factor < 1_000_000:

@@ -21,8 +21,8 @@ class Decomposed:
     """The result of a decomposition, in the sense (min or max) and units of the form.
 
     Attributes:
-        status: "optimal" (the requested gap was reached), "feasible" (the search stalled) or "stopped" (by a limit or
-            an interrupt).
+        status: "optimal" (the requested gap was reached), "feasible" (the search ended without reaching it) or
+            "stopped" (by a time limit or an interrupt).
         x: (n,) the best feasible point.
         objective: The objective at ``x``.
         bound: The proved bound on the optimum: a lower bound if the form minimises, an upper bound if it maximises.

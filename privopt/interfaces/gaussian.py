@@ -28,7 +28,7 @@ def one_in(probability: float) -> str:
     >>> one_in(1e-6), one_in(0.3), one_in(3e-20)
     ('1 in 1,000,000', '1 in 3', '1 in 10^19')
     """
-    # 1e-9 is added so that a rounding error of the quotient does not lower the last digit.
+    # The relative 1e-9 keeps a rounding error of the quotient from lowering the last digit.
     count = (1 + 1e-9) / probability
     return f"1 in {math.floor(count):,}" if count < 1e9 else f"1 in 10^{math.floor(math.log10(count))}"
 
@@ -49,7 +49,7 @@ class ZCDP(BoundedOdds[R_contra]):
 
     @classmethod
     def cost_of_call(cls, shift: Shift) -> Fraction | None:
-        """Return the rho that one Gaussian or Laplace noise call spends between two inputs (class docstring)."""
+        """Return the rho that one Gaussian or Laplace noise call spends between two inputs, by the class's formulas."""
         if shift.law == "gaussian":
             return shift.square / (2 * shift.scale)
         # Laplace noise is epsilon-DP with epsilon = change / scale.
@@ -64,7 +64,7 @@ class ZCDP(BoundedOdds[R_contra]):
     def curve(cls, guarantee: Guarantee) -> tuple[tuple[float, float], ...]:
         """Return three pairs (epsilon, delta) that rho implies, rounded up, for the attacks of the conformance kit."""
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # this kind states it
+        assert rho is not None  # a guarantee of this kind always states rho
         # Epsilons somewhat above rho: the privacy loss of Gaussian noise has mean rho and variance 2 rho.
         points = [rho + Fraction(step * math.sqrt(rho)) for step in (0.25, 0.75, 1.5)]
         return tuple((float_up(epsilon), float_up(delta_of(rho, epsilon))) for epsilon in points)
@@ -73,14 +73,15 @@ class ZCDP(BoundedOdds[R_contra]):
     def point(cls, guarantee: Guarantee) -> tuple[float, float]:
         """Return the epsilon that rho implies at a delta of 1e-6 (Bun and Steinke, Proposition 1.3), and that delta."""
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # as above
-        # epsilon = rho + 2 sqrt(rho log(1 / delta)), a closed form that is looser than delta_of.
+        assert rho is not None  # a guarantee of this kind always states rho
+        # epsilon = rho + 2 sqrt(rho log(1 / delta)), a closed form that is larger than the epsilon of delta_of.
         return float(rho) + 2 * math.sqrt(float(rho) * math.log(1 / STATED_DELTA)), STATED_DELTA
 
     @classmethod
     def bound(cls, guarantee: Guarantee) -> str:
-        """Return a clause with the share of right guesses, the largest factor of odds, and delta, which is added."""
-        # The guess comes first: the factor, which has to hold up to delta, is far larger than what usually shows.
+        """Return a clause on how often guesses are right, and on the largest factor of odds besides delta."""
+        # The guess comes first, because the factor, which must hold except with probability delta, is far larger than
+        # what usually shows.
         epsilon, delta = cls.point(guarantee)
         rho = f"at rho = {guarantee.extra['rho_text']}, " if "rho_text" in guarantee.extra else ""
         return (
@@ -96,7 +97,7 @@ class ZCDP(BoundedOdds[R_contra]):
         The bound is from Bretagnolle and Huber (1979).
         """
         rho = cls.budget_of(guarantee)
-        assert rho is not None  # as above
+        assert rho is not None  # a guarantee of this kind always states rho
         # (1 + TV) / 2 with total variation TV <= sqrt(1 - exp(-KL)). expm1 keeps digits if rho is small.
         return (1 + math.sqrt(-math.expm1(-float(rho)))) / 2
 

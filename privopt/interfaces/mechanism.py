@@ -37,6 +37,7 @@ class Mechanism(ABC, Generic[P, R]):
     derived. It only declares the problem; :meth:`load` reads the files."""
 
     release_class: ClassVar[type[Release]]
+    """The class of the mechanism's releases, which reads them back."""
 
     scope: ClassVar[str] = ""
     """A text for ``describe``: the inputs that the guarantee covers and the attackers that it holds against."""
@@ -45,8 +46,8 @@ class Mechanism(ABC, Generic[P, R]):
     """``"package.module:Class"`` of the :class:`Reporting` that shows the releases; imported when first needed."""
 
     kit: ClassVar[str] = ""
-    """``"package.module:PROFILE"``: the :class:`privopt.testing.Profile` from which the conformance kit
-    draws problems and neighbours, or of a function that creates the profile from the problem class."""
+    """``"package.module:PROFILE"`` of the :class:`privopt.testing.Profile` from which the conformance kit draws
+    problems and neighbours, or of a function that creates the profile from the problem class."""
 
     def load(self, declared: Any, file: str) -> P:
         """Load a declared problem together with the contents of its files, in the form that methods work on.

@@ -22,10 +22,11 @@ __all__ = ["CURATOR", "USELESS_FACTOR", "BoundedOdds", "LocalDP", "NoGuarantee",
 R_contra = TypeVar("R_contra", contravariant=True)
 
 USELESS_FACTOR: Final = 100
-"""The factor of odds above which a release leaves almost no doubt between two inputs."""
+"""If a release can change the odds between two inputs by more than this factor, almost no doubt remains."""
 
 HIDING_GUESS: Final = 0.75
-"""The largest share of right guesses between two inputs, odds of 3 to 1, of which texts say that little shows."""
+"""If guesses between two inputs are right with at most this probability (odds of 3 to 1), texts say that little shows.
+"""
 
 
 def factor(epsilon: float) -> str:
@@ -38,12 +39,12 @@ def factor(epsilon: float) -> str:
     >>> factor(1000)
     'e^1000 times'
     """
-    # Rounded up, never down, so that the text states no less than the true factor: "1.00 times" would be a lie.
+    # Always rounded up, because the text must not state less than the true factor, such as "1.00 times".
     if epsilon > 20:
         exponent = Context(prec=6, rounding=ROUND_CEILING).create_decimal(Decimal(epsilon))
         return f"e^{float(exponent):g} times"
     excess = math.expm1(float(epsilon))
-    # Two significant digits of the excess over 1: small budgets differ only there.
+    # The excess over 1 gets two significant digits, because small budgets differ only in it.
     digits = max(0, 1 - math.floor(math.log10(excess)))
     return f"{1 + math.ceil(excess * 10**digits) / 10**digits:.{digits}f} times"
 
@@ -76,7 +77,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
 
     @classmethod
     def describe_hidden(cls, guarantee: Guarantee) -> str:
-        """Return a clause on what stays hidden, or that something may show if guesses are often right."""
+        """Return a clause: that one person makes little difference or, if guesses are often right, may show."""
         if cls.guess(guarantee) <= HIDING_GUESS:
             return "One person makes little difference"
         return "What one person changes may show"
@@ -97,7 +98,7 @@ class BoundedOdds(PrivacyConstraint[R_contra]):
     @classmethod
     def promise(cls, result: Result) -> str:
         """Return a sentence on how much one individual can change the result, and on how well that hides them."""
-        # A guarantee that hides next to nothing must not read like a promise.
+        # If the guarantee hides next to nothing, the warning replaces the promise.
         if warnings := cls.warnings(result):
             return f"{warnings[0][:1].upper()}{warnings[0][1:]}."
         return f"{cls.describe_hidden(result.guarantee)}: {cls.bound(result.guarantee)}."
@@ -209,7 +210,7 @@ class NoGuarantee(PrivacyConstraint[object]):
     @classmethod
     def promise(cls, result: Result) -> str:
         """Return a sentence that no privacy is promised, and why."""
-        # Only result.json is at hand here, not this object, so the reason is cut out of the statement.
+        # This is a class method, without access to ``reason``, so the reason is taken from the statement.
         reason_text = result.guarantee.statement.removeprefix(NO_GUARANTEE)
         return f"This result promises no privacy: {reason_text}" if reason_text else "This result promises no privacy."
 

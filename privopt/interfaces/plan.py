@@ -11,9 +11,10 @@ from attrs import field, frozen
 from privopt.declare.toml_text import exact_text
 
 MAX_NAME_CHARACTERS: Final = 24
-"""The most characters of a part's name that a table in a terminal shows."""
+"""Longer names of parts (in characters) are shortened in a table in a terminal."""
 
 Errors = Mapping[Fraction, tuple[float, ...]]
+"""The errors of all parts, by budget."""
 
 
 @frozen(kw_only=True)
@@ -32,9 +33,9 @@ class Plan:
         budget: The name of the parameter to choose: ``"epsilon"``.
         unit: The unit of the errors.
         basis: The basis of the predictions, in words.
-        parts: The names of the parts of the release that have errors.
+        parts: The names of the parts of the release for which errors are predicted.
         errors: By budget, the errors of all parts.
-        shares: The share of the budget that each part has in the problem; empty if the budget is not divided.
+        shares: The fraction of the budget that the problem gives each part; empty if the budget is not divided.
         best: The best split of the budget that was found: the shares and errors of all parts. The search minimises the
             weighted sum of errors at the problem's budget. None without a search.
         weights: The weight of each part's error in the weighted sum; empty for equal weights.
@@ -83,7 +84,7 @@ class Plan:
             "baselines": [
                 {
                     "name": name,
-                    # The errors at the problem's budget, which may not be one of the budgets compared.
+                    # None if the problem's budget is not one of the compared budgets.
                     "by_part": None if self.problem_budget not in errors else list(errors[self.problem_budget]),
                     "errors": self._rows(errors),
                 }

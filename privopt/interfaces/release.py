@@ -70,7 +70,7 @@ class Release(ABC):
 
 @frozen(kw_only=True)
 class Shift:
-    """The difference between two inputs that one call of noise has to hide.
+    """The difference between two inputs that one noise call (one addition of noise to some numbers) has to hide.
 
     Attributes:
         law: ``"laplace"`` (also for double geometric noise) or ``"gaussian"``.
@@ -113,15 +113,12 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
         The costs of several calls add up.
         """
-        # Laplace noise: the odds of an output change by at most exp(|x - x'| / scale) in each number.
+        # For each number, Laplace noise changes the odds of an output by at most exp(|x - x'| / scale).
         return shift.change / shift.scale if shift.law == "laplace" else None
 
     @classmethod
     def budget_of(cls, guarantee: Guarantee) -> Fraction | None:
-        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`.
-
-        None if the notion has no budget.
-        """
+        """Return the total budget for all noise calls, in the units of :meth:`cost_of_call`; None if there is none."""
         return guarantee.epsilon
 
     @classmethod
@@ -174,12 +171,15 @@ class PrivacyConstraint(ABC, Generic[R_contra]):
 
     @property
     def relation(self) -> str:
-        """The unit of amounts in a ledger: the unit of the guarantee, with its distance. Only equal units are added."""
+        """The unit of amounts in a ledger, which adds only amounts of equal units; by default the guarantee's unit.
+
+        A notion over distances appends the name of the distance, because epsilons of different distances do not add up.
+        """
         return self.guarantee.unit
 
     def emit(self, model: dsl.Model, **symbols: Any) -> None:
         """Add the rows of the constraint to a model; ``symbols`` are the variables and indices used in the rows."""
-        # Notions that noise satisfies have no model; those of optimised matrices override this.
+        # Notions that are satisfied by adding noise have no model. Notions for optimised matrices override this method.
         raise ModelError(f"{type(self).__name__} has no rows to emit: it is kept by the noise, not by a model")
 
     @abstractmethod
@@ -216,15 +216,15 @@ class UtilityLoss(ABC, Generic[R_contra]):
     def state(self, release: R_contra) -> tuple[float | None, float | None]:
         """Return the loss that a release states, and the unit to which it is rounded up; either may be None.
 
-        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0,
-        or if its enclosure is so wide that the unit would be too coarse.
+        Rounding is explained in :mod:`privopt.numbers.stated_rounding`. There is no unit if the loss is 0 or has no
+        finite enclosure (proved bounds), or if the enclosure is so wide that the unit would be too coarse.
         """
         value, enclosure = self.evaluate(release), self.enclose(release)
         if not value or enclosure is None or not math.isfinite(enclosure[1] - enclosure[0]):
             return value, None
         # Negated, because choose_unit rounds down, and a stated loss must never be below the true one.
         unit = choose_unit(-enclosure[1], -enclosure[0])
-        # A unit that is coarse relative to the loss would hide its digits; the loss is then stated without one.
+        # A unit that is coarse relative to the loss would hide its digits, so the loss is then not rounded.
         rounded_loss = stated_above(enclosure[1], unit)
         return (rounded_loss, unit) if unit <= COARSEST * max(1.0, abs(rounded_loss)) else (value, None)
 

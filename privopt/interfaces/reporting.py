@@ -22,6 +22,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 Position = tuple[float, float]
+"""A position as (x, y), or as (longitude, latitude) in degrees."""
 
 
 @frozen(kw_only=True)
@@ -29,7 +30,7 @@ class Feature:
     """A point or line on a map, with its properties.
 
     Attributes:
-        path: Positions as (x, y), or as (longitude, latitude) in degrees. A point has one, a line two or more.
+        path: The positions. A point has one, and a line has two or more.
         properties: Texts, numbers, booleans or None, by name. All features of a layer have the same names.
     """
 
@@ -67,7 +68,7 @@ class Section:
             ``table``. Any other text is escaped, so that it is shown as it is.
         lead: One or two sentences that say what the section shows, as plain text.
         paragraphs: Further paragraphs below the lead, as plain text.
-        commands: Commands to copy, one a line, below all else.
+        commands: Commands for readers to copy, one per line, shown below everything else.
         for_experts: Whether the section is shown after all others, under the heading "For experts".
     """
 
@@ -109,7 +110,7 @@ class Reporting(Generic[P, R]):
         return ()
 
     def in_readers_unit(self, problem: P, result: Result, value: float) -> str:
-        """Return a value or bound in the unit that the problem names for its readers; empty if it names none."""
+        """Return a value or bound as text in the unit that the problem names for its readers (empty if it has none)."""
         return ""
 
     def report_check(self, release: R, result: Result, folder: Path) -> Section | None:

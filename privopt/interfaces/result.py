@@ -56,7 +56,7 @@ class Guarantee:
 
     def to_json(self) -> dict[str, Any]:
         """Return the ``guarantee`` object of result.json."""
-        # fromkeys only fixes the order of the first keys; their values follow.
+        # fromkeys only determines the order of the first keys, whose values are set next.
         members = dict.fromkeys(("kind", "epsilon", "epsilon_text")) | document(self)
         if self.epsilon is not None:
             members |= {"epsilon": float(self.epsilon), "epsilon_text": exact_text(self.epsilon)}
@@ -70,7 +70,8 @@ class Certificate:
     Attributes:
         holds: Whether the release satisfies the guarantee; None if nothing is claimed.
         evidence: ``"proved"``, ``"declared"`` or ``"none"``; see :data:`Evidence`.
-        rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words.
+        rests_on: If the evidence is ``"declared"``, the assumption that cannot be checked from the release, in words;
+            otherwise empty.
         kind: The kind of guarantee that was checked.
         worst: The largest value that was found (metric DP: log ratio / distance, in epsilon's unit), rounded up.
         allowed: The largest permitted value, in the same unit.
@@ -137,7 +138,7 @@ class Bounds:
         if lower_bound is not None and math.isfinite(lower_bound):
             # 1e-12 avoids a division by 0 if the value is 0.
             gap = lower_bound - value if maximise else (value - lower_bound) / max(abs(value), 1e-12)
-        # A proved bound can lie slightly beyond the value: the value is rounded separately.
+        # A proved bound can lie slightly beyond the value, because the value is rounded separately.
         return cls(value=value, lower_bound=lower_bound, gap=None if gap is None else max(0.0, gap), **more)
 
 
@@ -165,7 +166,7 @@ class Objective(Bounds):
     def unit_in_words(self) -> str:
         """The unit in a form for readers, in which a cost and the unit of a sum of squares are written out."""
         noun = self.unit.removesuffix(SQUARED)
-        # A number is followed by it, and "6,900 cost" is no English.
+        # The unit follows a number, and "6,900 cost" would not be English.
         unit = "units of cost" if self.unit == "cost" else self.unit
         return unit if noun == self.unit else f"sum of squared differences, in {noun}"
 
@@ -181,7 +182,7 @@ class Objective(Bounds):
 
 
 TOLD: Final = "told"
-"""The key of ``details`` for unverified fields."""
+"""The key of ``details`` for the fields that ``verify`` does not check."""
 
 LP: Final = "lp"
 """The key of ``details`` for the solved program, if it differs from the objective. ``--gap`` and the status then refer
@@ -191,7 +192,7 @@ VALUE_UNIT: Final = "value_unit"
 """The key of ``details`` for the unit to which the objective's value is rounded up."""
 
 FINE_GAP: Final = 1e-4
-"""Statuses name the requested gap only if it is larger than this."""
+"""A status in words mentions the requested gap only if it is larger than this."""
 
 
 @frozen(kw_only=True)

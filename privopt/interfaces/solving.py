@@ -20,7 +20,8 @@ from privopt.interfaces.release import Release
 R_co = TypeVar("R_co", bound=Release, covariant=True)
 
 Progress = Callable[[str, int, float | None, float | None], None]
-"""``progress(phase, round, lower, upper)``, with bounds in the objective's unit, or None if they are unknown."""
+"""A function ``progress(phase, round, lower, upper)`` that shows progress. ``phase`` is a text, ``round`` a number (0
+for none), and the bounds have the objective's unit, or are None if they are unknown."""
 
 
 class Proof(Protocol):
@@ -107,7 +108,7 @@ class SolveContext:
     @property
     def remaining(self) -> float | None:
         """The seconds until the search has to end; None without a limit."""
-        # The current scope can end earlier than the search: a part may have been granted a share of its time.
+        # The current scope can end before the search, because part of a search may get only part of its time.
         seconds = min(self.search_time.left, clock().left)
         return None if seconds == math.inf else seconds
 
@@ -128,7 +129,7 @@ class SolveContext:
             StoppedError: The work needs more memory than is free.
         """
         if byte_count > self.free_memory:
-            # 5 % more than needed, so that the advice still suffices if the process has grown a little by then.
+            # The advice is 5 % above the need, so that it suffices even if the process has grown slightly by then.
             enough = f"--memory {1.05 * (byte_count + max(resident(), PROGRAM_BYTES)) / GB:.2g}"
             raise StoppedError(
                 f"not enough memory: {consumer} need {byte_count / GB:.2g} GB more than the program holds, "

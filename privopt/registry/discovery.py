@@ -49,8 +49,12 @@ class _UnfitError(Exception):
 class _PluginLoader:
     """Registers plugins with pluggy, one at a time.
 
-    The hooks are historic: pluggy calls a plugin's hooks while the plugin is registered, so that any exception can be
-    attributed to the plugin.
+    The hooks are historic, that is, pluggy calls a plugin's hooks while the plugin is registered, so that any exception
+    can be attributed to the plugin.
+
+    Attributes:
+        manager: pluggy's manager.
+        specs_by_hook: The specs that the hooks of the last loaded plugin returned, by the name of the hook.
     """
 
     def __init__(self) -> None:
@@ -90,7 +94,7 @@ class _PluginLoader:
             self.manager.check_pending()
             self._check_hooks(plugin)
         except BaseException:
-            # pluggy may have refused it half-way, and the hooks registered so far must not be called later.
+            # The plugin may be registered in part, and none of its hooks must be called later.
             if self.manager.has_plugin(name):
                 self.manager.unregister(name=name)
             raise
@@ -102,14 +106,14 @@ class _PluginLoader:
         pluggy would ignore such a hook silently, and its author would not learn why it has no effect.
         """
         for caller in self.manager.get_hookcallers(plugin) or ():
-            # pluggy does not pass on a result of None, so that such a hook has left no specs.
+            # pluggy does not pass on a result of None, so such a hook has no entry in specs_by_hook.
             if caller.is_historic() and caller.name not in self.specs_by_hook:
                 raise _UnfitError(f"{caller.name} must return a list, got None")
         for name in dir(plugin):
             if not name.startswith(f"{GROUP}_") or isinstance(getattr(plugin, name), type):
                 continue
             is_marked = self.manager.parse_hookimpl_opts(plugin, name) is not None
-            # Any function called privopt_... is taken for a hook; classes were skipped above.
+            # Every function whose name begins with privopt_ is regarded as a hook. Classes were skipped above.
             if callable(getattr(plugin, name)) and not is_marked:
                 raise _UnfitError(f"{name} must be marked with @privopt.specs.hookimpl, or have another name")
 
@@ -124,7 +128,7 @@ class _PluginLoader:
         Raises:
             _UnfitError: The value is not a list of specs of these types.
         """
-        # A single spec that is not in a list is wrapped only to be refused below by a message that shows it.
+        # A value that is not a list is put in one, so that the message below shows it, unless it is a valid spec.
         is_list = isinstance(returned, Iterable) and not isinstance(returned, str | bytes)
         specs: list[Any] = list(returned) if is_list else [returned]  # type: ignore[call-overload]
         for spec in specs:
@@ -150,7 +154,7 @@ def discover(points: Iterable[EntryPoint]) -> Registry:
             except (_UnfitError, pluggy.PluginValidationError) as error:
                 broken.append(failure(reason=" ".join(str(error).split()), fatal=True))
             except BaseException as error:  # even a SystemExit of one plugin must not disable the others
-                # A KeyboardInterrupt is the user's if a signal came, else the plugin's own.
+                # A KeyboardInterrupt comes from the user if there was a signal, and otherwise from the plugin.
                 if signals:
                     raise
                 broken.append(failure(reason=format_error(error)))
@@ -200,7 +204,7 @@ def _index_entries(entries: Iterable[Entry[Any]], broken: list[Broken]) -> Regis
             category, name = entry.key
             reason = f"the {category} {name!r} is registered by both {first.origin} and {entry.origin}; uninstall one"
             broken.append(entry.as_broken(reason, clash=entry.key))
-    # A mechanism claimed by two distributions is dropped altogether: its user must not get a guess at which is meant.
+    # A mechanism that two distributions register is dropped completely, because it is unclear which one a user means.
     for failure in broken:
         if failure.clash is not None and failure.clash[0] == MechanismSpec.category:
             index.pop(failure.clash, None)
@@ -237,6 +241,7 @@ def _add_decomposers(spec: MechanismSpec, decomposers: Iterable[KindSpec]) -> Me
 
 
 _substitute: ContextVar[Registry | None] = ContextVar("registry", default=None)
+"""The registry that replaces the installed one in a block of :func:`using`; None outside."""
 
 
 def registry() -> Registry:

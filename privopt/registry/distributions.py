@@ -22,6 +22,7 @@ _FOLDER: Final = re.compile(r"(?P<name>[^-]+)(-.*)?\.(dist|egg)-info")
 """Matches the name of a metadata folder: the name of the distribution and usually its version."""
 
 ADVICE: Final = "install the distribution again or delete that folder"
+"""What to do about damaged metadata, for messages."""
 UNKNOWN: Final = "unknown"
 """The placeholder version of a distribution whose metadata state none."""
 
@@ -105,7 +106,7 @@ def owner_of(point: EntryPoint) -> tuple[str, str]:
 
 
 def folder_name_of(point: EntryPoint) -> str:
-    """Return a name for the distribution of an entry point if its metadata state none."""
+    """Return a name for the distribution of an entry point whose metadata state none: that of the metadata folder."""
     return point.value if point.dist is None else _folder_name(point.dist)
 
 
@@ -118,7 +119,7 @@ def skip_damaged_distributions() -> None:
     if not installed_entry_points().damaged:
         return
     classes = {ancestor for distribution in _distributions([]) for ancestor in type(distribution).__mro__}
-    # The package importlib_metadata, if a library has imported it, adds a class to that of the standard library.
+    # If a library has imported the package importlib_metadata, its class is replaced as well as the standard library's.
     for distribution_class in classes:
         if "entry_points" in vars(distribution_class):
             _read_damaged_as_empty(distribution_class)
@@ -141,7 +142,8 @@ def _read_damaged_as_empty(distribution_class: type) -> None:
 
 def _distributions(damaged: list[DamagedDistribution]) -> Iterator[Distribution]:
     """Yield every distribution on the path. If a finder of distributions fails, record that in ``damaged`` and stop."""
-    # A generator cannot be resumed after an error, so that later finders are lost; the error is reported.
+    # A generator cannot be resumed after an error, so the distributions of later finders are missing. The error is
+    # recorded.
     try:
         yield from importlib.metadata.distributions()
     except Exception as error:

@@ -20,6 +20,7 @@ from privopt.specs import KindSpec, MechanismSpec, MethodSpec, RoleSpec, Spec, T
 S = TypeVar("S", bound=Spec)
 B = TypeVar("B")
 _MECHANISM = "privopt.interfaces:Mechanism"
+"""The base class of all mechanisms."""
 
 
 def _import_target(target: str) -> Any:
@@ -33,7 +34,7 @@ def _import_target(target: str) -> Any:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError) as error:
         raise RegistryError(f"{target} cannot be loaded: {error}") from error
-    except (Exception, SystemExit) as error:  # whatever the module does while it is imported
+    except (Exception, SystemExit) as error:  # the module's own code may raise any error while it is imported
         raise RegistryError(f"{target} cannot be loaded: {format_error(error)}") from error
 
 
@@ -87,7 +88,7 @@ class Entry(Generic[S]):
 
     @property
     def key(self) -> tuple[str, str]:
-        """The category and name, which together identify the entry."""
+        """The entry's category and name, which together identify it in a registry."""
         return self.spec.category, self.spec.name
 
     @property
@@ -167,7 +168,7 @@ class Registered(Entry[MechanismSpec]):
             RegistryError: The type is wrong. The message names the distribution, mechanism, method and both types.
         """
         if not isinstance(value, expected_type):
-            # The package that exports the type, not the module that defines it: plugins import it from there.
+            # The message names the package that exports the type, from which plugins import it.
             package = ".".join(expected_type.__module__.split(".")[:2])
             raise RegistryError(
                 f"{self.plugin}: {self.spec.name}: {method}() must return "
@@ -258,7 +259,7 @@ class Registry:
                 The message names these as well.
             RegistryError: Two distributions claim the name.
         """
-        # Checked first: under a clashing name there may still be an entry, of the first distribution.
+        # Checked first, because the entry of the first distribution may still be registered under a clashing name.
         for broken in self.broken:
             if broken.clash == (category, name):
                 raise RegistryError(broken.reason)
@@ -307,7 +308,7 @@ class Registry:
             problem: The problem of the release.
         """
         complaints = []
-        # Called one by one and not by pluggy, which would stop at the first error.
+        # The observers are called here and not by pluggy, which would stop at the first error.
         arguments = {"release": release, "problem": problem}
         for observer in self.observers:
             try:

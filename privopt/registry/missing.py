@@ -14,7 +14,8 @@ INSTALL_ALL: Final = "pip install privopt"
 EXTRA: Final = "all"
 """The extra of the core under which its pyproject.toml lists the project's distributions."""
 
-# "name >=1; extra == 'tables'": a requirement of an extra. All others are installed together with the core.
+# Matches a requirement of an extra, such as "name >=1; extra == 'tables'", and captures the distribution and the extra.
+# All other requirements are installed together with the core.
 _REQUIREMENT: Final = re.compile(r"([\w.-]+).*;.*\bextra\s*==\s*['\"]([\w.-]+)['\"].*", re.DOTALL)
 
 

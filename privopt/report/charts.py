@@ -1,6 +1,6 @@
 """The drawings of all reports: bars with names, maps of places and of values, and logarithmic axes.
 
-Only this module and :mod:`privopt.report.theme` import matplotlib; what a mechanism draws is composed of these.
+Only this module and :mod:`privopt.report.theme` import matplotlib. Mechanisms draw with the functions of both.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ else:
     Axes = Any
 
 LABELLED_DECADES: Final = 3.0
-"""Number of decades on an axis beyond which only powers of ten are labelled."""
+"""On an axis with more decades than this, only powers of ten are labelled."""
 
 
 def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float = 0.3) -> tuple[Figure, Axes, Ints]:
-    """Return a figure with a row for each name, the first on top, its axes, and the positions of the rows.
+    """Return a figure with a row for each name (the first on top), its axes, and the rows' positions on the y axis.
 
     Args:
         names: Names of the rows.
@@ -65,10 +65,10 @@ def set_up_map(
 
     Args:
         axes: The axes.
-        labels: Names and units of the axes; empty if directions mean nothing.
-        lines: Streets or connections, each with its ends as two positions.
+        labels: Names and units of the axes; empty texts if directions have no meaning.
+        lines: Streets or connections, each as the two positions of its ends.
         latitude: Mean latitude in degrees, if positions are degrees; None if they are lengths.
-        margin: Space around the places, as a share of the map: dots at the edge are drawn whole.
+        margin: Space around the places, as a fraction of the map, so that dots at the edge are drawn whole.
     """
     from matplotlib.collections import LineCollection
 
@@ -98,9 +98,9 @@ def draw_maps(
     """Draw maps side by side, on which dots show values, with one colour scale or one for each map.
 
     Args:
-        values_by_title: For each map, by its title, the values (N,) of the places; NaN for no colour.
+        values_by_title: For each map, by its title, the values (N,) of the places; NaN for a place without a colour.
         places: (N, 2) positions as (x, y) or (longitude, latitude).
-        labels: Names and units of both axes; empty if directions mean nothing.
+        labels: Names and units of both axes; empty texts if directions have no meaning.
         label: Name and unit of the values, below the colour bar.
         upper: Upper end of the common colour scale, which begins at 0; by default the largest value. "each" for maps
             of different quantities, each with a colour scale up to its own largest value.
@@ -112,12 +112,13 @@ def draw_maps(
 
     figure, panels = panels_of(*size, len(values_by_title))
     if len(panels) > 1:
-        figure.set_layout_engine("compressed")  # keeps maps beside one another
+        figure.set_layout_engine("compressed")  # keeps the maps close to one another
     highest = float(np.nanmax(list(values_by_title.values())))
+    # The upper end of the common scale; None if each map has its own scale.
     common_end = None if upper == "each" else highest if upper is None else upper
     is_bitmap = len(places) > MAX_VECTOR_MARKS  # without antialiasing a bitmap takes a third of the bytes
     style: dict[str, Any] = {"cmap": "viridis", "vmin": 0.0, "antialiased": not is_bitmap, **RIM}
-    # The axes take about 0.61 of the width of a panel; labels take the rest.
+    # The axes take about 0.61 of the width of a panel, and labels take the rest.
     area = dot_size(places, 0.61 * size[0] / len(panels))
     for axes, (title, values) in zip(panels, values_by_title.items(), strict=True):
         set_up_map(axes, labels, () if streets is None else places[streets], latitude=latitude)
@@ -156,10 +157,11 @@ def use_logarithmic_scales(axes: Axes) -> None:
         if not 0 < lower < upper:
             continue
         decades = math.log10(upper / lower)
-        # The more decades, the fewer labels each has room for.
+        # The more decades there are, the fewer labels fit in each. A row has the largest number of decades for which
+        # these multiples of powers of ten are labelled.
         ranges = ((0.5, range(1, 10)), (1, (1, 2, 3, 5, 7)), (LABELLED_DECADES, (1, 2, 5)), (math.inf, (1,)))
         axis.set_major_locator(LogLocator(subs=next(digits for most, digits in ranges if decades <= most)))
-        # Plain numbers, because the theme draws text as it is, and matplotlib's own formatter writes markup.
+        # Plain numbers, because matplotlib's own formatter writes markup, which the theme would show as it is.
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         # Minor ticks stay without labels, which would overlap.
         axis.set_minor_formatter(NullFormatter())
@@ -212,5 +214,6 @@ def dot_size(places: Floats, width: float) -> float:
         # Some 300 places suffice for a median. The nearest place to each is itself, and the second another one.
         sampled_places = places[:: max(1, len(places) // 300)]
         typical_distance = float(np.median(cKDTree(distinct_places).query(sampled_places, k=2)[0][:, 1]))
-    # 72 points are an inch, and 0.85 leaves a gap between dots. Very dense and very sparse maps are bounded.
+    # An inch has 72 points, and the factor 0.85 leaves a gap between dots. The area is limited to 8 to 420 square
+    # points for very dense and very sparse maps.
     return float(np.clip((0.85 * min(typical_distance, span) / span * width * 72) ** 2, 8, 420))

@@ -1,8 +1,8 @@
 """Export map results as GeoJSON for geographic information systems.
 
 Geographic coordinates are degrees on WGS 84, as the format assumes. Planar coordinates have no place on Earth, and no
-program must mistake kilometres for degrees. Therefore the file names an engineering coordinate system as its ``crs``,
-which GDAL (and so QGIS) reads. With ``null``, GDAL would assume degrees.
+program must mistake kilometres for degrees. Therefore a file with planar coordinates names an engineering coordinate
+system as its ``crs``, which GDAL (and so QGIS) reads. With ``null``, GDAL would assume degrees.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from privopt.errors import UsageError
 from privopt.interfaces.reporting import Feature, Layer
 
 ENDINGS: Final = (".geojson", ".json")
+"""The extensions of GeoJSON files, in lower case."""
 
 
 def point_features(
@@ -32,7 +33,7 @@ def point_features(
         columns: (N,) properties by name.
         geographic: Whether the coordinates are degrees.
     """
-    # GeoJSON puts longitude first (RFC 7946, section 3.1.1); everywhere else privopt has latitude first.
+    # GeoJSON has longitude first (RFC 7946, section 3.1.1), whereas privopt has latitude first everywhere else.
     values = coordinates[:, ::-1] if geographic else coordinates
     named = {name: np.asarray(column).tolist() for name, column in columns.items()}
     return [
@@ -56,7 +57,8 @@ def write_layer(layer: Layer, path: Path) -> None:
     if layer.kind == "planar":
         head["crs"] = {"type": "name", "properties": {"name": _plane(layer.unit)}}
         head["coordinates"] = f"planar, {layer.unit}: no place on Earth"
-    # _feature replaces values that are not finite, which JSON cannot hold; allow_nan=False refuses any other.
+    # _feature replaces properties that are not finite, which JSON cannot express. allow_nan=False refuses such
+    # coordinates.
     head["features"] = [_feature(feature) for feature in layer.features]
     path.write_text(json.dumps(head, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n", "utf-8")
 

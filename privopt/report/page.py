@@ -33,17 +33,17 @@ __all__ = ["drawing", "figure_section", "page", "pair_section", "table", "table_
 
 
 MAX_WHOLE_TABLE: Final = 100
-"""Largest number of rows of a table that is shown whole."""
+"""Tables with at most this many rows are shown whole."""
 
 FIRST_ROWS: Final = 50
-"""Number of rows that are shown of a longer one."""
+"""Number of rows that are shown of a longer table."""
 
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
-"""A quotient in a certificate's notes; a denominator of 0 does not match."""
+"""Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
 
 
 def figure_section(title: str, figure: Figure, lead: str = "", *, narrow: Figure | None = None) -> Section:
-    """Return a section that shows one figure; see :func:`drawing`."""
+    """Return a section with a title, a sentence (``lead``) and one figure; ``narrow`` is its form for telephones."""
     return Section(title=title, lead=lead, html=drawing(title, figure, narrow=narrow))
 
 
@@ -75,7 +75,7 @@ def table_section(
     total: int | None = None,
     file: str = "",
 ) -> Section:
-    """Return a section that shows one table; see :func:`table`."""
+    """Return a section with a title, a sentence (``lead``) and one table; the other arguments are those of `table`."""
     return Section(title=title, lead=lead, html=table(title, header, rows, total=total, file=file))
 
 
@@ -122,18 +122,24 @@ def table(
 
 
 def _width_class(header: Sequence[str], rows: Sequence[Sequence[tuple[str, bool]]]) -> str:
-    """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen."""
-    # Cells are as wide as their longest word at least, and a gap of two characters follows each.
+    """Return the CSS class by which report.css turns rows into lists where the table would be wider than the screen.
+
+    Args:
+        header: Names of the columns.
+        rows: The shown rows. Each cell is a text and whether it is a number.
+    """
+    # A column is at least as wide as its longest word, and a gap of two characters follows it.
     widths = [
         2 + max(len(word) for text in (name, *(row[column][0] for row in rows)) for word in (*_words(text), ""))
         for column, name in enumerate(header)
     ]
-    # 390 pixels have room for some 44 characters, 768 for 80.
+    # A screen of 390 pixels has room for some 44 characters, and one of 768 pixels for 80.
     return "lists many" if sum(widths) > 80 else "lists" if sum(widths) > 44 else ""
 
 
 def _words(text: str) -> list[str]:
-    # A position such as 45.0085° N is read as one word. Long paths break anywhere.
+    """Return the parts of a text between which a line may break, of at most 24 characters each."""
+    # A position such as 45.0085° N counts as one word. Words longer than 24 characters, such as paths, break anywhere.
     return [word[:24] for word in text.replace("\u00b0 ", "\u00b0").split()]
 
 
@@ -144,7 +150,7 @@ def _is_number(value: Any) -> bool:
 
 def _judge(result: Result) -> tuple[str, str]:
     """Return the words and the CSS class of the badge: proved, checked except for declared noise, or not private."""
-    # First, because noise from a seed is not private whatever was proved.
+    # The mark comes first, because noise from a seed is not private, whatever was proved.
     if result.mark:
         return result.mark, "bad"
     if result.certificate.evidence == "declared":
@@ -201,12 +207,12 @@ def _describe_mechanism(result: Result) -> str:
 
 
 def _is_fit(result: Result) -> bool:
-    """Return whether the loss is a fit to noisy values: a sum of squares, which no reader can picture as an error."""
+    """Return whether the loss is a fit to noisy values, a sum of squares, which readers cannot picture as an error."""
     return result.objective.unit.endswith(SQUARED)
 
 
 def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> list[tuple[str, ...]]:
-    """Return the report's main figures: for each its label, its number and its unit and notes.
+    """Return the report's main figures, each as a tuple: its label, its number, its unit, and perhaps a note.
 
     Args:
         result: The content of result.json.
@@ -234,11 +240,11 @@ def _main_figures(result: Result, in_readers_unit: Callable[[float], str]) -> li
 
 
 def _solver_figures(result: Result) -> list[tuple[str, ...]]:
-    """Return the solver's results, with more digits and in the solver's own words, as :func:`_main_figures` does."""
+    """Return the figures of the solver (loss, bound, gap, time), with more digits, in tuples as in `_main_figures`."""
     objective = result.objective
     value, bound = objective.value, objective.lower_bound
     figures = [(objective.measured_quantity, format_text(value, 6), objective.unit_after(value))]
-    # A fit to noisy values has no bound to show: that bounds the distance to the noise, not the errors.
+    # The bound of a fit to noisy values is not shown: it bounds the distance to the noisy values, not the errors.
     if not _is_fit(result):
         bound_and_unit = ("none", "") if bound is None else (format_text(bound, 6), objective.unit_after(bound))
         figures.append(("proved bound", *bound_and_unit))
@@ -260,7 +266,7 @@ def _commands(result: Result) -> str:
         ("seed", result.seed),
     ]
     option_text = "".join(f" --{name} {value!r}" for name, value in options if value is not None)
-    # The command must run as printed: a method without a guarantee is refused without --allow-unsafe.
+    # The command must run as printed, and a method without a guarantee is refused without --allow-unsafe.
     entry = registry().get(result.mechanism)
     unsafe = " --allow-unsafe" if entry.spec.asks(entry.method(result.method)) else ""
     return (
@@ -272,7 +278,7 @@ def _commands(result: Result) -> str:
 
 def _provenance(result: Result) -> dict[str, Any]:
     """Return how the release was made, by name: versions, method, solver, problem file, seed and times."""
-    # ``solver`` is not verified either, so its members may have any type.
+    # ``solver`` is not verified, so in a tampered folder its members may have any type.
     versions = result.solver.get("versions")
     solver = {key: value for key, value in result.solver.items() if not isinstance(value, (dict, list))}
     seconds = ", ".join(f"{name} {format_digits(value)}" for name, value in attrs.asdict(result.time).items())
@@ -316,7 +322,7 @@ def page(
         in_readers_unit: Formats a loss in the unit that the problem names for its readers; returns an empty text
             without one.
     """
-    # Mechanism and file are the heading of a problem without a title, and are shown below the title of another one.
+    # Mechanism and file are the heading of a problem without a title. Otherwise they are shown below its title.
     made_by = f"{result.mechanism}: {result.problem.file}"
     verdict, badge = _judge(result)
     for_everyone = [section for section in body if not section.for_experts]

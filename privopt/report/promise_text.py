@@ -13,7 +13,7 @@ def claim(result: Result) -> str:
     For a release whose noise came from a seed the sentence says that it is not private.
     """
     guarantee = result.guarantee
-    # A notion's promise is about fresh noise; it would be false of noise that anybody can draw again from the seed.
+    # A notion's promise assumes fresh noise. It would be false for noise that anybody can draw again from the seed.
     if guarantee.seeded and guarantee.kind != NOTHING:
         return "This result is not private: its noise came from --seed, so anyone who knows the seed can remove it."
     sentence: str = registry().kind("notion", guarantee.kind).load().promise(result)

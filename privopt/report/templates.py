@@ -1,7 +1,7 @@
 """Markup from templates, in which every text is escaped unless a template made it.
 
-A template is a file of a package, named ``package/file``: ``render("privopt.report/table.html", ...)``. Plugins have
-theirs beside their code. jinja2 is imported when the first page is made, because solving needs none.
+A template is a file of a package, named ``package/file``: ``render("privopt.report/table.html", ...)``. Plugins keep
+theirs beside their code. jinja2 is imported when the first page is made, because solving does not need it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Markup", "render", "script_json"]
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return the markup that a template makes of values.
+    """Return the markup of a template that is filled with values.
 
     Args:
         template: Name of the package, a slash, and the name of the file in it.
@@ -40,7 +40,7 @@ def render(template: str, **values: Any) -> Markup:
 
 @cache
 def _environment() -> Environment:
-    """Return the environment of all templates: values are escaped, and unknown names are errors."""
+    """Return jinja2's environment for all templates, in which values are escaped and unknown names are errors."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
     from markupsafe import Markup
 
@@ -53,9 +53,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.filters["text"] = format_text
-    # No line breaks between a number and its per cent sign.
+    # A no-break space keeps a number and its per cent sign on one line.
     environment.filters["prose"] = lambda text: re.sub(r"(?<=\d) %", "\u00a0%", text)
-    # Scripts and style sheets are the program's own, and script_json escapes what could end a script.
+    # Scripts and style sheets are privopt's own and need no escaping. script_json escapes what could end a script.
     environment.filters["json"] = lambda value: Markup(script_json(value))
     environment.globals["source"] = lambda name: Markup(_read_file(name))
     return environment

@@ -31,7 +31,7 @@ else:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Text; secondary text; lines; the accent; good and bad news; a warning; a pale background.
+# The colours of text, secondary text, lines, the accent, good news, bad news, a warning and a pale background.
 INK: Final = "#1b1f24"
 SOFT: Final = "#57606a"
 LINE: Final = "#d0d7de"
@@ -44,7 +44,7 @@ PALE: Final = "#dbe7f3"
 NAMES: Final = {INK: "ink", SOFT: "soft", LINE: "line", MARK: "mark", GOOD: "good", BAD: "bad", WARM: "warm"} | {
     PALE: "pale"
 }
-"""The colours that follow the page, light or dark. report.css defines them under the same names."""
+"""The names of the colours that change with the page, light or dark. report.css defines variables of these names."""
 
 RULES: Final = {
     "text.color": INK,
@@ -66,30 +66,33 @@ RULES: Final = {
     "svg.fonttype": "none",  # text stays text: it can be searched and read aloud, and takes less space than outlines
     "text.parse_math": False,  # an id may contain a dollar sign
 }
+"""matplotlib's settings for all figures."""
 
 
 RIM: Final[dict[str, Any]] = {"edgecolors": SOFT, "linewidths": 0.5}
-"""The outline of dots whose colour is a value: without it some vanish on a dark page, others on a light one."""
+"""The outline of dots whose colour shows a value. Without it, some would vanish on a dark page, others on a light one.
+"""
 
 NARROW_WIDTH: Final = 3.5
-"""Width in inches of the drawing for telephones: 336 pixels, as a page of 390 with a scroll bar leaves."""
+"""Width in inches of the drawing for telephones. It equals 336 pixels, which fit on a page of 390 with a scroll bar."""
 
 NARROW_LABEL: Final = 16
-"""Characters in a line of a name beside a bar on a narrow drawing."""
+"""Largest number of characters in a line of a name beside a bar on a narrow drawing."""
 
 POINTS_PER_CHARACTER: Final = 5.4
-"""Average width of a character of 10 points, to estimate where a label must be broken."""
+"""Average width, in points, of a character in a font of 10 points, to estimate where a label must be broken."""
 
 SERIES: Final = (MARK, "#c05600", INK, "#8a8f98")
-"""Colours of lines of one figure, in their order: apart also for readers who cannot tell red from green."""
+"""Colours of the lines of one figure, in order. Readers who cannot distinguish red from green can tell them apart."""
 
 MOST_TICKS: Final = 8
-"""The most intervals between the ticks of an axis."""
+"""The largest number of intervals between the ticks of an axis."""
 MIN_LABEL_GAP: Final = 0.25
-"""Smallest gap between two labels, relative to a label's width: a browser's font may be wider than matplotlib's."""
+"""The smallest gap between two labels, relative to a label's width: a browser's font may be wider than matplotlib's."""
 
 MAX_VECTOR_MARKS: Final = 1_000
-"""If a figure has more marks, they are stored as a bitmap: as vectors, the maps of 2,032 places took 1 of 1.5 MB."""
+"""If a figure has more marks, they are stored as a bitmap. As vectors, maps of 2,032 places took 1 of a page's 1.5 MB.
+"""
 
 
 def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
@@ -97,7 +100,7 @@ def use_theme(draw: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(draw)
     def draw_with_theme(*args: P.args, **kwargs: P.kwargs) -> T:
-        # Imported here, because matplotlib takes long to load. The colours of successive lines need cycler, too.
+        # Imported here, because matplotlib takes long to load. cycler holds the colours of successive lines.
         import matplotlib as mpl
         from cycler import cycler
 
@@ -115,10 +118,13 @@ def axes_of(width: float = 6.4, height: float = 4.4) -> tuple[Figure, Axes]:
 
 
 def panels_of(width: float, height: float, count: int, *, share_y: bool = False) -> tuple[Figure, Sequence[Axes]]:
-    """Return a figure of ``width`` by ``height`` inches, and its ``count`` axes side by side."""
+    """Return a figure of ``width`` by ``height`` inches, and its ``count`` axes side by side.
+
+    ``share_y`` says whether all axes have the same vertical range.
+    """
     from matplotlib.figure import Figure
 
-    # Figure and not pyplot, which would keep every figure in memory and may open a window.
+    # pyplot is not used, because it would keep every figure in memory and may open a window.
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots(1, count, squeeze=False, sharey=share_y)[0].tolist()
 
@@ -137,10 +143,10 @@ def add_legend(figure: Figure, handles: Sequence[Any] = (), labels: Sequence[str
     if not handles:
         entries: dict[str, Any] = {}
         for axes in figure.axes:
-            # matplotlib returns handles and labels; reversed, the labels are the keys.
+            # matplotlib returns (handles, labels), which are reversed, so that the labels are the keys.
             entries |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
         labels, handles = list(entries), list(entries.values())
-    # An inch has 72 points. 8 characters are for the sign before a label and the gap after it.
+    # An inch has 72 points. The sign before a label and the gap after it take the room of 8 characters.
     characters = int(figure.get_figwidth() * 72 / POINTS_PER_CHARACTER)
     broken_labels = [fill(label, characters - 8) for label in labels]
     widest = 8 + max((len(line) for label in broken_labels for line in label.split("\n")), default=0)
@@ -170,9 +176,9 @@ def make_narrow(figure: Figure) -> Figure:
             axes.set_xlabel(x_label if row == len(charts) - 1 else "")
     is_map = any(axes.get_aspect() != "auto" for axes in charts)
     if is_map:
-        # A map keeps its proportions, and its dots the share of it that they cover. Maps below one another have more
-        # room than side by side, but by less than the factor of their number, because labels take some. 0.7 inches are
-        # for the colour bar.
+        # A map keeps its proportions, and its dots cover the same fraction of it. Maps below one another have more room
+        # than side by side, but by a smaller factor than their number, because labels take some of it: the exponents
+        # 1.4 and 0.7 were chosen by looking at figures. The colour bar takes 0.7 inches.
         height = height * scale * len(charts) ** 1.4 + 0.7
         for axes in charts:
             for dots in axes.collections:
@@ -190,15 +196,15 @@ def make_narrow(figure: Figure) -> Figure:
             names = [fill(label.get_text(), NARROW_LABEL) for label in axes.get_yticklabels()]
             axes.set_yticks(axes.get_yticks(), names)
             line_count = max([line_count, *(1 + name.count("\n") for name in names)])
-            # Titles are centred on the axes, which names beside them make narrower.
+            # Titles are centred on the axes, which are narrower if there are names beside them.
             title_width -= max((len(line) for name in names for line in name.split("\n")), default=0)
         axes.set_title(fill(axes.get_title(), title_width))
-    # Rows grow with the lines of their names; an inch is the axis and the legend.
+    # Rows become higher with the number of lines of their names. The axis and the legend take one inch.
     figure.set_size_inches(NARROW_WIDTH, height if line_count == 1 else 1 + (height - 1) * (1 + 0.6 * (line_count - 1)))
     for legend in list(figure.legends):
         handles, labels = legend.legend_handles, [" ".join(text.get_text().split()) for text in legend.get_texts()]
         legend.remove()
-        # A fifth of an inch a line, with room for one in the figure's height.
+        # Each line of the legend takes a fifth of an inch. The figure's height already has room for one line.
         figure.set_figheight(figure.get_figheight() + 0.2 * (add_legend(figure, handles, labels) - 1))
     figure.set_layout_engine("compressed" if is_map else "constrained")
     return figure
@@ -225,14 +231,14 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 
     stream = io.StringIO()
     _use_plain_numbers(figure)
-    # With a fixed salt and without a date, equal figures are equal bytes.
+    # With a fixed salt for ids and without a date, equal figures have equal bytes.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": f"{title} {name}"}), _any_character():
         _thin_ticks(figure)
         FigureCanvasSVG(figure).print_svg(stream, metadata={"Date": None, "Creator": None})
     text = stream.getvalue()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->", "", _well_formed(text), flags=re.DOTALL)
-    # Ids of all figures share one page, and matplotlib numbers them from the start in each figure.
+    # All figures share one page, but matplotlib numbers ids anew in each figure, so ids get the figure's name.
     unique = re.sub(r"\W+", "-", f"{title} {name}".lower())
     text = re.sub(r'(id="|url\(#|xlink:href="#)', lambda match: match.group(1) + unique + "-", text)
     text = re.sub(r"#[0-9a-f]{6}", lambda match: _colour_variable(match.group(0)), text)
@@ -243,7 +249,7 @@ def svg(figure: Figure, title: str, *, name: str = "wide") -> Markup:
 def _use_plain_numbers(figure: Figure) -> None:
     """Set the formatters of logarithmic axes so that numbers are plain text such as 0.1.
 
-    Matplotlib would write them as math markup, which RULES turns off, so that dollar signs would appear.
+    Otherwise matplotlib would write them as math markup, which :data:`RULES` turns off, so dollar signs would appear.
     """
     from matplotlib.ticker import FuncFormatter, LogFormatter, NullFormatter
 
@@ -286,7 +292,7 @@ def _thin_ticks(figure: Figure) -> None:
             axis.set_tick_params(rotation=90)
     if changed:
         _lay_out(figure)
-    figure.set_layout_engine("none")  # the axes stay: placing them takes longer than drawing
+    figure.set_layout_engine("none")  # the axes are not placed again, which takes longer than drawing
 
 
 def _lay_out(figure: Figure) -> None:
@@ -312,7 +318,7 @@ def _any_character() -> Iterator[None]:
 
 
 def _well_formed(markup: str) -> str:
-    """Return SVG with control characters escaped. These come from ids, and XML does not permit them."""
+    """Return SVG with control characters escaped, which ids may contain but XML does not permit."""
     return re.sub("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", lambda sign: printable(sign.group()), markup)
 
 

@@ -28,7 +28,7 @@ MEANINGS: Final = {
 """The explained words, in alphabetical order; docs/reference/glossary.md has those of all pages."""
 
 _NO_TEXT: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL)
-"""Markup that readers do not see as text."""
+"""Matches markup that readers do not see as text: scripts, style sheets and tags."""
 
 
 def explain_words(texts: Iterable[str], sections: Iterable[Section]) -> dict[str, str]:

@@ -56,17 +56,18 @@ def write_report(folder: Path, *, truth: bool = False, progress: Progress | None
             raise UsageError(f"--truth: {opened.registered.spec.name} has no secrets to compare its release with")
         target = private / REPORT
     check = reporting.report_check(release, result, folder)
-    # Comparisons with the secrets come right after the mechanism's own sections, because --truth asks for them.
+    # Comparisons with the secrets come directly after the mechanism's own sections, because the user asked for them.
     sections = [
         *reporting.report(problem, release, result),
         *compared,
         *_budget_of(opened),
         *([] if check is None else [check]),
     ]
-    # A secret file of which the folder has a public version, such as noisy counts, is not needed to solve again.
+    # Secret files that the folder lacks. Those with a public version, such as noisy counts, are not needed to solve
+    # again.
     absent = sorted({file.name for file in files_of(opened.declared) if file.secret and file.absent})
     headline, faults = _make_headline(reporting, opened)
-    # Collected again, because result.json does not contain them.
+    # The warnings are computed again, because result.json does not contain them.
     warnings = (*collect_warnings(mechanism, problem, release, result), *faults)
     text = page(
         result,
@@ -100,7 +101,7 @@ def _make_headline(reporting: Reporting[Any, Any], opened: OpenedFolder) -> tupl
 
 
 def _budget_of(opened: OpenedFolder) -> list[Section]:
-    """Return a list with a section on the privacy budget of a release that is itself a draw.
+    """Return a list with a section on the privacy budget that a release spends, if it is itself a draw of noise.
 
     The list is empty if reports are drawn from the release later, or if a ledger cannot count its guarantee.
     """
@@ -141,7 +142,7 @@ def write_figures(folder: Path, target: Path, *, progress: Progress | None = Non
     if not figures:
         raise UsageError(f"--figures: {opened.registered.spec.name} draws none")
     written = [target / f"{name}{ending}" for name in figures for ending in (".svg", ".png")]
-    with ExitStack() as new_files:  # every file is complete before the first gets its name
+    with ExitStack() as new_files:  # all files are complete before the first one gets its name
         for path in written:
             save(figures[path.stem], new_files.enter_context(new_file(path, force=True, option="--figures")))
     return written

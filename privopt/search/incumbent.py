@@ -33,11 +33,11 @@ C_contra = TypeVar("C_contra", contravariant=True)
 P_contra = TypeVar("P_contra", contravariant=True)
 
 CLOSING_TIME_FACTOR: Final = 1.5
-"""Time that a search leaves for certifying, proving and writing, as a multiple of what they took earlier in the run."""
+"""A search leaves this many times the duration of earlier certifying, proving and writing for those to come."""
 STEP_PHASES: Final = {"certify": "repairing and certifying", "prove": "proving the bound"}
-"""What the progress display says during a closing step."""
+"""What the progress display says during each closing step (certifying or proving)."""
 MIN_NOTED_EXCESS: Final = 0.01
-"""Relative excess of a certified value over the promised one from which it is noted in the path."""
+"""If a certified value exceeds the promised one by more than this fraction, the path of the answer mentions it."""
 
 
 class CertifiedEntry(NamedTuple):
@@ -63,7 +63,10 @@ class Certifier(Protocol[C_contra, P_contra, R_co]):
     """
 
     def certify(self, candidate: C_contra) -> tuple[float, R_co]:
-        """Repair and certify a candidate, and return its exact value and the release."""
+        """Repair and certify a candidate, and return its exact value and the release.
+
+        Errors of privopt, and of arithmetic or memory, mean that the candidate cannot be certified.
+        """
 
     def prove(self, proof: P_contra, value: float) -> tuple[float, Any]:
         """Evaluate the multipliers of a bound exactly, and return the bound and its proof.
@@ -113,8 +116,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
 
     Its methods can be called from any thread. Certifying and proving run in the caller's thread, one at a time. A
     solver's own code (a :class:`~privopt.search.offers.Later`) and the certifier run without the lock of the tables, so
-    offers and queries never wait for them. Privacy does not depend on any of this, because a matrix that a solver
-    changes meanwhile is repaired and certified like any other.
+    offers and queries never wait for them. Privacy does not depend on the locks, because a matrix that a solver changes
+    meanwhile is repaired and certified like any other.
 
     Attributes:
         certifier: Certifies candidates and proves bounds.
@@ -130,6 +133,12 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         changed: An event that every offer sets.
         best_certified: The best certified release. Its value is infinite before the first one.
         best_proved: The best proved bound. It is minus infinity before the first one.
+        path: The steps of the search so far, in words.
+        details: Figures that the methods reported so far, by name.
+        _best_offers: The best offer of each method.
+        _best_bounds: The highest promised bound of each method, and what it is to be proved from.
+        _tried_values: For each method, the promised or certified value of its offer that was last tried.
+        _offer_counts: The number of offers of each method.
     """
 
     def __init__(
@@ -163,8 +172,8 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         self.best_proved = ProvedBound(-math.inf, None, "")
         self.path: list[str] = []
         self.details: dict[str, Any] = {}
-        # _lock protects the tables below and is never held while foreign code runs. _closing_lock serialises certify()
-        # and prove(), which run foreign code for as long as that takes.
+        # _lock protects the dictionaries below and is never held while solvers' or mechanisms' code runs. _closing_lock
+        # lets only one thread at a time be in certify() or prove(), which run such code for as long as it takes.
         self._lock, self._closing_lock = threading.RLock(), threading.Lock()
         self._best_offers: dict[str, Offer[C, P]] = {}
         self._best_bounds: dict[str, tuple[float, P | Later[P]]] = {}
@@ -188,7 +197,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             previous_bound = self._best_bounds.get(origin, (-math.inf,))[0]
             if proof is not None and bound is not None and bound > previous_bound:
                 self._best_bounds[origin] = bound, proof
-            # The trajectory shows firm promises only: the value of a relaxation rises when it is repaired.
+            # The trajectory shows only promises of firm offers, because the value of a relaxation rises in repair.
             improved = self.best.take(offer.firm_part)
             promised_bound, promised_value = self.promised_bound, self.promised_value
             # The sum is finite only if there are both a bound and a value.
@@ -196,7 +205,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 elapsed = self.scope.now() - self._start_time
                 self._trajectory.append((elapsed, promised_bound, promised_value))
             offer_count = self._offer_counts[origin]
-        # Without the lock: the display is foreign code.
+        # Without the lock, because the display is not code of this module and may take long.
         self.changed.set()
         self._last_offer = origin, offer_count
         self._show_progress()
@@ -208,7 +217,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             phase = ", ".join(filter(None, [origin, self._running_step]))
             best_ends = (self.promised_bound, self.promised_value)
             finite_ends = (end if math.isfinite(end) else None for end in best_ends)
-            # Without the round beside a closing step, so that the line fits on 80 columns.
+            # During a closing step, the number of offers is left out, so that the line fits in 80 columns.
             self._progress(phase, 0 if self._running_step else offer_count, *finite_ends)
 
     def _replaces(self, offer: Offer[C, P], previous: Offer[C, P] | None) -> bool:
@@ -344,8 +353,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             assert candidate is not None  # _take stores only offers with a candidate
             failure: tuple[float, R | None] = (math.inf, None)
 
-            # Without the lock, because evaluating and certifying may take long; offers arrive meanwhile.
+            # Called without the lock, because evaluating and certifying may take long, and offers arrive meanwhile.
             def work() -> tuple[float, R | None]:
+                """Compute the candidate if necessary, and certify it."""
                 return self.certifier.certify(evaluate(candidate))
 
             certified = self._try_step("certify", origin, work, failure)
@@ -356,7 +366,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if release is not None and value > promised_value + tolerance and offer.firm:
                 self.note(f"{origin} ({promised_value:.6g} as offered, {value:.6g} certified)")
             with self._lock:
-                # Only now: an interrupt during certify() leaves the offer to be certified at the end.
+                # Recorded only now, so that an offer whose certification is interrupted is tried again at the end.
                 self._tried_values[origin] = promised_value
                 if release is not None and value < self.best_certified.value:
                     self.best_certified = CertifiedEntry(value, release, origin)
@@ -377,15 +387,16 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 for origin, offer in self._best_offers.items()
                 if self._is_promising(offer)
             ]
-            # Of equal values the first by name is taken, whatever the order of the offers was.
+            # Of equal values, that of the first method by name counts, regardless of the order of the offers.
             return self._best_offers[min(promising)[1]] if promising else None
 
     def _is_promising(self, offer: Offer[C, P]) -> bool:
         """Return whether an offer is untried and promises less than the best certified value."""
-        # What was tried last, and failed or was certified at this value, is only tried again if it promises less.
+        # An offer that was tried (it failed, or was certified at this value) is not tried again. A later offer of the
+        # same method is new if it promises less.
         tried_value = self._tried_values.get(offer.origin)
         is_new = tried_value is None or _promised_value(offer) < tried_value
-        # Before the first certified release even an offer of infinite value is tried: it may be the only one.
+        # Before the first certified release, even an offer of infinite value is tried, because it may be the only one.
         improves = self.best_certified.release is None or _promised_value(offer) < self.best_certified.value
         return is_new and improves
 
@@ -407,8 +418,9 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
                 promised_bound, origin = max(promising)
                 entry = self._best_bounds[origin]
 
-            # Without the lock, because evaluating and proving may take long; offers arrive meanwhile.
+            # Called without the lock, because evaluating and proving may take long, and offers arrive meanwhile.
             def work() -> tuple[float, Any]:
+                """Compute the multipliers if necessary, and the bound that they prove."""
                 return self.certifier.prove(evaluate(entry[1]), self.best_certified.value)
 
             proved = self._try_step("prove", origin, work, (-math.inf, None))
@@ -418,7 +430,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             if bound < promised_bound - max(self.gap * abs(promised_bound), self.noise):
                 self.note(f"{origin} (bound {promised_bound:.6g} as offered, {bound:.6g} proved)")
             with self._lock:
-                # As in certify(): a better bound may have come meanwhile, and only the one that was tried is removed.
+                # A better bound may have been offered meanwhile. Only the one that was tried is removed.
                 if self._best_bounds.get(origin) is entry:
                     del self._best_bounds[origin]
                 if bound > self.best_proved.bound:
@@ -426,10 +438,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
             return True
 
     def has_unproved_bound(self, min_gain: float) -> bool:
-        """Return whether an offered bound that is not proved yet would close a given share of the remaining gap.
+        """Return whether an offered bound that is not proved yet would close a given part of the remaining gap.
 
         Args:
-            min_gain: The share of the difference between the best certified value and the best proved bound.
+            min_gain: That part, as a fraction of the difference between the best certified value and the best proved
+                bound.
         """
         with self._lock:
             value, proved, promised = self.best_certified.value, self.best_proved.bound, self.promised_bound
@@ -451,7 +464,7 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
         Returns:
             Whether the certified value and the proved bound are within the final gap.
         """
-        # Value before bound: a proof may use the value of the certified release.
+        # Values are certified before bounds are proved, because a proof may use the value of the certified release.
         while self.has_reached_gap and not self._is_confirmed and (self.certify() or self.prove()):
             pass
         return self._is_confirmed
@@ -465,10 +478,11 @@ class Incumbent(Offers[C, P], Generic[C, P, R]):
     def closing_seconds(self) -> float:
         """Seconds to reserve for certifying, proving and writing, based on their durations so far in this run.
 
-        Writing a release reads it back, certifies and proves it again, so it is expected to take as long as both steps.
+        Writing includes reading the release back and certifying and proving it again, so it is expected to take as long
+        as both steps.
         """
         certify_seconds, prove_seconds = self.step_seconds["certify"], self.step_seconds["prove"]
-        # Compilation happens once, so that a duration that includes it says nothing about writing.
+        # Compilation happens only once, so a duration that includes it says nothing about writing.
         write_seconds = sum(self.step_seconds[step] for step in self.step_seconds.keys() - self.cold_steps)
         return CLOSING_TIME_FACTOR * (certify_seconds + prove_seconds + write_seconds)
 

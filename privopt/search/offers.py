@@ -27,7 +27,7 @@ class Later(Generic[T]):
     5
     """
 
-    # Not a closure: that would see later values of a solver's loop variables.
+    # A closure instead would use the later values of a solver's loop variables.
     def __init__(self, function: Callable[..., T], *arguments: Any) -> None:
         """Store the function and its arguments for :meth:`value`."""
         self._function, self._arguments = function, arguments
@@ -51,13 +51,13 @@ def is_within_gap(value: float, bound: float, gap: float, noise: float = 0.0) ->
         gap: The largest difference relative to the value.
         noise: An absolute difference up to this is attributed to rounding, and counts as within the gap.
     """
-    # Unknown values and bounds are infinite, and their difference would be NaN or satisfy the gap by accident.
+    # Unknown values and bounds are infinite. Their difference would be NaN, or would satisfy the gap by accident.
     return max(abs(value), abs(bound)) < math.inf and value - bound <= max(gap * abs(value), noise)
 
 
 @frozen(eq=False, kw_only=True)
 class Offer(Generic[C, P]):
-    """The arguments of :meth:`Offers.offer`, which explains them.
+    """One offer of a solver: a candidate, a bound or both, as passed to :meth:`Offers.offer`.
 
     Attributes:
         origin: Name of the method that makes the offer.
@@ -143,7 +143,7 @@ class Offers(Generic[C, P]):
         proof: P | Later[P] | None = None,
         firm: bool = True,
     ) -> None:
-        """Offer a candidate, a bound, or both, from any thread. If the solver's time is over, raise :class:`OutOfTime`.
+        """Offer a candidate, a bound, or both, from any thread.
 
         Args:
             origin: Name of the method. The best offer of each method is stored, so a wrong offer does not displace
@@ -181,7 +181,7 @@ class Offers(Generic[C, P]):
         return self.has_reached_gap
 
     def note(self, step: str, **figures: object) -> None:
-        """Record a step of the search, and figures for the details of its answer, if it has one."""
+        """Record a step of the search and figures, if this search has an answer; in this class, do nothing."""
 
     def through(
         self,

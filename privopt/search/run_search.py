@@ -20,13 +20,13 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
-"""Interval at which a search under a limit is checked."""
+"""Seconds between two checks of a search that has a time limit."""
 MAX_CERTIFY_SHARE: Final = 0.1
-"""Largest share of the time that is spent on certifying and proving during the search."""
+"""Largest fraction of the time that is spent on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
-"""Seconds that proofs and further candidates may take in any case after the search."""
+"""Seconds that proofs and further candidates may take after the search, even if its time is over."""
 MIN_GAP_GAIN: Final = 0.1
-"""Share of the gap that a bound must gain to be proved during the search, and a promise to be certified after it."""
+"""A bound is proved during the search, and a candidate certified after it, if it closes this fraction of the gap."""
 
 
 def run_search(
@@ -49,8 +49,8 @@ def run_search(
         incumbent: Certifies and proves offers. It must have been created outside ``search_time``.
         search_time: The time scope of the search.
         first_offers: Functions that each make an offer quickly before the search.
-        begins_held: Whether the search begins with work that it holds (:meth:`Clock.keep_waiting`), so that it is
-            started and waited for even if the time is over already.
+        begins_held: Whether the search begins with work that must be waited for past the end of its time
+            (:meth:`Clock.keep_waiting`), even if the time is over already.
 
     Returns:
         The best certified release and the best proved bound.
@@ -116,15 +116,17 @@ def _certify_during(
     """
     last_time = search_time.now()
     is_awaited = begins_held
-    # Work that was counted beforehand is waited for, however slowly it goes on a busy machine.
+    # While ``hold_count`` is not 0, the search does work that is known to be short, which is waited for however busy
+    # the machine is. ``is_awaited`` is true until the search has begun such work.
     while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count or is_awaited):
         if not has_limit:
-            # Any long time will do: the loop waits again, and an interrupt ends the wait.
+            # The time does not matter, because the loop waits again and an interrupt ends the wait.
             call.wait(3600.0)
             continue
         is_awaited = is_awaited and not search_time.hold_count
         if search_time.hold_count or is_awaited:
-            # Nothing is certified meanwhile: that would only take time from work that will probably replace it.
+            # Nothing is certified meanwhile, because certifying would slow down work that will probably give a better
+            # offer.
             call.wait(SECONDS_PER_POLL)
             continue
         call.wait(min(SECONDS_PER_POLL, search_time.left))
@@ -139,7 +141,7 @@ def _certify_during(
         incumbent.changed.clear()
         incumbent.certify()
         proved_bound = incumbent.best_proved.bound
-        # The first bound is proved in any case, later ones only if they promise a part of the gap that is left.
+        # The first bound is always proved, and later ones only if they would close enough of the remaining gap.
         min_gain = MIN_GAP_GAIN * max(0.0, incumbent.best_certified.value - proved_bound)
         if proved_bound == -math.inf or incumbent.promised_bound > proved_bound + min_gain:
             incumbent.prove()
@@ -172,16 +174,16 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         has_certified = True
     while has_time_for("prove") and incumbent.prove():
         pass
-    # The time limit must not cost a bound that was found: one proof may take as long again as the search was given.
+    # A bound that was found must not be lost to the time limit, so one proof may take as long as the search was given.
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
         incumbent.prove_late(math.inf if begins_held else search_time.granted_seconds)
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 
 def _is_good_enough(incumbent: Incumbent[C, P, R]) -> bool:
-    """Return whether no further candidate needs to be certified, since the gap is reached or little would be gained."""
+    """Return whether no further candidate need be certified, because the gap is reached or little would be gained."""
     value, bound = incumbent.best_certified.value, incumbent.promised_bound
     gain = value - incumbent.promised_value
-    # Too little is both less than the gap, and less than a part of the distance to the bound.
+    # A gain is small if it is at most the gap, and at most a tenth of the distance to the promised bound.
     is_small = math.isfinite(value) and gain <= min(incumbent.gap * abs(value), MIN_GAP_GAIN * (value - bound))
     return is_small or is_within_gap(value, bound, incumbent.gap, incumbent.noise)

@@ -211,7 +211,7 @@ class Subject:
         return notion_class
 
     def claim_of(self, problem: object) -> Guarantee:
-        """Return the guarantee that releases of a problem claim, or else the paper's at the problem's epsilon."""
+        """Return the guarantee claimed for a loaded problem, or its paper's guarantee at the problem's epsilon."""
         own_guarantee = self.mechanism.privacy(problem, self.method.name).guarantee
         if own_guarantee.kind == self.kind:
             return own_guarantee

@@ -18,7 +18,9 @@ from privopt.testing.problems import GeneratedProblem, Variant, csv_text, npy_by
 from privopt.testing.profile import Profile
 
 Rows = list[list[str]]
+"""The rows of a CSV file, each a list of cells, with the header first."""
 Change = Callable[[GeneratedProblem, random.Random], Variant | None]
+"""A function that makes a variant of a problem with a source of random choices, or returns None if there is none."""
 
 
 def relabel(
@@ -45,7 +47,7 @@ def relabel(
             for name, rows in tables.items()
         }
         ids = {row[column] for name, rows in tables.items() for row in rows[1:] for column in id_columns[name]} - {""}
-        # Sorted, because the order of a set differs between processes, and a variant must not.
+        # Sorted, because the order of a set differs between processes, whereas variants must be reproducible.
         new_ids = dict(zip(sorted(ids), chance.sample([f"place {n}" for n in range(len(ids))], len(ids)), strict=True))
         for name, (header, *rows) in tables.items():
             renamed = [
@@ -64,8 +66,8 @@ def reorder(table: str, *, arrays: Mapping[str, Sequence[int]] | None = None) ->
 
     Args:
         table: Name of a CSV file.
-        arrays: Axes that correspond to the rows, by name of an ``.npy`` file. These axes are reordered in the same way.
-            Absent files are skipped.
+        arrays: For each ``.npy`` file, by name, the axes that correspond to the table's rows. These axes are reordered
+            in the same way. Absent files are skipped.
     """
 
     def reorder_rows(problem: GeneratedProblem, chance: random.Random) -> Variant | None:
@@ -113,9 +115,9 @@ def secret_files(declared: AttrsInstance) -> list[str]:
 def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chance: random.Random) -> Iterator[Variant]:
     """Yield variants of a problem whose secret tables are written in another order or format.
 
-    The orders are that of the profile's variant ``"reordering"``, if it changes only secret files, and the order by
-    size. Rows keep their order if the profile's variant returns None, because then the order has a meaning, and if the
-    problem has arrays, because these might have to be reordered too.
+    The rows are put in the order of the profile's variant ``"reordering"``, if it changes only secret files, and in the
+    order of their sizes. They keep their order if the profile's variant returns None, because the order then has a
+    meaning. They are also not sorted by size if the problem has arrays, which might have to be reordered too.
 
     Args:
         profile: Profile of the mechanism.
@@ -126,7 +128,7 @@ def exports(profile: Profile, problem: GeneratedProblem, secret: list[str], chan
     tables = [name for name in secret if csv_table(problem, name) is not None]
     reordering = profile.variants.get("reordering")
     reordered = None if reordering is None else reordering(problem, chance)
-    # The variant must leave public files alone: their order may be visible in the release.
+    # The variant must not change public files, because their order may be visible in the release.
     if reordered is not None and all(
         reordered.problem.files.get(f) == problem.files[f] for f in {*problem.files} - {*secret}
     ):

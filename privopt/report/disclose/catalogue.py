@@ -10,7 +10,7 @@ from typing import Final
 _READ: Final = tomllib.loads(files(__package__).joinpath("catalogue.toml").read_text("utf-8"))
 
 CLAIMS: Final[Mapping[str, str]] = _READ["claims"]
-"""The meaning of each mark at the end of a sentence."""
+"""The meaning of each mark, such as "proved", that states the evidence for a sentence at its end."""
 
 TEXTS: Final[Mapping[str, str]] = _READ["texts"]
 """Sentences by key, with names in braces for values."""

@@ -11,6 +11,7 @@ from privopt.report.disclose.catalogue import CLAIMS, TITLES
 from privopt.report.disclose.statements import Statement
 
 FORMATS: Final = ("registry", "nist", "dpia", "card")
+"""The forms of a disclosure; :mod:`privopt.report.disclose.entry` writes the first one."""
 
 PROPERTIES: Final = (
     "release.verdict",
@@ -27,6 +28,7 @@ PROPERTIES: Final = (
 """The statements that the card repeats as JSON-LD. Unanswered ones are omitted."""
 
 PROMISE: Final = ("release.promise", "release.verdict", "attack.warning")
+"""The statements with which the summary of each document begins."""
 
 LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "nist": {
@@ -85,7 +87,9 @@ LAYOUTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "limits": ("ledger", "limit", "release.after"),
     },
 }
-"""The statements of each section, by the first parts of their keys. ``attack.warning`` is in the summary only."""
+"""For each document, its sections in order, each with the first parts of the keys of the statements that it contains.
+
+``attack.warning`` is in the summary only."""
 
 
 def select(statements: Sequence[Statement], starts: Iterable[str]) -> Iterator[Statement]:
@@ -130,7 +134,7 @@ def document(name: str, statements: Sequence[Statement]) -> str:
             parts.append(f"## {TITLES[title]}\n\n{lines}")
     if name == "card":
         parts.append(f"## {TITLES['machine']}\n\n```json\n{_json_ld(statements)}```")
-        used_claims |= {"declared"}  # that of maker.made in the JSON
+        used_claims |= {"declared"}  # the mark of maker.made, which the JSON contains
     parts.append(f"## {TITLES['marks']}\n\n" + "\n".join(f"- [{c}]: {CLAIMS[c]}" for c in CLAIMS if c in used_claims))
     return "\n\n".join(parts) + "\n"
 
@@ -141,7 +145,7 @@ def escape_markdown(text: str) -> str:
     >>> escape_markdown("a [proved] b")
     'a \\\\[proved\\\\] b'
     """
-    # Split with a group keeps the separators: the odd pieces are the names of commands, which stay code.
+    # A split by a group keeps the separators, so the odd pieces are names of commands, which remain code.
     pieces = re.split(r"(`privopt [a-z]+`)", " ".join(text.split()))
     return "".join(piece if n % 2 else re.sub(r"([\\`*\[\]<>|&])", r"\\\1", piece) for n, piece in enumerate(pieces))
 

@@ -52,7 +52,7 @@ TEXTS_OF: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         "additional_information": ("owner.incidents", "owner.links"),
     },
 }
-"""Fields that are text, by their groups, each with the sentences that fill it.
+"""The fields that are text, by group, each with the keys of the sentences that fill it.
 
 Groups, fields, lists and types are those of the schema of opendp/deployments-registry-data, 2026 (Nanayakkara, Ghazi,
 Vadhan: Practitioners' Perspectives on a Differential Privacy Deployment Registry, arXiv 2509.13509)."""
@@ -84,7 +84,7 @@ VARIANTS: Final[Mapping[str, str]] = {
 """The schema's names of notions of privacy; all others are "Custom"."""
 
 MODELS: Final[Mapping[str, str]] = {"limit.trust.local": "Local", "limit.trust.central": "Central"}
-"""The schema's names of trust models. A folder with another key does not show which model applies."""
+"""The schema's names of trust models, by the statement that shows the model. Without these statements it is unknown."""
 
 Field: TypeAlias = tuple[str, str, Any, str]
 """Group, field, value and claim of a field that is not a text with marks."""
@@ -131,7 +131,7 @@ def entry(statements: Sequence[Statement]) -> str:
         statements: All statements about the release, with answers that :func:`check_answers` accepts.
     """
     answered = [statement for statement in statements if statement.claim != "open"]
-    # Each field of TEXTS_OF for which there is a sentence; fields without one are omitted.
+    # The fields of TEXTS_OF for which there is a sentence. Fields without one are omitted.
     groups: dict[str, dict[str, Any]] = {
         group: {
             name: text
@@ -141,7 +141,7 @@ def entry(statements: Sequence[Statement]) -> str:
         for group, fields in TEXTS_OF.items()
     }
     typed = list(_list_typed_fields(answered))
-    # Nobody has reviewed the entry yet, so it begins as a draft of the first tier.
+    # Nobody has reviewed the entry yet, so it is a draft of the registry's first tier.
     groups["administrative"] = {"status": "Draft", "tier": 1}
     for group, name, value, _ in typed:
         groups[group][name] = value

@@ -13,7 +13,7 @@ from privopt.errors import Fault, InputError, cut, reason_of
 from privopt.report.disclose.catalogue import QUESTIONS
 
 MAX_CHARACTERS: Final = 4_000
-"""The longest answer, in characters: it fills a field of a form."""
+"""The largest number of characters of an answer, which fills a field of a form."""
 
 
 def read_facts(path: Path) -> dict[str, str]:
@@ -37,7 +37,7 @@ def read_facts(path: Path) -> dict[str, str]:
     ]
     if faults:
         raise InputError(faults)
-    # An empty answer is none: the file of questions has one for each question that is still open.
+    # Empty answers are omitted, because the file of questions has one for each question that is still open.
     return {name: " ".join(answer.split()) for name, answer in answers_by_key.items() if answer.strip()}
 
 

@@ -92,7 +92,7 @@ def statements(
     verdict = opened.verdict
     if verdict is None:
         raise ModelError("a release must be verified before anything is said of it")
-    # The mark of a sentence follows from its key and from the verdict alone, whatever its text says.
+    # The evidence (claim) of a sentence follows from its key and the verdict alone, whatever its text says.
     recorded = [] if ledger is None else list(_state_ledger(opened, ledger))
     keyed_values = [*_state_release(opened, verdict), *_state_attacks(opened, audit), *recorded, *_state_limits(opened)]
     made_statements = [
@@ -104,7 +104,7 @@ def statements(
         )
         for key, values in keyed_values
     ]
-    # A ledger with a limit answers how much may be spent on one person.
+    # A ledger with a limit answers the question how much may be spent on one person.
     answered = {"budget"} if any(key == "ledger.limit" for key, _ in recorded) else set[str]()
     return [*made_statements, *_state_answers(facts, answered)]
 
@@ -179,7 +179,7 @@ def _state_strength(result: Result, *, private: bool) -> Iterator[Told]:
     # Not every notion bounds how often a guess is right.
     guess = getattr(registry().kind("notion", guarantee.kind).load(), "guess", None)
     if guess is not None and guarantee.epsilon is not None:
-        # Rounded up to a tenth of a percent, so that the text never understates the attacker's chance.
+        # The share of right guesses, rounded up to a tenth of a percent, so that the text never understates it.
         yield "release.guess", {"share": f"{math.ceil(guess(guarantee) * 1000) / 10:g}%"}
 
 
@@ -198,7 +198,7 @@ def _find_trust_key(opened: OpenedFolder) -> str:
 
 
 def _bounds_odds(result: Result) -> bool:
-    """Return whether the notion bounds odds, so that it is preserved by any computation on a release."""
+    """Return whether the notion bounds odds. If so, any computation on the release keeps the guarantee."""
     notion = registry().kind("notion", result.guarantee.kind).load()
     return bool(notion.odds or notion.tails)
 
@@ -224,7 +224,7 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[T
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
-        # Figures that do not apply are null, as is an achieved epsilon that is not known.
+        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
         if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
@@ -266,9 +266,9 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
         else:
             yield "ledger.limit", unit_values | {"limit": limit_text(limit, relation)}
         if accounts:
-            # The first number of a sum decides: epsilon, or rho.
+            # Sums are compared by their first number (epsilon or rho), and then by delta.
             most = max(account.spent_sum for account in accounts)
-            # Only a calendar has an account for each period; with a sliding window an account counts all charges.
+            # Only a calendar limit has an account for each period. Otherwise an account counts all charges.
             within = "" if limit is None or limit.calendar is None else " in one period"
             yield (
                 "ledger.spent",
@@ -281,7 +281,8 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
                     "unit": f" {relation}" if relation else "",
                 },
             )
-    # Reports are charged under the release's checksum. Noise is charged before the release exists, under its problem's.
+    # Reports are charged under the checksum of the release. The noise of a release is charged before the release
+    # exists, so under the checksum of its problem.
     counts = {
         "ledger.release": ledger.count_charges(sha256(opened.folder / SUMS)),
         "ledger.solved": ledger.count_charges(opened.result.problem.sha256),

@@ -17,7 +17,7 @@ from privopt.run.audit import audit
 from privopt.run.verify import open_verified
 
 ATTACKED_REPORTS: Final = 50
-"""The largest number of reports of one place in the attacks that a disclosure states; 1 and 10 are attacked, too."""
+"""The largest number of reports of one place in the attacks that a disclosure states (after 1 and 10 reports)."""
 
 
 def write_disclosure(
