@@ -14,7 +14,7 @@ Names are imported on first use, so that ``import privopt`` is fast.
 
 from privopt.version import VERSION as __version__  # noqa: N811
 
-TYPE_CHECKING = False  # as type checkers read it; importing typing would take longer than all the rest here
+TYPE_CHECKING = False  # True to type checkers; importing typing would take longer than all the rest of this file
 
 if TYPE_CHECKING:
     from privopt import sql
@@ -83,7 +83,7 @@ _HOMES = {
     "solve": "api.released:solve",
     "table": "declare.problems_in_memory:table",
 }
-"""The modules of the core's public names. Plugins add names through the hook ``privopt_names``."""
+"""For each public name of the core, ``module:name`` in this package. Plugins add names by the hook ``privopt_names``."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,7 +1,7 @@
 """The entry point of the program ``privopt`` and of ``python -m privopt``."""
 
-# The C modules that every interpreter has: ``signal`` would import enum, functools and collections first, and take most
-# of the time before main() handles an interrupt.
+# ``_signal`` is the C module below ``signal``. The latter would first import enum, functools and collections, which takes
+# most of the time until main() handles interrupts.
 import _signal  # type: ignore[import-not-found]
 import gc
 import os
@@ -23,8 +23,9 @@ def main() -> None:
     An interrupt while modules are imported has the same message and exit code as a later one. A program that wants to
     continue afterwards should call :func:`privopt.command.cli.main` instead.
     """
-    # By default 700 new objects start a collection: a tenth of the processor's time of a solve of the embedded city
-    # (2.34 s, 2.13 with this; medians of eight in turn, 2026-11-27) went into looking through modules, which stay.
+    # By default a garbage collection starts after 700 new objects. Collections took a tenth of the CPU time of a solve
+    # of the example city, looking through imported modules, which are never freed (2.34 s, with these thresholds
+    # 2.13 s; medians of eight alternating runs, 2026-11-27).
     gc.set_threshold(20_000, 20, 20)
     # Compiled modules turn an interrupt while they are imported into errors of their own, with a traceback. A caller
     # who ignores interrupts (nohup) goes on ignoring them.
@@ -39,7 +40,7 @@ def main() -> None:
         try:
             run_command()
         finally:
-            # Exit handlers, and the import below, are no place for a KeyboardInterrupt either.
+            # A KeyboardInterrupt in an exit handler, or in the import below, would print a traceback too.
             if may_interrupt:
                 _signal.signal(_signal.SIGINT, _end_at_once)
     except KeyboardInterrupt:

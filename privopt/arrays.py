@@ -40,6 +40,7 @@ __all__ = [
 ]
 
 A = TypeVar("A", bound=NDArray[Any])
+"""Any type of arrays."""
 
 Floats: TypeAlias = NDArray[np.float64]
 """Doubles."""
@@ -107,7 +108,7 @@ def slices(rows: int, width: int, max_entries: int) -> Iterator[slice]:
     Args:
         rows: The number of rows.
         width: The number of entries in a row.
-        max_entries: The most entries of a slice.
+        max_entries: The largest number of entries of a slice that has more than one row.
     """
     step = max(1, max_entries // max(1, width))
     return (slice(start, min(start + step, rows)) for start in range(0, rows, step))

@@ -39,7 +39,7 @@ def privopt_kinds() -> Sequence[KindSpec]:
 
 @hookimpl
 def privopt_checks() -> Sequence[CheckSpec]:
-    """Return the kit's checks of every registered solver and decomposer, and the check ``reach`` of noisy counts.
+    """Return the kit's checks of every registered solver and decomposer, and the check ``reach`` of added noise.
 
     The other checks of mechanisms need no registration, because the kit lists them itself.
     """

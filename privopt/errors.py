@@ -78,10 +78,10 @@ _PLURAL_ENDINGS: Final = (
     (r"([^aeiou])y", r"\1ies"),  # facility, entry
     ("(s|x|ch|sh)", r"\1es"),  # class, box, batch
 )
-"""Endings of nouns whose plural is not with s alone, as patterns, and those of their plurals; the first that fits."""
+"""Patterns of endings of nouns whose plural needs more than an s, each with its replacement. The first match counts."""
 
 NO_SUCH_FILE: Final = "no such file"
-"""The description of a missing file in faults."""
+"""The value of ``Fault.actual`` for a missing file."""
 
 
 @frozen
@@ -127,9 +127,9 @@ def conceal(faults: Iterable[Fault]) -> list[Fault]:
 
 
 _MAX_SHOWN_CHARACTERS = 300
-"""The most characters of a single text that a message shows."""
+"""The largest number of characters of a single text that a message shows."""
 _MAX_LISTED_NAMES = 20
-"""The most names that a message lists if none is similar to the unknown one; the rest are counted."""
+"""The largest number of names that a message lists if none is similar to the unknown one; the rest are counted."""
 
 
 def cut(text: str) -> str:
@@ -171,6 +171,7 @@ def printable(text: str) -> str:
 
 
 _ADDRESS = re.compile(r"\s*<[^<>]* at 0x[0-9a-fA-F]+>")
+"""The representation of an object by its address, such as ``<_io.BytesIO object at 0x7f2389810b30>``."""
 
 
 def reason_of(error: BaseException) -> str:
@@ -196,7 +197,11 @@ def reason_of(error: BaseException) -> str:
 
 
 class InputError(PrivoptError):
-    """Invalid input. The message has one line for every fault."""
+    """Invalid input. The message has one line for every fault.
+
+    Attributes:
+        faults: The faults.
+    """
 
     exit_code = 2
 
@@ -206,11 +211,12 @@ class InputError(PrivoptError):
         super().__init__("\n".join(map(str, self.faults)))
 
     def __reduce__(self) -> tuple[type[InputError], tuple[tuple[Fault, ...]]]:
-        return InputError, (self.faults,)  # pickle would hand the message to __init__
+        # By default pickle would call the class with the message instead of the faults.
+        return InputError, (self.faults,)
 
 
 MOST_FAULTS: Final = 20
-"""The most faults of a file that are listed; the rest are counted."""
+"""The largest number of faults of a file that are listed; the rest are counted."""
 
 
 class Faults:
@@ -228,10 +234,13 @@ class Faults:
     Args:
         faults: The initial faults.
         count: The number of initial faults, if there are more than ``faults`` contains.
+
+    Attributes:
+        count: The number of faults so far, listed or not.
     """
 
     def __init__(self, faults: Iterable[Fault] = (), count: int | None = None) -> None:
-        self._first: list[Fault] = []  # the faults that are listed; count may be larger
+        self._first: list[Fault] = []  # the first MOST_FAULTS faults, which are listed
         self.count = 0
         self.extend(faults, count)
 
@@ -284,9 +293,9 @@ class Faults:
 
 @contextmanager
 def faults_in(file: str) -> Iterator[None]:
-    """Replace the file name ``"problem"`` with ``file`` in faults that the block raises.
+    """Replace the file name ``"problem"`` with ``file`` in the faults of an InputError that the block raises.
 
-    This is for code that checks a declared problem without knowing the name of the problem file.
+    Code that checks a declared problem does not know the name of the problem's file, and uses ``"problem"`` instead.
     """
     try:
         yield
@@ -323,7 +332,7 @@ def check_number(name: str, value: object, expectation: str, *, minimum: float =
     # True and False are integers in Python, but no user means a number by them.
     is_number = isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
     try:
-        # NaN fails both comparisons.
+        # NaN is invalid too, because it fails both comparisons.
         is_valid = is_number and minimum <= float(cast("float", value)) < inf
     except OverflowError:  # a whole number larger than any double
         is_valid = False
@@ -336,7 +345,11 @@ class BudgetSpentError(UsageError):
 
 
 class UnknownNameError(UsageError):
-    """A name is unknown. The message suggests similar names or lists the known ones."""
+    """A name is unknown. The message suggests similar names or lists the known ones.
+
+    Attributes:
+        kind, name, known, is_secret: The arguments, with the known names sorted.
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, is_secret: bool = False) -> None:
         """Create the error with its message.
@@ -351,7 +364,8 @@ class UnknownNameError(UsageError):
         self.kind = kind
         self.name = name
         self.known = known = sorted(known)
-        self.is_secret = is_secret  # similar names would reveal nearly as much as the name itself
+        self.is_secret = is_secret
+        # Names similar to a secret would reveal nearly as much as the secret itself.
         similar = [] if is_secret else get_close_matches(name, known, n=3, cutoff=0.5)
         omission_note = f" and {len(known) - _MAX_LISTED_NAMES:,} more" if len(known) > _MAX_LISTED_NAMES else ""
         listed = ", ".join(known[:_MAX_LISTED_NAMES]) or "none"
@@ -359,6 +373,7 @@ class UnknownNameError(UsageError):
         super().__init__(f"no {kind} is called {'as the input says' if is_secret else repr(name)}; {hint}")
 
     def __reduce__(self) -> tuple[Callable[..., UnknownNameError], tuple[str, str, list[str]]]:
+        # By default pickle would call the class with the message alone.
         return partial(UnknownNameError, is_secret=self.is_secret), (self.kind, self.name, self.known)
 
 
@@ -399,7 +414,7 @@ class SolverDiedError(SolverError):
 
 
 class DoesNotHoldError(PrivoptError):
-    """A folder is refused because checksums or claims do not hold. The message has one line for each."""
+    """A folder is refused because checksums or claims do not hold. The message has one line for each of these."""
 
     exit_code = 1
 

@@ -54,10 +54,16 @@ NOTHING: Final = "none"
 """The notion of methods without a guarantee, which need ``--allow-unsafe``."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
+"""The decorator of the hooks that privopt calls (:class:`Hooks`)."""
+
 hookimpl = pluggy.HookimplMarker(GROUP)
+"""The decorator of the functions by which a plugin implements hooks."""
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""The pattern of names: lower-case words and digits, joined by hyphens."""
+
 _TARGET = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+"""The pattern of import paths such as ``package.module:Class``."""
 
 
 def _name(instance: object, attribute: Attribute[str], value: str) -> None:
@@ -152,7 +158,7 @@ class MechanismSpec:
         return self.kind_of(method) != NOTHING
 
     def asks(self, method: MethodSpec) -> bool:
-        """Return whether the user must consent to a method with ``--allow-unsafe``."""
+        """Return whether a method claims no privacy and the user must consent to that with ``--allow-unsafe``."""
         return method.consent and not self.promises(method)
 
 

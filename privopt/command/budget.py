@@ -117,10 +117,11 @@ def budget(
         raise UsageError(f"{refused[0]} must be omitted with --rotate: rotate first, or afterwards")
     new_limit = None if limit is None else parse_limit(limit, window)
     exact_delta = parse_delta(delta)
-    # Only a limit may create a ledger: showing one that is not there must fail, not write an empty file.
+    # Only --set may create a ledger: to show a ledger that does not exist must fail, not write an empty file.
     with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
-            # Before anything is changed or shown. A question about one subject takes the same time in a long period.
+            # Check the ledger before anything is changed or shown. For one subject a partial check suffices, whose time
+            # does not grow with the number of entries in the open period.
             archive = book.check(head=head, full=subject is None or history, progress=progress)
             if archive is not None:
                 complain(f"{ledger}: head {head} is of a closed period, {archive.name}, which this ledger continues")
@@ -139,9 +140,9 @@ def budget(
         if erase is not None:
             _erase_subject(book, erase, as_json=as_json)
             return
-        # With --set the window belongs to the limit; alone it selects what is shown.
+        # With --set, --window is the window of the limit; alone, it selects the charges that are shown.
         hours = window if new_limit is None else None
-        # A calendar limit renews at fixed times, so "the last HOURS" would show an amount that no limit is about.
+        # A calendar limit renews at fixed times, so the amount of the last HOURS could not be compared with it.
         for account_unit in book.units if hours is not None else ():
             current_limit = book.limit_of(account_unit)
             if current_limit is not None and current_limit.calendar is not None:
@@ -159,7 +160,7 @@ def budget(
 
 
 def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> list[Account]:
-    """Return a subject's accounts in a unit: a single one, or one per charged period if the limit is by the calendar.
+    """Return a subject's accounts in a unit: one, or one per charged period if the limit is per calendar period.
 
     Args:
         book: The ledger.
@@ -181,7 +182,7 @@ def _forget_subject(book: Ledger, subject: str) -> None:
     """
     from privopt.ledger.kept_reports import KeptReports
 
-    book.account(subject)  # refuses a key other than the ledger's, whose hashes would match no subject
+    book.account(subject)  # raises an error if the key is not the ledger's: its hashes would match no stored report
     with KeptReports(book, make=False) as stored_reports:
         removed_count = stored_reports.forget(book.name_of(subject))
     complain(f"{book.path}: {number_of(removed_count, 'kept report')} of {subject} removed; what was spent stays spent")
@@ -210,7 +211,7 @@ def _say_rotation(book: Ledger, rotation: Rotation, *, as_json: bool) -> None:
 
     Args:
         book: The ledger, which now begins with the charges that still count.
-        rotation: The archived file, its entries, and the charges that were carried over.
+        rotation: The archived file, the number of its entries, and the number of charges that were carried over.
         as_json: Whether to print a JSON document.
     """
     if as_json:

@@ -22,12 +22,14 @@ ADD_UP_WITH_DELTA: Final = frozenset({"", "pure-dp", "local-dp", "zcdp", "approx
 """The notions whose amounts convert to (epsilon, delta). "" stands for charges by hand, without a notion."""
 
 MAX_AMOUNT_DIGITS: Final = 40
-"""The most digits of an amount before its point, and after it (:func:`privopt.interfaces.cost.amount_of`)."""
+"""The largest number of digits of an amount before its decimal point, and after it (see ``cost.amount_of``)."""
 
 SPENT_AT_DELTA: Final = (
     "what is said at a delta holds for a limit always; for what was spent where amounts were fixed beforehand, and not "
     "chosen from results"
 )
+"""A caution printed with conversions at a delta: sums over amounts that were chosen from earlier results need not hold.
+"""
 
 
 def parse_delta(text: str | None) -> Fraction | None:
@@ -69,7 +71,7 @@ def _to_plain_decimal(text: str) -> str:
         value = Decimal(text.strip()) if "e" in text.lower() and len(text) < 20 else None
     except InvalidOperation:
         return text
-    # Without this limit 1e-9999999999 would be written out in ten billion digits.
+    # Without the limit on the exponent (``adjusted()``), 1e-9999999999 would be written out in ten billion digits.
     return text if value is None or not value.is_finite() or abs(value.adjusted()) > MAX_AMOUNT_DIGITS else f"{value:f}"
 
 
@@ -117,7 +119,10 @@ def show_accounts(
 
 
 def _by_distance(charge: Charge) -> str:
-    """Return the notion of a charge that does not convert to (epsilon, delta), with its unit; empty if it does."""
+    """Return the notion and unit of a charge whose amount cannot be converted to (epsilon, delta); else an empty text.
+
+    These are amounts per unit of distance. Of the charges by hand, which name no notion, only the unit shows it.
+    """
     notion, unit = charge.cost.notion, charge.cost.unit
     if notion in ADD_UP_WITH_DELTA and (notion or not unit.startswith(("per km", "per unit"))):
         return ""
@@ -206,7 +211,7 @@ def _in_json(
 
 
 def _limits_together(book: Ledger, units: Iterable[str], delta: Fraction) -> dict[str, Any]:
-    """Return the JSON members for the limits of all units combined: one epsilon at ``delta``, and the common period.
+    """Return the JSON members for all units' limits combined: one epsilon at ``delta``, and the period that they share.
 
     The epsilon is null if a unit has no limit, or if the periods of the limits differ.
     """
@@ -228,7 +233,7 @@ def _period_of(limit: Limit | None) -> dict[str, Any]:
     hours = None if limit is None else limit.hours
     if hours is None:
         return {"window_hours": None}
-    # A whole number if possible, else a double if it is exact, else text: the document never rounds.
+    # Return an integer if the hours are whole, else a double if one equals them, else text, so that nothing is rounded.
     return {"window_hours": next((n for n in (int(hours), float(hours)) if n == hours), exact_text(hours))}
 
 
@@ -248,7 +253,8 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
         for account in accounts:
             sums_by_unit = sums.setdefault(account.subject, {})
             sums_by_unit[unit] = add_sums(sums_by_unit.get(unit, zero_sum(unit)), account.spent_sum)
-    # An epsilon-DP charge also costs rho = epsilon^2 / 2, which gives a smaller total for many small charges.
+    # An epsilon-DP charge is also rho-zCDP with rho = epsilon^2 / 2, by which many small charges add up to less. So sum
+    # the squares of each subject's epsilons.
     squares: dict[str, Fraction] = {}
     for charge in book.charges():
         if charge.cost.account == EPSILON and charge.cost.epsilon is not None:
@@ -260,5 +266,5 @@ def _add_up_totals(book: Ledger, units: Mapping[str, Sequence[Account]], delta: 
 
 
 def _format_epsilon(epsilon: Fraction | None) -> str | None:
-    """Return an epsilon as exact text; None stays None."""
+    """Return an epsilon as exact text, or None if it is None."""
     return None if epsilon is None else exact_text(epsilon)

@@ -26,13 +26,13 @@ CORE: Final = "privopt.checker"
 """The package of the checker itself."""
 
 GROUP: Final = "privopt.checkers"
-"""The group of entry points, as in ``privopt.checker.parts``. Core and checker import nothing from each other."""
+"""The entry-point group of parts. ``privopt.checker.parts`` repeats it: neither core nor checker imports the other."""
 
 TARGET: Final = re.compile(r"(?P<module>\w+(\.\w+)*)\s*:\s*(?P<attribute>\w+(\.\w+)*)\s*(\[.*\])?")
-"""The value of an entry point: module, attribute and perhaps extras."""
+"""The pattern of an entry point's value: ``module:attribute``, and perhaps extras in brackets."""
 
 MEMBER_TIME: Final = (1980, 1, 1, 0, 0, 0)
-"""The time of each member: the earliest that a zip file can hold. A fixed time makes files of equal sources equal."""
+"""The time stored for each member (the earliest that zip allows), fixed so that equal sources give equal archives."""
 
 MAIN: Final = '''"""Checks a folder of privopt: ``python -I {name} DIR``; its sources are in this archive."""
 
@@ -45,13 +45,14 @@ PARTS = {parts!r}
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:], PARTS))
 '''
+"""The template of the archive's ``__main__.py``: ``name`` is the archive's name, and ``parts`` a dictionary by kind."""
 
 
 def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
     """Build the executable zip archive with the sources of the checker and of all installed parts.
 
     Args:
-        name: The file's name, for its help.
+        name: The file's name, which the program's help shows.
 
     Returns:
         The file's bytes, which are equal for equal sources, and the parts by the kind of guarantee that they check.
@@ -76,7 +77,8 @@ def checker_file(name: str) -> tuple[bytes, Mapping[str, str]]:
             reason = f"{type(error).__name__}: {error}"
             raise RegistryError(f"{_describe_point(point)}: the part's sources cannot be read: {reason}") from error
     folders = {folder for member in members for folder in _folders_above(member)}
-    # Python 3.11 finds no package in a zip by its folder alone. The sources' own __init__.py files come first.
+    # Python 3.11 finds a package in a zip only if it has an __init__.py, so add empty ones. An __init__.py among the
+    # sources takes precedence.
     members = {f"{folder}/__init__.py": b"" for folder in folders} | members
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -114,7 +116,7 @@ def _check_owner(point: EntryPoint) -> None:
     """
     kind, _, mechanism = point.name.partition(".")
     entry: Entry[Any] | None = registry().mechanisms.get(mechanism) if mechanism else registry().of("notion").get(kind)
-    # Any distribution may bring a part for a notion of the core, or for a name that is not registered here.
+    # Any distribution may provide the part for a notion of the core, or for a name that is not registered here.
     if entry is None or entry.plugin == CORE_PLUGIN or point.dist is None:
         return
     if _normalize_name(point.dist.name) != _normalize_name(entry.plugin):
@@ -174,7 +176,7 @@ def _iter_folder(path: str, folder: Traversable) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir() and entry.name != "__pycache__":
             yield from _iter_folder(f"{path}/{entry.name}", entry)
-        elif entry.name.endswith(".py"):  # sources alone, since compiled files belong to one version of Python
+        elif entry.name.endswith(".py"):  # compiled files are omitted, because they fit only one version of Python
             yield f"{path}/{entry.name}", entry.read_bytes()
 
 

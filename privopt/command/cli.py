@@ -52,7 +52,7 @@ __all__ = ["cli", "main"]
 
 
 WIDE_COLUMNS: Final = 120
-"""Columns of a terminal from which on ``list`` has a column for distributions."""
+"""The smallest width of a terminal, in characters, at which ``list`` has a column for distributions."""
 
 
 class _Commands(click.Group):
@@ -206,7 +206,7 @@ def describe(mechanism: str, as_json: bool) -> None:
         if not spec.promises(method):
             notes.append(f"guarantee none{': needs --allow-unsafe' * spec.asks(method)}")
         methods.append({"name": method.name, "summary": method.summary, "notes": notes})
-    # The same facts twice: as a document for --json, and below as text for people.
+    # The same facts are put together twice: here as a document for --json, and below as text for people.
     document = {
         "name": spec.name,
         "plugin": entry.plugin,
@@ -338,15 +338,15 @@ def verify(
     # The docstring is the text of --help. ``jobs`` is the number of threads, ``require`` the word "proved" or None, and
     # ``signers`` an OpenSSH file of the people whose signature is accepted.
     if kernel:
-        find_kernel()  # fails now rather than after a long verification
-    # A damaged distribution may be the one whose mechanism this folder needs.
+        find_kernel()  # raises an error if there is no kernel, before a long verification
+    # Damaged distributions are named, because the folder may need the mechanism of one of them.
     for broken in registry().broken:
         if broken.is_damaged:
             complain(f"broken: {broken.plugin} {broken.version}: {broken.reason}")
 
     with progress_display(quiet=quiet) as progress:
         outcome = run(folder, jobs=jobs, progress=progress)
-    # A signature says whose folder it is, which matters only if its claims hold.
+    # A signature shows who answers for the folder, which matters only if the folder's claims hold.
     if signers is not None and outcome.holds:
         outcome = with_signature(outcome, folder, signers)
     for line in outcome.complaints:
@@ -368,7 +368,7 @@ def verify(
         return DONE
     if quiet and not as_json:
         complain(text)
-    # Where the claims hold, there is no privacy, or less evidence than the user requires.
+    # If the claims hold, the release gives no privacy, or has weaker evidence than --require asks for.
     return NO_PRIVACY if outcome.holds else DOES_NOT_HOLD
 
 
@@ -399,7 +399,7 @@ def plan(mechanism: str, problem: Path, method: str | None, as_json: bool, quiet
     if not isinstance(loaded, Plans):
         advice = "curve compares epsilons of mechanisms over places"
         raise UsageError(f"plan: {mechanism} cannot predict its errors before it is solved; {advice}")
-    # closed: secret files are not opened, so that choosing a budget by the plan costs no privacy.
+    # closed=True: secret files are not opened, so a choice of the budget by the plan costs no privacy.
     declared = read_problem(loaded, File.read(problem, expectation="a problem file in TOML"), closed=True)
     with progress_display(quiet=quiet) as progress, faults_in(problem.name):
         error_plan = loaded.plan(declared, problem.name, SolveContext(method=chosen_method.name, progress=progress))

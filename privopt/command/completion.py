@@ -64,5 +64,10 @@ class _FolderPath(click.Path):
 
 
 MECHANISM: Final = _MechanismName()
+"""The type of arguments that are names of mechanisms."""
+
 METHOD: Final = _MethodName()
+"""The type of arguments that are names of methods."""
+
 FOLDER: Final = _FolderPath(path_type=Path)
+"""The type of arguments that are paths of folders."""

@@ -104,7 +104,7 @@ def estimate(
     from privopt.estimate.estimate_tables import write_estimate
     from privopt.estimate.shares import EstimateOptions
 
-    # Created first: it refuses invalid options before the folder is verified.
+    # The options are created first, because this refuses invalid ones before the folder is verified.
     options = EstimateOptions(
         resolution=resolution, confidence=confidence, intervals=intervals or "finite-sample", gap=gap
     )
@@ -151,13 +151,13 @@ def estimate(
 def _tell(folder: Path, reports: Path, result: Estimate | Flows, required: str, line: str | None) -> None:
     """Print the notes of an estimate, and a line on what was written, to standard error.
 
-    A table on disk is complete by now; all this is about it.
+    It is called after the table was written.
 
     Args:
         folder: The release's folder.
         reports: The table of reports.
         result: The estimate.
-        required: What rows that were skipped lack.
+        required: The values without which a row was skipped, in words: "a report" or "both reports".
         line: The line on what was written; None to print none.
     """
     warn_of_no_privacy(folder)

@@ -40,14 +40,17 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+"""The parameters of a command's function."""
 
+# The exit codes. 3, for infeasible and unbounded problems, is only in privopt.errors.
 DONE: Final = 0
-DOES_NOT_HOLD: Final = 1
+DOES_NOT_HOLD: Final = 1  # a claim, or a check of the conformance kit
 BAD_USAGE: Final = 2
-STOPPED_FEASIBLE: Final = 4
-STOPPED_EMPTY: Final = 5
-NO_PRIVACY: Final = 6
+STOPPED_FEASIBLE: Final = 4  # stopped early, with a certified release
+STOPPED_EMPTY: Final = 5  # stopped without a result
+NO_PRIVACY: Final = 6  # the claims hold, but give no privacy or have less evidence than was asked for
 
+# Types of arguments, and options that several commands share.
 PATH: Final = click.Path(path_type=Path)
 SEED: Final = click.IntRange(0, 2**63 - 1)
 JOBS: Final = click.option(
@@ -82,7 +85,7 @@ def positive(context: click.Context, parameter: click.Parameter, value: float | 
     This is a click callback, like the functions below with the same parameters. The value is None if the option is
     omitted.
     """
-    # NaN fails both comparisons.
+    # NaN is refused too, because it fails both comparisons.
     if value is not None and not (0 < value < float("inf")):
         raise click.BadParameter(f"{value:g} is not a finite number above 0")
     return value
@@ -135,8 +138,8 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
             complain("\n".join(("interrupted", *_read_notes(error))))
             sys.exit(STOPPED_EMPTY)
         except BrokenPipeError:
-            # The reader, such as head, has seen enough, which is no error. A closed standard error keeps the
-            # interpreter from complaining about the pipe while it ends.
+            # The reader of the output, such as ``head``, closed the pipe, which is no error. Standard error is closed so
+            # that the interpreter cannot complain about the pipe while it ends.
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
@@ -167,7 +170,7 @@ def _read_notes(error: BaseException) -> list[str]:
 
 
 def utf8(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
-    """Return an argument decoded as UTF-8, whatever the locale: ids and names of columns are UTF-8.
+    """Return an argument decoded as UTF-8 whatever the locale, because ids and names of columns in files are UTF-8.
 
     Python decodes arguments by the locale. Bytes that it cannot decode become lone surrogates, which are recognised
     here because they cannot be encoded.
@@ -182,13 +185,17 @@ def utf8(context: click.Context, parameter: click.Parameter, value: str | None) 
 
 
 def pair(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[float, float] | None:
-    """Return the two numbers of an option such as ``--at 41.9,12.5``; None if it is omitted."""
+    """Return the two numbers of an option such as ``--at 41.9,12.5``; None if it is omitted.
+
+    Raises:
+        click.BadParameter: The text is not two numbers separated by a comma.
+    """
     if value is None:
         return None
     try:
         first, second = (float(part) for part in value.split(","))
     except ValueError:
-        # The text is not repeated: it is a secret position, and logs keep messages.
+        # The message does not quote the text, which is a secret position, because logs keep messages.
         raise click.BadParameter("expected two numbers with a comma between, such as 41.9,12.5") from None
     return first, second
 

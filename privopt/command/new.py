@@ -20,7 +20,7 @@ from privopt.version import VERSION
 __all__ = ["new_plugin"]
 
 COMMON: Final = resources(__package__) / "templates" / "common"
-"""Files of every kind of project."""
+"""The folder of the templates that every kind of project contains."""
 
 
 def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
@@ -48,7 +48,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         raise UsageError(f"new: the folder {into} does not exist")
     cls = "".join(word.capitalize() for word in name.split("-"))
     template_spec = templates[kind].spec
-    # What the templates contain as $name, $package, ...
+    # The values of the placeholders $name, $package, ... in the templates.
     words = {
         "name": name,
         "package": package,
@@ -62,7 +62,7 @@ def new_plugin(name: str, into: Path, kind: str = "matrix") -> Path:
         "does": template_spec.does,
         "needs": "".join(f', "{name}"' for name in template_spec.needs),
     }
-    # Templates by the path of the file that they make: those of every project, then those of this kind.
+    # The template of each file, by the file's path in the project: those of every project, then those of this kind.
     code, folder = f"src/{package}/", resources(template_spec.package) / "templates" / kind
     files = {
         "pyproject.toml": COMMON / "pyproject.toml.txt",
@@ -102,7 +102,7 @@ def _choose_package(name: str) -> str:
         raise UsageError(f"new: {error}") from None
     package = name.replace("-", "_")
     reserved_names = {*sys.stdlib_module_names, "privopt", "test", "tests"}
-    # A folder of that name on the path is found too, but without __init__.py it has no origin.
+    # A mere folder of that name on the import path is found too, but it has no origin, because it has no __init__.py.
     installed = PathFinder.find_spec(package)
     if (
         keyword.iskeyword(package)

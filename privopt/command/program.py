@@ -16,6 +16,8 @@ from privopt.errors import number_of
 __all__ = ["HELP", "JSON", "Program", "SecretCommand", "program", "run_program", "say_result"]
 
 HELP: Final = {"help_option_names": ["-h", "--help"]}
+"""The click settings by which commands have ``-h`` in addition to ``--help``."""
+
 JSON: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 """An option of commands that have a result; see :func:`say_result`."""
 
@@ -27,7 +29,7 @@ class SecretCommand(click.Command):
     parsed as a further argument, so unknown arguments may be secrets too.
     """
 
-    allow_extra_args = True  # they are refused below, in other words
+    allow_extra_args = True  # parse_args() refuses them itself, because click would quote them
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse arguments as :meth:`click.Command.parse_args` does, but quote none of them in errors.
@@ -38,7 +40,7 @@ class SecretCommand(click.Command):
         try:
             remaining_arguments = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            if error.possibilities:  # a slip in the name of an option
+            if error.possibilities:  # similar to the name of an option, so it is a misspelling and not the secret
                 raise
             raise click.UsageError("No such option: it is not repeated here, for it may be the secret.", ctx) from None
         except click.BadParameter as error:
@@ -120,14 +122,14 @@ def run_program(group: click.Group, name: str) -> None:
         group: The commands, which must be decorated with :func:`~privopt.command.exit_codes.handle_errors`.
         name: The name of the program.
     """
-    # Before any library is loaded that might print to descriptor 1.
+    # This comes before any library is loaded, because libraries might print to descriptor 1 (standard output).
     reserve_standard_output()
     from privopt.registry.distributions import skip_damaged_distributions
 
     with divert_prints():
         skip_damaged_distributions()
     try:
-        # Not standalone: click would print errors itself, without escaping control characters of arguments.
+        # In standalone mode click would print errors itself, without escaping control characters in arguments.
         sys.exit(group.main(prog_name=name, standalone_mode=False) or DONE)
     except click.ClickException as error:
         text = io.StringIO()
@@ -138,4 +140,4 @@ def run_program(group: click.Group, name: str) -> None:
         complain("interrupted")
         sys.exit(STOPPED_EMPTY)
     finally:
-        sys.stdout = sys.stderr  # exit handlers of libraries may print, and that is no result
+        sys.stdout = sys.stderr  # exit handlers of libraries may print, which must not mix with the results

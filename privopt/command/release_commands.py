@@ -84,7 +84,7 @@ def sample(
     position = at or xy
     opened: OpenedFolder | None = None
     with progress_display(quiet=False) as progress:
-        # Drawing for an id takes the matrix alone; a position or a charge needs the problem.
+        # Draws for an id need only the release; a position or a charge needs the problem too.
         if position is None and charge is None:
             name, release = open_to_sample(folder, progress=progress)
         else:
@@ -115,7 +115,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
     from privopt.api.draws import in_blocks
 
     with progress_display(quiet=False) as progress:
-        # All charges are on disk when this returns; by then only the first block of reports is drawn.
+        # All charges are on disk when this returns; by then at most the first block of reports has been drawn.
         charged_draws = charge.charge_draws(
             partial(in_blocks, draw),
             count,
@@ -145,7 +145,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
 @handle_errors
 def audit(folder: Path, over_time: int | None, as_json: bool, quiet: bool) -> None:
     """Measure what an attacker learns from a release."""
-    # The docstring is the text of --help. ``over_time`` is the most reports of one place that are attacked together.
+    # The docstring is the text of --help. Up to ``over_time`` reports of one place are attacked together.
     from privopt.run.audit import audit as run
     from privopt.run.audit import table
 

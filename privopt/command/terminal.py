@@ -59,19 +59,19 @@ MOST_NAMED_FILES: Final = 6
 """The number of published files that a summary names."""
 
 MIN_BYTES_NAMED: Final = 20_000_000
-"""A summary states the size of files from this size on, in bytes."""
+"""The smallest size, in bytes, of the files whose size a summary states."""
 
 ATOMIC_PIPE_BYTES: Final = 4_096
-"""The bytes that Linux writes to a pipe whole or not at all (PIPE_BUF)."""
+"""The largest number of bytes that Linux writes to a pipe without dividing them (PIPE_BUF)."""
 
 SECONDS_BETWEEN_LINES: Final = 5.0
 """Seconds between lines of progress if standard error is not a terminal."""
 
 MIN_TEXT_COLUMNS: Final = 24
-"""Fewest columns that the last column of a table is wrapped to."""
+"""The smallest width, in characters, to which the last column of a table is wrapped."""
 
 QUIET_KEY: Final = "privopt.quiet"
-"""Where a command's context keeps whether ``--quiet`` was given."""
+"""The key in the ``meta`` of a command's click context under which it is stored whether ``--quiet`` was given."""
 
 
 def reserve_standard_output() -> None:
@@ -94,7 +94,7 @@ def reserve_standard_output() -> None:
 
 
 _result_streams: Final[list[IO[str]]] = []
-"""The standard output of the running command, while ``sys.stdout`` leads to standard error."""
+"""The real standard output while ``sys.stdout`` leads to standard error (:func:`divert_prints`); else empty."""
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def say_ids(ids: Sequence[str]) -> None:
     Lines are written in batches small enough that an interrupt does not cut a line.
     """
     stream = _result_stream()
-    # As many of the longest lines as one atomic write to a pipe can take.
+    # Lines per write: as many as fit into one atomic write to a pipe even if all were as long as the longest.
     step = max(1, ATOMIC_PIPE_BYTES // (1 + max((len(name.encode()) for name in ids), default=1)))
     for start in range(0, len(ids), step):
         text = "\n".join(name.replace("\n", "\\n") for name in ids[start : start + step])
@@ -210,7 +210,7 @@ def say_ids(ids: Sequence[str]) -> None:
 
 def _format_clock(seconds: float) -> str:
     """Format a duration in seconds, minutes or hours, depending on its length."""
-    # The next unit begins at one and a half of it: 89 s, 2 min, ..., 90 min, 1.5 h.
+    # A unit is used from 1.5 of it on, which is 90 s for minutes and 5,400 s for hours.
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
@@ -221,7 +221,7 @@ Report = tuple[str, int, float | None, float | None]
 
 
 def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
-    """Return the text of the display's first part: the time, what is being done, and how much of the limit is left.
+    """Return the first part of the displayed text: the time, what is being done, and how much of the limit is left.
 
     Args:
         report: The latest report of the search.
@@ -233,14 +233,14 @@ def _describe_step(report: Report, seconds: float, limit: float | None) -> str:
     if iteration:
         parts.append(f"round {iteration}")
     if limit is not None:
-        # The limit is the search's: repair, certificate and writing follow it, and take as long as they need.
+        # Work may go on after the limit, which holds for the search only: repair, certificate and writing follow.
         is_over = seconds >= limit
         parts.append("time limit passed" if is_over else f"at most {_format_clock(limit - seconds)} left")
     return "  ".join(parts)
 
 
 def _describe_best(report: Report) -> str:
-    """Return the text of the display's second part, on the best release so far; empty if nothing is known of it."""
+    """Return the second part of the displayed text, on the best release so far; empty if nothing is known of it."""
     _, _, lower, upper = report
     parts = []
     if upper is not None:
@@ -249,7 +249,8 @@ def _describe_best(report: Report) -> str:
         parts.append(f"bound {lower:.6g}")
     if lower is not None and upper:  # a loss of 0 has no relative gap
         percent = 100 * max(0.0, upper - lower) / abs(upper)
-        parts.append(f"gap {percent:{'.2g' if percent < 99.5 else '.0f'}} %")  # 100, not 1e+02
+        # From 99.5 on, the format .2g would print 1e+02.
+        parts.append(f"gap {percent:{'.2g' if percent < 99.5 else '.0f'}} %")
     if upper is not None:
         parts.append("Ctrl-C keeps the best so far")
     return "  ".join(parts)
@@ -262,7 +263,7 @@ class _Display:
         start: Time at which the display was created, in seconds of the monotonic clock.
         limit: The time limit in seconds; None without one.
         last: The latest report.
-        spoken: Whether any report has arrived.
+        spoken: Whether any report has arrived. Until then, a log gets no line.
         ended: Set when the work is over, which ends the thread.
         thread: The thread that draws.
     """
@@ -278,7 +279,7 @@ class _Display:
 
     def update(self, phase: str, iteration: int, lower: float | None, upper: float | None) -> None:
         """Store the latest progress of a search for the thread to draw; see :data:`privopt.interfaces.Progress`."""
-        # One assignment of a tuple, so that the thread never sees parts of two reports; no lock is needed.
+        # A single assignment of a tuple needs no lock: the thread never sees parts of two reports.
         self.last = phase, iteration, lower, upper
         self.spoken = True
 
@@ -296,9 +297,10 @@ class _Display:
         while True:
             if self.spoken:
                 print(self._text(), file=sys.stderr, flush=True)
-            if asked_to_end():  # the line above has just said so, once
+            # After an interrupt there are no lines but the one just printed, which says that the work is ending.
+            if asked_to_end():
                 return
-            # The first report is looked for more often, so that its line comes soon.
+            # Until the first report arrives, look for it often, so that its line is printed soon.
             if self.ended.wait(SECONDS_BETWEEN_LINES if self.spoken else 0.2):
                 return
 
@@ -314,12 +316,13 @@ class _Display:
         from rich.progress import Progress as Bars
         from rich.text import Text
 
-        # The bar shows how much of the time limit is gone; without a limit nobody knows how far a search is.
+        # The bar shows how much of the time limit has passed. Without a limit there is none, as no end can be foretold.
         bar = () if self.limit is None else (BarColumn(bar_width=10),)
         bars = Bars(SpinnerColumn(), TextColumn("{task.description}"), *bar, console=console)
         task = bars.add_task("", total=self.limit)
 
         def frame() -> Group:
+            """Return the lines to draw now."""
             report, seconds = self.last, time.monotonic() - self.start
             completed = min(seconds, self.limit or math.inf)
             bars.update(task, description=escape(self._step(report, seconds)), completed=completed)
@@ -330,13 +333,13 @@ class _Display:
             self.ended.wait()
 
     def _step(self, report: Report, seconds: float) -> str:
-        """Return what is being done now, or that an interrupt is being followed."""
+        """Return the text on what is being done now or, after an interrupt, that the work is ending."""
         if asked_to_end():
             return f"{seconds:6.1f} s  interrupted: ending with what was found"
         return _describe_step(report, seconds, self.limit)
 
     def _text(self) -> str:
-        """Return the line that a log gets now."""
+        """Return the line to print now where standard error is not a terminal."""
         report, seconds = self.last, time.monotonic() - self.start
         best = "" if asked_to_end() else _describe_best(report)
         return "  ".join(filter(None, [self._step(report, seconds), best]))
@@ -397,7 +400,7 @@ def summary(solved: SolveOutcome) -> None:
     from privopt.files.release_folder import PROBLEM
 
     def escape(text: str) -> str:
-        # Ids may contain square brackets, which rich would take for markup.
+        """Escape control characters, and square brackets (of ids, for example), which rich would take for markup."""
         return markup.escape(printable(text))
 
     result = solved.result
@@ -406,6 +409,7 @@ def summary(solved: SolveOutcome) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
 
     def amount(value: float) -> str:
+        """Return a value of the objective with its unit."""
         return f"{value:.9g} {escape(objective.unit_after(value))}"
 
     table.add_row(objective.measured_quantity, amount(objective.value))
