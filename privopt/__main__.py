@@ -1,7 +1,7 @@
 """The entry point of the program ``privopt`` and of ``python -m privopt``."""
 
-# ``_signal`` is the C module below ``signal``. The latter would first import enum, functools and collections, which takes
-# most of the time until main() handles interrupts.
+# ``_signal`` is the C module below ``signal``, which would first import enum, functools and collections. That import
+# would take most of the time until main() handles interrupts.
 import _signal  # type: ignore[import-not-found]
 import gc
 import os

@@ -138,8 +138,8 @@ def handle_errors(command: Callable[P, int | None]) -> Callable[P, None]:
             complain("\n".join(("interrupted", *_read_notes(error))))
             sys.exit(STOPPED_EMPTY)
         except BrokenPipeError:
-            # The reader of the output, such as ``head``, closed the pipe, which is no error. Standard error is closed so
-            # that the interpreter cannot complain about the pipe while it ends.
+            # The reader of the output, such as ``head``, closed the pipe, which is no error. Standard error is closed,
+            # so that the interpreter cannot complain about the pipe while it ends.
             sys.stderr.close()
             sys.exit(DONE)
         except OSError as error:
