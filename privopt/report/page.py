@@ -38,6 +38,9 @@ MAX_WHOLE_TABLE: Final = 100
 FIRST_ROWS: Final = 50
 """Number of rows that are shown of a longer table."""
 
+UNPROTECTED: Final = "Treat it like the secret data itself."
+"""What a page says of a release that is not private, in place of whom to trust."""
+
 RATIONAL: Final = re.compile(r"-?\d+/0*[1-9]\d*", re.ASCII)
 """Matches a quotient in a certificate's notes, but not one with a denominator of 0."""
 
@@ -326,7 +329,7 @@ def page(
     made_by = f"{result.mechanism}: {result.problem.file}"
     verdict, badge = _judge(result)
     for_everyone = [section for section in body if not section.for_experts]
-    promise, trusted = claim(result), "" if result.mark else trust(result)
+    promise, trusted = claim(result), UNPROTECTED if result.mark else trust(result)
     return render(
         "privopt.report/page.html",
         title=heading.title or made_by,

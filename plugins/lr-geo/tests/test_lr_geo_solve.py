@@ -64,7 +64,7 @@ def test_promise_shows_figures_and_warns_if_useless(write, method):
     fair = solve_report("fair", epsilon="1.0")
     assert ("own matrix: for two typical" in fair.meaning[0]) == (method == "full")
     assert "at most 1.65" in fair.meaning[0]
-    assert "in 11.1 %" in fair.meaning[1]
+    assert "right place 11.1 times" in fair.meaning[1]
     assert not any("next to nothing" in line for line in fair.warnings)
     useless = solve_report("useless", epsilon="40.0")
     assert any("next to nothing" in line for line in useless.warnings)
