@@ -157,9 +157,11 @@ class CumulatedRows:
         Raises:
             UsageError: A row does not sum to 2**63.
 
-         CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
+        >>> CumulatedRows(np.array([[0, 2**63], [2**63, 0]], dtype=np.uint64)).draw_each(np.array([1, 0, 1]))
         array([0, 1, 0])
         """
+        # Positions among all weights are products of these numbers, which a smaller type could not hold.
+        rows = np.asarray(rows, dtype=np.int64)
         self._sum_rows(rows)
         entropy = source or os.urandom
         samples = np.empty(len(rows), dtype=np.int64)

@@ -21,6 +21,8 @@ R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
 """Seconds between two checks of a search that has a time limit."""
+HELD_PROOF_FACTOR: Final = 5.0
+"""Multiple of the granted time that the last proof may take if the search began with work that is known to be short."""
 MAX_CERTIFY_SHARE: Final = 0.1
 """Largest fraction of the time that is spent on certifying and proving during the search."""
 MIN_CLOSING_SECONDS: Final = 2.0
@@ -115,16 +117,17 @@ def _certify_during(
         begins_held: Whether to wait for the search to hold its time.
     """
     last_time = search_time.now()
-    is_awaited = begins_held
-    # While ``hold_count`` is not 0, the search does work that is known to be short, which is waited for however busy
-    # the machine is. ``is_awaited`` is true until the search has begun such work.
-    while not call.done and (search_time.left > incumbent.closing_seconds or search_time.hold_count or is_awaited):
+
+    def is_awaited() -> bool:
+        """Whether the search does work that is known to be short, or has yet to begin it; a busy machine may delay it."""
+        return search_time.hold_count > 0 or (begins_held and not search_time.was_held)
+
+    while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):
         if not has_limit:
             # The time does not matter, because the loop waits again and an interrupt ends the wait.
             call.wait(3600.0)
             continue
-        is_awaited = is_awaited and not search_time.hold_count
-        if search_time.hold_count or is_awaited:
+        if is_awaited():
             # Nothing is certified meanwhile, because certifying would slow down work that will probably give a better
             # offer.
             call.wait(SECONDS_PER_POLL)
@@ -157,7 +160,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         incumbent: The incumbent with the offers of the search.
         search_time: The time scope of the search, whose remaining time is used for closing.
         begins_held: Whether the search began with work that was short by its count. Its proof is then short too, and
-            gets the time that it takes on a busy machine.
+            gets more time, for a busy machine.
     """
     incumbent.begin_closing(max(search_time.left, incumbent.closing_seconds, MIN_CLOSING_SECONDS))
 
@@ -176,7 +179,8 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
         pass
     # A bound that was found must not be lost to the time limit, so one proof may take as long as the search was given.
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
-        incumbent.prove_late(math.inf if begins_held else search_time.granted_seconds)
+        factor = HELD_PROOF_FACTOR if begins_held else 1.0
+        incumbent.prove_late(factor * search_time.granted_seconds)
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 

@@ -135,3 +135,11 @@ def test_refuses_a_faulty_row_among_others(row):
         sampler.draw_each(np.array([0, 1]))
     with pytest.raises(UsageError):
         sampler.draw(1, 1)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int16, np.int32, np.uint64])
+def test_numbers_of_any_integer_type_select_their_rows(kind):
+    count = 100 if np.dtype(kind).itemsize == 1 else 300
+    sampler = CumulatedRows(np.eye(count, dtype=np.uint64) * np.uint64(TOTAL))
+    rows = np.arange(count)
+    assert sampler.draw_each(rows.astype(kind)).tolist() == rows.tolist()

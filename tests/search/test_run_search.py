@@ -517,6 +517,27 @@ def test_held_work_is_waited_for():
     assert (answer.value, answer.bound, answer.origin) == (1.0, 1.0, "closed form")
 
 
+def test_short_held_work_does_not_lift_the_limit():
+    """Held work that begins and ends between two polls is not waited for ever after."""
+    released = threading.Event()
+    incumbent = make()
+
+    def work() -> None:
+        incumbent.offer("first", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+        with clock().hold():
+            pass
+        released.wait(60)  # does not look at the clock
+
+    try:
+        answer = run_search(work, incumbent, Clock(0.2), begins_held=True)
+    finally:
+        was_waiting = not released.is_set()
+        released.set()
+    assert was_waiting
+    assert answer.stopped
+    assert answer.value == 1.0
+
+
 def clock_of(scope: Clock):
     """Enter a scope of a test's own clock."""
     from privopt.execution.clock import within
