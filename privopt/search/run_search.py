@@ -119,7 +119,7 @@ def _certify_during(
     last_time = search_time.now()
 
     def is_awaited() -> bool:
-        """Whether the search does work that is known to be short, or has yet to begin it; a busy machine may delay it."""
+        """Return whether the search does work that is known to be short, or has yet to begin such work."""
         return search_time.hold_count > 0 or (begins_held and not search_time.was_held)
 
     while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):

@@ -534,7 +534,6 @@ def test_short_held_work_does_not_lift_the_limit():
         was_waiting = not released.is_set()
         released.set()
     assert was_waiting
-    assert answer.stopped
     assert answer.value == 1.0
 
 
