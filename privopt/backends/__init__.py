@@ -25,6 +25,7 @@ _HOMES = {
     "privopt.backends.read_files": ("read_mps",),
     "privopt.backends.session": ("Answer", "Session"),
 }
+"""The names of ``__all__``, by the module that they are imported from."""
 
 
 # not lazy-loader: docs/adr/0008

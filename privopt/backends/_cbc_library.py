@@ -28,6 +28,7 @@ finally:
         sys.modules["numpy"] = _numpy
 
 DOUBLE_BYTES = 8
+"""Size of a C double in bytes."""
 Buffer = bytes | bytearray | memoryview
 """The contiguous numbers of an array, without shape or type."""
 
@@ -203,7 +204,7 @@ def _second_opinion(problem: dict[str, Any]) -> str:
     The problem is solved without costs, so that it cannot be unbounded. If it has a feasible point, the problem with
     its costs is unbounded.
     """
-    # The problem had no costs in the first place, so CBC's word stands.
+    # A problem without costs cannot be unbounded, so it is infeasible, as CBC says.
     if not any(memoryview(problem["c"]).cast("d")):
         return "INFEASIBLE"
     feasibility_model = CbcModel()

@@ -32,6 +32,7 @@ else:
     Highs = HighsCallbackEvent = HighsStatus = Any
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e15, log_cap=34.0)
+"""The coefficients that HiGHS can work with, and its cap on exponents of privacy rows."""
 ROW_TOLERANCE = 1e-9
 """HiGHS's tolerance on scaled rows and reduced costs."""
 
@@ -46,7 +47,7 @@ LOG_FILE = "log_file"
 of this name would overwrite the file in each solve."""
 
 _REDIRECTION_LOCK = threading.Lock()
-"""Held while standard output is redirected: descriptors belong to the whole process."""
+"""Held while standard output is redirected, because all threads of the process share the file descriptor."""
 
 
 def highspy_module() -> ModuleType:
@@ -221,7 +222,14 @@ class LoadedModel:
     settings: dict[str, Any]
 
     def fits(self, arrays: dict[str, Any], settings: dict[str, Any]) -> bool:
-        """Return whether another model has the same matrix, and other settings than these matter no more."""
+        """Return whether a model has the loaded matrix and integer columns, and settings that this instance can take.
+
+        All settings must be equal but the time limit and the choice of a simplex method, which are set for each run.
+
+        Args:
+            arrays: The other model, as :func:`problem_arrays` returns it.
+            settings: Its options of HiGHS, by name.
+        """
         ignored = {"time_limit", "simplex_strategy"}
         names = ("start", "index", "value", "integrality")
         return {k: v for k, v in self.settings.items() if k not in ignored} == {
@@ -250,7 +258,9 @@ class HighsBasis(Basis):
     It may hold the instance that it comes from, with which one later solve of the same matrix goes on.
 
     Attributes:
-        native: The object of HiGHS, which a next solve takes as it is.
+        native: The object of HiGHS, which a later solve takes as it is.
+        _shape: The numbers of rows and columns.
+        _instances: The instance with its loaded model, in a list of at most one.
     """
 
     __slots__ = ("_instances", "_shape", "native")
@@ -426,7 +436,13 @@ def solve_arrays(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis 
 
 
 def _solve_linear(arrays: dict[str, Any], settings: dict[str, Any], basis: Basis | None) -> Raw:
-    """Solve a linear program in this process, with the instance that a basis holds if it has the same matrix."""
+    """Solve a linear program in this process, by the instance that the basis holds if its model has the same matrix.
+
+    Args:
+        arrays: The model, as :func:`problem_arrays` returns it.
+        settings: Options of HiGHS by name, with ``time_limit`` in seconds.
+        basis: The basis to start from; None to start from scratch.
+    """
     started = time.monotonic()
     if LOG_FILE in settings:
         return _solve_here(arrays, settings, None if basis is None else partial(set_basis, basis=basis))

@@ -17,6 +17,7 @@ LIBRARY = "privopt.backends._cbc_library"
 """The module that the worker process imports, and whose ``answer`` it calls."""
 
 BEARING = CoefficientRange(smallest=1e-9, largest=1e12, log_cap=22.0)
+"""The coefficients that CBC can work with, and its cap on exponents of privacy rows (:mod:`privopt.dsl.condition`)."""
 TOLERANCE, TIGHT = 1e-9, 1e-12
 """Tolerances on rows: the usual one, and that for models with privacy rows (see ``solver_options``)."""
 CBC_INFINITY = 1e18
@@ -31,6 +32,7 @@ _OUTCOMES = {
     "NO_SOLUTION_FOUND": Outcome.STOPPED,
     "TRUNCATED": Outcome.STOPPED,
 }
+"""The outcome for each of python-mip's statuses that is an answer. All other statuses mean that CBC gave up."""
 
 
 def problem_arrays(conditioned: ScaledForm) -> dict[str, bytes]:

@@ -160,6 +160,14 @@ class HighsSession(Session):
     >>> session.change_row_bounds([0], [4], [np.inf])
     >>> session.solve().objective
     2.0
+
+    Attributes:
+        _form: The initial model, for its sense and constant.
+        _tolerance: Tolerance on scaled rows and reduced costs.
+        _is_stale: Whether the model must be passed to HiGHS again before the next solve (see :meth:`_reload_model`).
+        _row_scale: The factor by which each row was multiplied; 1 for rows that were added later.
+        _flip: 1 if the form minimises, -1 if it maximises.
+        _solver: The HiGHS instance.
     """
 
     def __init__(
@@ -180,7 +188,6 @@ class HighsSession(Session):
         form.check_linear("a session")
         conditioned = condition(form, BEARING)
         self._form, self._tolerance = form, tolerance
-        # Whether the model must be passed to HiGHS again before the next solve (see _reload_model).
         self._is_stale = False
         self._row_scale = conditioned.row_scale
         self._flip = 1.0 if form.sense == "min" else -1.0
@@ -251,7 +258,7 @@ class HighsSession(Session):
             check_status(added, "add columns")
 
     def delete_rows(self, rows: Ints) -> None:
-        """Remove rows; those behind them move up."""
+        """Delete rows, and shift later rows down to fill the gaps."""
         index = np.unique(np.asarray(rows, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteRows(len(index), index), "delete rows")
@@ -259,7 +266,7 @@ class HighsSession(Session):
             self._is_stale = True
 
     def delete_columns(self, columns: Ints) -> None:
-        """Remove columns; those behind them move up."""
+        """Delete columns, and shift later columns down to fill the gaps."""
         index = np.unique(np.asarray(columns, dtype=np.int32))
         if len(index):
             check_status(self._solver.deleteCols(len(index), index), "delete columns")
@@ -306,7 +313,7 @@ class HighsSession(Session):
             return self._solve_once(time_limit, started)
 
     def _solve_once(self, time_limit: float | None, started: float) -> Answer:
-        """Run HiGHS once, and again without presolve if it cannot tell the outcome or has no Farkas ray.
+        """Run HiGHS once, and again without presolve if it gave up, or proves no infeasibility by a Farkas ray.
 
         Args:
             time_limit: Seconds since ``started``; None for no limit.

@@ -16,6 +16,7 @@ from privopt.dsl.solution import BackendOptions
 from privopt.errors import UsageError
 
 METHODS = ("auto", "simplex", "ipm")
+"""The values of the option ``method``; see :class:`Options`."""
 
 
 @frozen(kw_only=True)

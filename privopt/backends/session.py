@@ -82,7 +82,7 @@ class Session(ABC):
 
     @abstractmethod
     def delete_rows(self, rows: Ints) -> None:
-        """Remove rows; those behind them move up."""
+        """Delete rows, and shift later rows down to fill the gaps."""
 
     @abstractmethod
     def delete_columns(self, columns: Ints) -> None:
@@ -114,6 +114,7 @@ class ColdSession(Session):
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:
+        """Create a session that solves ``form``, and changes of it, by ``solver``."""
         self._solver, self.form = solver, form
 
     def change_costs(self, columns: Ints, values: Floats) -> None:
@@ -179,7 +180,7 @@ class ColdSession(Session):
         )
 
     def delete_rows(self, rows: Ints) -> None:
-        """Remove rows; those behind them move up."""
+        """Delete rows, and shift later rows down to fill the gaps."""
         form, remaining = self.form, np.setdiff1d(np.arange(self.form.shape[0]), rows)
         self.form = evolve(
             form,
@@ -254,7 +255,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
     """
     from scipy import sparse
 
-    # Every row may be missed upwards or downwards at a cost of 1: the optimum's multipliers are a Farkas ray.
+    # Each row may be violated in either direction, at a cost of 1 per unit. The optimum's multipliers are a Farkas ray.
     m, n = form.shape
     eye = sparse.identity(m, format="csr")
     elastic = evolve(
@@ -265,7 +266,7 @@ def elastic_ray(form: StandardForm, solver: Solver, time_limit: float | None = N
         col_lower=np.concatenate([form.col_lower, np.zeros(2 * m)]),
         col_upper=np.concatenate([form.col_upper, np.full(2 * m, np.inf)]),
         integrality=np.zeros(n + 2 * m, dtype=np.uint8),
-        # With columns for what it is missed by, a row is no privacy row any more.
+        # With columns for its violation, a row is no privacy row any more.
         families=(),
         variables=(),
     )

@@ -18,6 +18,7 @@ from pathlib import Path
 from privopt.execution.clock import DaemonCall
 
 SECONDS_BETWEEN_LOOKS = 0.2
+"""Seconds between two looks for new text in the log file."""
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def _copy_log(path: str, has_ended: threading.Event) -> None:
     with open(path, encoding="utf-8", errors="replace") as file:
         is_last = False
         while not is_last:
-            # Looked at before reading, so that what was written before the end is copied too.
+            # The event is checked before reading, so that text written before the end is copied too.
             is_last = has_ended.wait(SECONDS_BETWEEN_LOOKS)
             if text := file.read():
                 sys.stderr.write(text)

@@ -47,7 +47,12 @@ class Reply:
 
 
 class _Idle:
-    """A pool of the idle workers of this process, by solver."""
+    """A pool of the idle workers of this process, by solver.
+
+    Attributes:
+        lock: Held while the pool is read or changed.
+        workers: The idle workers of each solver, by its name.
+    """
 
     def __init__(self) -> None:
         """Create an empty pool. Workers are started when they are needed."""
@@ -94,6 +99,7 @@ class _Idle:
 
 
 idle = _Idle()
+"""The idle workers of this process."""
 atexit.register(idle.close)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=idle.forget)
@@ -130,7 +136,7 @@ def ask(solver: str, problem: dict[str, Any], limit: float | None) -> Reply:
     worker = idle.take_worker(solver, problem["solver"])
     answer: Future[dict[str, Any]] = Future()
     is_late, is_interrupted, scope = False, False, clock()
-    # In another thread, so that this one can watch the clock and receive interrupts.
+    # The call runs in another thread, so that this one can watch the clock and receive interrupts.
     DaemonCall(partial(settle, answer, worker.call, solve_problem, (problem,)))
     latest_end = math.inf if limit is None else time.monotonic() + limit + GRACE_SECONDS
     # The waits are short, because a signal may reach another thread first. They are on the future and not on the

@@ -62,6 +62,7 @@ _HOMES = {
     "privopt.dsl.variables": ("Variable",),
     "sympy": ("log", "sqrt"),
 }
+"""The names of ``__all__``, by the module that defines them."""
 
 
 # not lazy-loader: docs/adr/0008

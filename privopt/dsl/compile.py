@@ -34,7 +34,7 @@ class CompiledParts:
     """The results of a model's last compilation, from which the next one takes unchanged rows.
 
     Attributes:
-        coefficients: The NumPy functions of the model's coefficients.
+        coefficients: The NumPy functions that the model's symbolic coefficients were converted to.
         form: The last compiled form; None before the first compilation.
         objective: The terms of the objective that was compiled.
         keys: For each family name, the family that was compiled and its key; None if it must be compiled every time.
@@ -46,7 +46,7 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop the functions of families and objectives that are no longer the model's, as they would pile up."""
+        """Drop the functions of families and objectives that the model no longer has, to free their memory."""
         current = {id(family) for family in families}
         for family, _ in self.keys.values():
             if id(family) not in current:
@@ -151,7 +151,7 @@ def _domain_code(variable: Variable) -> int:
 
 
 def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
-    """Return the key of a family, or None if its rows must be compiled every time."""
+    """Return the key of a family in a model of ``n`` columns, or None if its rows must be compiled every time."""
     if isinstance(family, Block):
         return None  # it is placed in less time than its arrays could be compared
     params: set[Param] = set().union(*(t.coefficient.atoms(Param) for t in family.all_terms))
@@ -163,7 +163,7 @@ def _rows_key(family: Family | Block, n: int) -> RowsKey | None:
 
 
 def _depends_on_bounds(family: Family | Block) -> bool:
-    """Return whether the rows of a family depend on the bounds of the variables."""
+    """Return whether the rows of a family depend on bounds of variables: those of implications and privacy rows do."""
     return isinstance(family, Family) and (family.kind == "indicator" or privacy_terms(family) is not None)
 
 
@@ -189,7 +189,7 @@ def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients
 
 
 def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coefficients) -> QuadraticPart:
-    """Return the numbers of the quadratic terms of an objective over ``n`` columns."""
+    """Return the matrix, the linear part and the constant of the quadratic terms of an objective over ``n`` columns."""
     where, parts = "objective", []
     for term in terms:
         places: Places = {}
@@ -201,6 +201,8 @@ def _compile_quadratic(terms: Sequence[QuadraticTerm], n: int, coefficients: Coe
         right, right_constant = (
             (left, left_constant) if term.is_square else terms_matrix(term.right, places, size, n, where, coefficients)
         )
+        # The term is the sum of weight * (l x + l0) (r x + r0) over the rows l and r. A part is x' matrix x / 2, so its
+        # matrix is the product plus its transpose. Products of a row and a constant are linear.
         product = left.T @ sparse.diags(weights) @ right
         is_positive, is_negative = bool((weights >= 0).all()), bool((weights <= 0).all())
         parts.append(
@@ -246,6 +248,9 @@ def _compile_family(family: Family, n: int, col_lower: Floats, col_upper: Floats
         n: Number of columns of the model.
         col_lower, col_upper: Bounds of the columns, shape (n,).
         coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+
+    Raises:
+        ModelError: The lower side of a row is above its upper side, or a coefficient cannot be used.
     """
     places, size = _row_positions(family)
     block = FamilyBlock(

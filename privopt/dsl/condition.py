@@ -24,6 +24,7 @@ from privopt.dsl.duality import dual_bound
 from privopt.dsl.form import StandardForm
 from privopt.errors import SolverError
 
+# The end of the error about a row whose coefficients differ too much.
 WIDE_ROW_ADVICE = (
     "rescale the row; replace a big-M by implies(binary, relation), which takes the smallest M that the bounds of the "
     "variables allow; or declare a privacy row with its exponent (exp, log_ratio)"
@@ -337,12 +338,12 @@ def _refuse_or_drop(
     """
     columns = form.A.indices
     small = live & (np.abs(data) * scale[row_of] <= bearing.smallest)
-    # A dropped entry moves its row by at most the coefficient times the largest value of the column.
-    reach = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
+    # A dropped entry moves its row by at most the coefficient times the largest absolute value of its column.
+    largest_values = np.maximum(np.abs(form.col_lower), np.abs(form.col_upper))[columns]
     # Harmless means that the row moves by at most 1e-10, both in its own units and scaled. A column without a bound has
-    # an infinite reach, so its entry is never harmless.
+    # an infinite largest_values, so its entry is never harmless.
     with np.errstate(invalid="ignore"):
-        harmless = small & (np.abs(data) * reach * np.maximum(1.0, scale[row_of]) <= 1e-10)
+        harmless = small & (np.abs(data) * largest_values * np.maximum(1.0, scale[row_of]) <= 1e-10)
     harmful = np.flatnonzero(small & ~harmless)
     if harmful.size:
         row = int(row_of[harmful[0]])

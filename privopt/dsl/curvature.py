@@ -1,4 +1,8 @@
-"""Check that a model pushes the variables of convex and concave terms onto their lines."""
+"""Check that a model pushes the variables of convex and concave terms onto their lines.
+
+The lines of a convex (concave) term are the linear functions of which it is the maximum (minimum). Rows of the model
+keep its variable above (below) them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,8 @@ def check_curvature(
 ) -> None:
     """Check that the objective and all other families push a variable onto its lines.
 
-    A convex term lies above its lines, so everything else must push it down. A concave term must be pushed up.
+    The variable of a convex term lies above its lines, so the objective and all other families must push it down. That
+    of a concave term must be pushed up.
 
     Args:
         form: The compiled model.

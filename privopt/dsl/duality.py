@@ -95,15 +95,16 @@ def proved_optimum_bound(form: StandardForm, duals: Floats, point: Floats, toler
     magnitude = np.abs(cost[unbounded]) + abs(form.A[:, unbounded]).T @ np.abs(y)
     if (np.abs(reduced[unbounded]) > 2 * tolerance + 1e-9 * magnitude).any():
         return -flip * np.inf  # No bound: -inf for a minimum, inf for a maximum.
-    # Ten times the solver's point stands for how large a free column may become; the bound is lowered by that much.
+    # Each such column is taken to be at most ten times its value in the solver's point, or 10. The bound is lowered by
+    # the most that the reduced costs can contribute then.
     reach = 10.0 * np.maximum(np.abs(point[unbounded]), 1.0)
-    worth = float(np.abs(reduced[unbounded]) @ reach)
+    largest_error = float(np.abs(reduced[unbounded]) @ reach)
     # weak_duality counts a column at 0 if it is given 0 for the bound that the column lacks.
     lower, upper = lower.copy(), upper.copy()
     lower[unbounded] = np.where(np.isfinite(lower[unbounded]), lower[unbounded], 0.0)
     upper[unbounded] = np.where(np.isfinite(upper[unbounded]), upper[unbounded], 0.0)
     lower_bound, _ = weak_duality(form, cost, y, lower, upper)
-    return flip * (lower_bound - worth) + form.c0
+    return flip * (lower_bound - largest_error) + form.c0
 
 
 ULP: Final = 2.0**-52

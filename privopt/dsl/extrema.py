@@ -1,7 +1,8 @@
-"""Absolute values, maxima and minima of linear expressions, stated with variables above or below their lines.
+"""Absolute values, maxima and minima of linear expressions, stated by variables and linear rows.
 
-``abs(e)`` and ``maximum(...)`` are convex: the variable that stands for them lies above each of their lines, and equals
-the function if everything else pushes it down. ``minimum(...)`` is concave, and must be pushed up.
+``abs(e)`` and ``maximum(...)`` are convex: rows keep the variable that stands for the function above each of its lines
+(the expressions whose maximum it is). The variable equals the function if the rest of the model pushes it down.
+``minimum(...)`` is concave, and its variable must be pushed up.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def _extremum(
 
 @frozen(eq=False)
 class Line:
-    """The statement that the variable of a function lies above (below) one of its expressions.
+    """One of the expressions that the variable of a convex (concave) function lies above (below).
 
     Attributes:
         body: The expression.
@@ -186,10 +187,11 @@ class FunctionReplacer:
     """Replaces the functions in an expression by variables.
 
     Attributes:
-        name: The family, or "objective", after which the variables are called.
-        restricted: Restricted indices of the family with the positions of their values, for functions of these.
+        name: The family, or "objective", whose name begins the names of the variables.
+        restricted: The family's restricted indices, with the positions of their values in each index tuple.
         epigraphs: The functions that were replaced so far, inner ones first.
-        contexts: For each of them, the restrictions of the sums around it, which decide which tuples have lines.
+        contexts: For each of these functions, the restrictions of the sums around it, which say for which index tuples
+            its variable needs lines.
     """
 
     name: str

@@ -51,6 +51,7 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
     values = np.zeros(tuple(len(s) for s in sets))
     is_given = np.zeros(values.shape, dtype=bool)
     for key, value in entries:
+        # With a single set, a tuple can itself be a label.
         labels = key if isinstance(key, tuple) and (len(sets) > 1 or key not in sets[0]) else (key,)
         if len(labels) != len(sets):
             raise ModelError(f"{name}: a label must have {len(sets)} entries, got {key!r}")

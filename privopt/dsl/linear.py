@@ -35,7 +35,14 @@ Where: TypeAlias = Ints | Iterable[object]
 
 
 def as_expression(value: Expression) -> sympy.Expr:
-    """Convert a number or sympy expression to a sympy expression. Strings are refused, never parsed as formulas."""
+    """Convert a number or expression to an expression of sympy's own classes.
+
+    Sums, products, powers and absolute values in the classes of :mod:`.operators` become sympy's. Texts are refused,
+    because sympy would parse them as formulas.
+
+    Raises:
+        ModelError: The value is a text, an array, an expression without indices, or no expression at all.
+    """
     if isinstance(value, VectorExpression):
         raise ModelError(f"{value} has a value for each element; write it with indices, or its sum with .sum()")
     if isinstance(value, str):
@@ -174,7 +181,7 @@ def total(expression: Expression, *, over: Index | Sequence[Index], where: Where
 
 
 def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
-    """Return the indices that a sum or an extremum called ``name`` runs over, all different."""
+    """Return the indices ``over`` as a tuple, and refuse repeated ones; ``name`` ("total", "maximum") begins errors."""
     indices = tuple(over) if isinstance(over, Iterable) and not isinstance(over, sympy.Expr) else (over,)
     if not _all_indices(indices):
         raise ModelError(f"{name}: over must be an index or several, got {over!r}")
@@ -342,6 +349,14 @@ class Coefficient:
     """A coefficient expression as a NumPy function of index arrays, compiled once for all rows of a family.
 
     Numbers are passed to the function as arguments, because in its code sympy would print only 15 of their digits.
+
+    Attributes:
+        expression: The coefficient, in params, indices and numbers.
+        where: The place that error messages name.
+        _accesses: The params in the expression, with their indices; the function's first arguments.
+        _numbers: The numbers in it that are not integers; the function's last arguments.
+        _constant: The value of an expression of integers alone; otherwise None.
+        _function: The NumPy function; None if there is a constant.
     """
 
     def __init__(self, expression: sympy.Expr, where: str) -> None:
@@ -402,7 +417,7 @@ class Coefficients:
         return functions[expression]
 
     def drop(self, where: str) -> None:
-        """Drop the functions of a family or of the objective that was replaced or removed."""
+        """Drop the functions of a family or of the objective, ``where``, after it was replaced or removed."""
         self._functions.pop(where, None)
 
 

@@ -1,4 +1,4 @@
-"""Import the modelling language, with sympy and SciPy, so that it costs less then and at the end of the program."""
+"""Import the modelling language, with sympy and SciPy, without slow collections of garbage then and at the exit."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from importlib import import_module
 
 
 def load_language() -> None:
-    """Import the language with the collector of cyclic garbage paused.
+    """Import the language while the collector of cyclic garbage is paused, unless sympy is loaded already.
 
     Importing sympy and SciPy creates some 10^5 objects that live as long as the program. Collections during the import
-    would look at all of them again and again, so the collector is paused, and enabled afterwards if it was before. At
-    the end of the program, Python collects once more before it exits, which takes 0.3 s of CPU time with these objects
-    and frees nothing that the system does not. So they are exempted then (``gc.freeze``), and not before. Nothing
-    happens if sympy is loaded already.
+    would examine all of them again and again. Before Python exits, it collects once more, which takes 0.3 s of CPU time
+    with these objects, and frees only memory that the operating system frees anyway. So the objects are exempted from
+    that collection (``gc.freeze``), but not from earlier ones.
     """
     if "sympy" in sys.modules:
         return

@@ -297,7 +297,7 @@ def _replace_functions(
 
 
 def line_families(epigraph: Epigraph) -> list[Family]:
-    """Return the families that state that the variable of a function lies above or below each of its lines."""
+    """Return one family for each line of a function, whose rows keep the function's variable above or below it."""
     relation = Ge if epigraph.is_convex else Le
     return [
         family(name, relation(epigraph.term, line.body), line.indices, line.where, False, "piecewise")
@@ -326,7 +326,8 @@ def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, .
 def privacy_terms(family: Family) -> tuple[Term, Term] | None:
     """Return the two terms of rows ``z_i <= exp(...) z_j``, or None if the family does not have this shape.
 
-    Only the formula is examined here. Signs and bounds are checked when the rows are compiled.
+    Only the formula is examined here; signs and bounds are checked when the rows are compiled. The result is also None
+    for families that must not be privacy rows.
     """
     if family.kind != "rows" or family.operator == "==" or family.privacy is False or family.upper_terms:
         return None

@@ -21,6 +21,7 @@ MAX_NAME = 100
 """Longer names are shortened to this many characters, because readers of LP files refuse long names."""
 _NOT_IN_MPS = re.compile(r"[^!-~]")
 _NOT_IN_LP = re.compile(r"[^A-Za-z0-9_.(),]")
+"""The characters that names in files of these formats must not have, and the words that readers take for keywords."""
 _LP_WORD = re.compile(
     "st|s[.]t[.]|subject|such|min|minimi[sz]e|minimum|max|maximi[sz]e|maximum|free|inf|infinity|bounds?|bin|binary|binaries"
     "|gen|generals?|integers?|int|semis?|semi-continuous|sos[12]?|end|obj",
@@ -32,6 +33,7 @@ _MPS_WORD = re.compile(
     re.IGNORECASE,
 )
 TERMS_IN_LINE = 6
+"""The largest number of terms in a line of an LP file."""
 
 
 @frozen
@@ -215,6 +217,7 @@ def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[s
     bounds: list[tuple[str, float | None]] = []
     if np.isinf(lower):
         bounds.append(("MI", None))
+    # A lower bound of 0 is the default, but some readers drop it if the upper bound is negative.
     elif lower != 0 or upper < 0:
         bounds.append(("LO", lower))
     if np.isfinite(upper):

@@ -64,6 +64,7 @@ def build_privacy_rows(
         n: Number of columns of the model.
         col_lower: Lower bounds of the columns, shape (n,).
         block: Names and labels of the rows.
+        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
 
     Raises:
         ModelError: The family is declared ``privacy=True`` but does not consist of privacy rows.
@@ -198,11 +199,12 @@ def build_indicator_rows(
                 col_upper,
             )
         big_m = np.maximum(shortfall, 0.0)
-        # switch s = sign * h + (0 or 1):  row - M s >= side - M   (or row + M s <= side + M)
-        step = np.where(sign > 0, -big_m, big_m) if is_lower else np.where(sign > 0, big_m, -big_m)
-        bump = big_m * (1.0 - off_value)
-        matrix = rows.matrix + sparse.csr_matrix((step, (np.arange(size), column)), shape=(size, n))
-        bound = row_bounds - bump if is_lower else row_bounds + bump
+        # With the switch s = h or s = 1 - h, the row becomes row - M s >= side - M, or row + M s <= side + M. The
+        # constant 1 of 1 - h moves to the side, where it cancels M.
+        switch_change = np.where(sign > 0, -big_m, big_m) if is_lower else np.where(sign > 0, big_m, -big_m)
+        side_change = big_m * (1.0 - off_value)
+        matrix = rows.matrix + sparse.csr_matrix((switch_change, (np.arange(size), column)), shape=(size, n))
+        bound = row_bounds - side_change if is_lower else row_bounds + side_change
         infinite = np.full(size, np.inf)
         parts.append((matrix, bound if is_lower else -infinite, infinite if is_lower else bound))
     block = rows.block

@@ -20,7 +20,7 @@ ROWS_NAME = "0 or within bounds"
 
 
 def expand_semicontinuous(form: StandardForm) -> StandardForm:
-    """Return a form without semicontinuous columns, in which each has a binary that is 1 where it is not 0.
+    """Return a form in which each semicontinuous column is continuous, with a binary that is 0 only if the column is 0.
 
     A column x with the bounds l and u and its binary h satisfy ``l h <= x <= u h``. The binaries follow the columns of
     the form, and their rows follow its rows. A form without semicontinuous columns is returned as it is.

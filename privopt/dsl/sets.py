@@ -51,6 +51,7 @@ class IndexSet:
     Attributes:
         name: The name that is printed.
         labels: The elements, hashable and distinct. An integer n stands for the elements 0 to n - 1.
+        _places: The position of each label; empty if the labels are a range, which are their own positions.
     """
 
     name: str

@@ -430,7 +430,7 @@ class _SparseLookup:
     """The entries of a sparse matrix as a function of arrays of rows and columns."""
 
     def __init__(self, matrix: sparse.csr_matrix) -> None:
-        """Keep a matrix."""
+        """Store the matrix whose entries are looked up."""
         self.matrix = matrix
 
     def __call__(self, rows: Ints, columns: Ints) -> Floats:
@@ -467,7 +467,7 @@ class VectorRelation(NoCondition):
 
 
 def vector_relation(kind: type[sympy.Rel], left: Any, right: Any) -> VectorRelation:
-    """Return the relation of two sides, of which one is a vector, and the other whatever fits it."""
+    """Return the relation, of class ``kind``, of a vector and another side that fits it; either may be on the left."""
     vectors: list[VectorExpression | None] = [
         side._as_vector() if isinstance(side, Operators) else None for side in (left, right)
     ]

@@ -1,4 +1,4 @@
-"""The matrix entries of linear terms: index tuples are joined to arrays, on which NumPy evaluates the coefficients."""
+"""The matrix entries of linear terms: sums are expanded to arrays of index values, at which coefficients are found."""
 
 from __future__ import annotations
 

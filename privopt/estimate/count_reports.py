@@ -33,8 +33,8 @@ class Counter:
         table: Name of the table, for faults.
         column: Column of the reports.
         subject: Column that names the sender of each report. Only the first report of each sender counts, because
-            several are not independent. In traces this is the earliest report, because whether a later one is drawn
-            afresh depends on the reports before it.
+            several reports of one sender are not independent. In traces this is the earliest report, because whether a
+            later one is drawn anew depends on the reports before it.
         counted_subjects: Subjects who already have a counted report. The counters of several releases share this set,
             because one person's reports to two releases are not independent either.
         report_counts: The counts so far.
@@ -134,7 +134,7 @@ class Counter:
         return numbers
 
     def pass_rows(self, frame: pl.DataFrame) -> None:
-        """Count the rows of a batch that is done, for the row numbers in faults about later batches."""
+        """Add the rows of a batch that is done to the number of rows read, from which faults number later rows."""
         self._rows += len(frame)
 
     def _read_texts(self, frame: pl.DataFrame, column: str) -> pl.Series:
@@ -262,7 +262,7 @@ def read_groups(path: Path, ids: Sequence[str]) -> dict[str, Ints]:
 
 
 def groups_of(group: Mapping[int, str]) -> dict[str, Ints]:
-    """Return the record numbers of each group, given the group of each record number."""
+    """Return the record numbers of each group by its name; ``group`` maps each record number to its group's name."""
     members_by_group: dict[str, list[int]] = {}
     for number, name in group.items():
         members_by_group.setdefault(name, []).append(number)

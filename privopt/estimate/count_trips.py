@@ -1,4 +1,4 @@
-"""Count trips: rows with two reports of one release, drawn independently of one another for the start and the end."""
+"""Count trips: rows with two reports of one release, drawn independently of each other for a trip's start and end."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class _TripCounter:
 
     Attributes:
         start, end: Counters that read the two columns.
-        pair_counts: The counts so far, by start number times the number of outputs plus end number.
+        pair_counts: The counts of pairs of outputs so far. A pair's key is the number of the start's output, times the
+            number of outputs, plus the number of the end's output.
         skipped: Number of rows that lack a report so far.
         repeated: Number of trips of subjects who had one already, so far.
     """
@@ -125,9 +126,10 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
 
 
 def check_trip_columns(table: str, names: tuple[str, ...], columns: TripColumns) -> None:
-    """Refuse a table that lacks a column, or whose reports of one trip may not be drawn independently.
+    """Refuse a table that lacks a column, or in which the two reports of a trip may not be independent.
 
-    Kept reports (``--sticky``, traces) repeat: a trip that ends where it began has one report twice.
+    Reports that are kept for a place (``--sticky``) or in a trace are repeated, so a trip that ends where it began has
+    the same report twice.
 
     Args:
         table: Name of the table, for faults.

@@ -39,8 +39,8 @@ def _trip_channel(opened: OpenedFolder) -> Channel:
 def describe_pair_cost(opened: OpenedFolder) -> str:
     """Return a sentence on what both reports of a trip cost together.
 
-    The two reports are drawn independently, so what they guarantee together is the sum (sequential composition): a
-    start moved by d1 and an end moved by d2 change the odds by at most exp(epsilon d1 + epsilon d2).
+    The two reports are drawn independently, so their epsilons add up (sequential composition): a start moved by d1 and
+    an end moved by d2 change the probability of both reports by a factor of at most exp(epsilon d1 + epsilon d2).
 
     Args:
         opened: The release that both reports were drawn from.
@@ -75,7 +75,7 @@ def _estimate_opened(
         channel: Its channel.
         source: The table.
         groups: The record numbers of each group.
-        columns: Its columns.
+        columns: The columns of the table.
         options: Options of the estimate.
         progress: Called with the step that is being done.
     """

@@ -115,7 +115,7 @@ def _list_notes(opened: OpenedFolder, estimate: Estimate, repeated: int, *, chos
             "are too narrow unless a column says who sent each (subject)"
         )
     if estimate.resolution:
-        # "Smooth" shares are mixtures of bumps as wide as the resolution.
+        # Smooth shares are mixtures of bumps (smooth distributions around centres) as wide as the resolution.
         reason = ", as fine as the reports support" if chosen else ""
         lines.append(
             f"shares are smooth at a resolution of {estimate.resolution:.3g} {estimate.unit}{reason}: gap is to the "

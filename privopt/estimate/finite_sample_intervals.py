@@ -3,9 +3,10 @@
 With probability 1 - alpha, the probability of every output lies between its bounds [L_k, U_k] (Clopper-Pearson, each at
 confidence 1 - alpha / m, where m is the number of bounds). The true shares then satisfy pi >= 0, sum pi = 1 and L_k <=
 (pi Z)_k <= U_k, and the smallest and largest pi_i among all such shares bound all shares simultaneously. The programs
-are written in the modelling language. For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i
-(h - Z y)_i. If y are the program's multipliers, this bound equals the program's optimal value. It is valid for any y,
-so the solver's tolerance does not matter.
+are written in the modelling language. Let h have a 1 for each record of a group, so that h . pi is the group's share.
+For every y, the smallest h . pi is at least sum_k min(L_k y_k, U_k y_k) + min_i (h - Z y)_i. If y are the program's
+multipliers, this bound equals the program's optimal value. It is valid for any y, so the solver's tolerance does not
+matter.
 
 :mod:`privopt.estimate.linear_intervals` computes intervals faster, for groups of records and for more records than the
 programs can handle. The intervals here are narrower for a group that the reports hardly distinguish from others,
@@ -24,11 +25,10 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_WORK: Final = 20_000_000
-"""Matrix entries of a program times the number of intervals, up to which a pair of programs is solved for each."""
+"""The largest product of a program's matrix entries and the number of intervals for which programs are solved."""
 MIN_SHARE: Final = 1e-8
-"""An entry of the channel smaller than this part of its column's greatest one is left out of a program.
-
-The solver would drop such entries itself."""
+"""Entries of the channel below this fraction of the largest entry of their column are left out of a program, because
+the solver would drop them itself."""
 
 
 def is_affordable(records: int, outputs: int, intervals: int) -> bool:

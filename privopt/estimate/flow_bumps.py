@@ -1,4 +1,4 @@
-"""Bumps of one resolution with which flows are fitted, and the choice of a resolution that is coarse enough."""
+"""The bumps (smooth distributions over records, around centres) with which flows are fitted, and their resolution."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from privopt.estimate.smooth_shares import FINER, Rows, make_bumps
 
 @frozen(kw_only=True, eq=False)
 class Bumps:
-    """Bumps of one resolution, as flows are fitted with them.
+    """M bumps of one resolution (:func:`.smooth_shares.make_bumps`), in terms of the outputs and groups.
 
     Attributes:
-        columns: (M, L) probability of each cell of outputs given each bump.
-        groups: (M, G) part of each bump in each group.
+        columns: (M, L) probability of each cell of outputs (:func:`.flow_fit.merge_outputs`) given each bump.
+        groups: (M, G) fraction of each bump that lies on the records of each group.
     """
 
     columns: Floats
@@ -53,10 +53,17 @@ class Bumps:
 
 
 class BumpMaker:
-    """Makes bumps of several resolutions for one channel and one set of groups."""
+    """Makes bumps of several resolutions for one channel and one set of groups.
+
+    Attributes:
+        cells: (K,) the cell of each output, into which similar outputs are merged.
+        _columns: (N, L) probability of each cell given each record.
+        _functionals, _rows: As given to the constructor.
+        _records: The number of records N.
+    """
 
     def __init__(self, columns: Floats, functionals: Any, rows: Rows | None) -> None:
-        """Take the channel.
+        """Merge the outputs of the channel into cells.
 
         Args:
             columns: (N, K) probability of each output given each record.
@@ -68,7 +75,7 @@ class BumpMaker:
         self._columns = merge_columns(columns, self.cells)
 
     def make(self, resolution: float) -> Bumps:
-        """Return the bumps of a resolution; if it is 0, each record is a bump by itself."""
+        """Return the bumps of a resolution, in the unit of distance. If it is 0, each record is a bump by itself."""
         if resolution == 0.0 or self._rows is None:
             return Bumps(columns=self._columns, groups=self._functionals.T.toarray())
         shapes = make_bumps(self._rows, self._records, resolution)
@@ -76,7 +83,10 @@ class BumpMaker:
         return Bumps(columns=shapes @ self._columns, groups=(self._functionals @ shapes.T).T)
 
     def find_resolution(self, resolution: float, max_bumps: int) -> float:
-        """Return the finest resolution, of those coarser than the given one by powers of FINER, with few enough bumps.
+        """Return the given resolution, or the first of its multiples by powers of FINER with at most ``max_bumps``.
+
+        If ``resolution`` is 0, return 0 if the records themselves are few enough, and otherwise begin with the distance
+        between two neighbours.
 
         Raises:
             UsageError: There are many records, and no distances between them or too many infinite ones.
@@ -88,7 +98,7 @@ class BumpMaker:
                 f"flows must be of records with distances, or of at most {max_bumps:,} records, got {self._records:,}"
             )
         if resolution == 0.0:
-            # A distance between neighbours, from which the search begins.
+            # The distance from record 0 to its nearest neighbour, from which the search begins.
             distances = self._rows(np.array([0]))[0]
             resolution = float(distances.min(initial=np.inf, where=distances > 0))
         while math.isfinite(resolution):

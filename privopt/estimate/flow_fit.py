@@ -1,18 +1,20 @@
 """Most likely flows between groups of records, from pairs of reports: expectation maximisation over pairs of bumps.
 
 A trip from record i to record j sends outputs (k, l) with probability z_ik z_jl, because its two reports are drawn
-independently. The distribution of trips is a mixture of products of bumps (:mod:`.smooth_shares`), with weights (M, M).
+independently. The distribution of trips is a mixture of products of two bumps, which are smooth distributions over the
+records (:mod:`.smooth_shares`); the weights of the mixture are (M, M).
 Its likelihood is concave in the weights. Each round of expectation maximisation multiplies the weights by
 D = A (C / (A' W A)) A', where A (M, L) has the probability of each output given each bump, and C (L, L) are the parts
 of the trips; ln max D bounds the distance from the greatest log-likelihood, per trip (see :mod:`.likelihood`). Rounds
 are over-relaxed: D is raised to a power above 1 as long as the likelihood grows, which saves most of the rounds.
 
-Outputs are merged into up to MAX_CELLS cells of outputs that say almost the same. That the report is in a cell is a
-function of the report, so the likelihood of the cells is a valid one.
+Outputs that say almost the same about the secret are merged into up to MAX_CELLS cells. A report's cell is a function
+of the report, so the likelihood of the cells is a valid one.
 
 The rounds begin at weights that link starts and ends as closely as the reports show (:mod:`.flow_links`). Cross-
-validation says after how many of them further rounds fit the noise of the reports. In the end, rows and columns are
-scaled until their sums are the estimates of the columns alone, which are much more accurate.
+validation chooses the number of rounds after which further ones would fit the noise of the reports. In the end, flows
+are scaled by rows and columns until their sums are the separate estimates of the starts and of the ends, which are much
+more accurate.
 
 Source:
     Salakhutdinov, Roweis, "Adaptive overrelaxed bound optimization methods", ICML 2003, section 3.
@@ -38,10 +40,10 @@ MAX_ROUNDS: Final = 100
 """Largest number of rounds of expectation maximisation that cross-validation can choose."""
 
 MAX_WORSE_ROUNDS: Final = 10
-"""Rounds after the best one, by cross-validation, after which none is tried."""
+"""Number of rounds without a better value in cross-validation after which no further round is tried."""
 
 TIE: Final = 1.0
-"""Difference in held-out log-likelihood, of all trips, below which the smaller number of rounds is chosen."""
+"""Difference from the best log-likelihood of held-out trips (summed over trips) up to which fewer rounds are chosen."""
 
 GROWTH: Final = 1.4
 """Factor by which the power of a round grows after each success. After a failure the power is 1 again. With 1.2 and 2
@@ -51,10 +53,10 @@ MIN_WEIGHT: Final = 1e-200
 """Least weight of a pair of bumps: a weight of 0 would stay 0."""
 
 MAX_SCALINGS: Final = 10_000
-"""Number of scalings of rows and columns after which sums that still differ are an error."""
+"""Largest number of scalings of rows and columns. It is an error if their sums still differ then."""
 
 SUM_TOLERANCE: Final = 1e-10
-"""Largest difference of the sums of rows and columns from the columns' own estimates."""
+"""Largest difference of the sums of rows and columns of flows from the separate estimates of starts and ends."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -63,7 +65,7 @@ class FlowFit:
 
     Attributes:
         weights: (M, M) weights of the pairs of bumps, summing to 1.
-        flows: (G, G) shares of trips from each group to each, before scaling to the columns' own estimates.
+        flows: (G, G) shares of trips from each group to each, before scaling to the estimates of starts and ends.
         cell_probabilities: (L, L) probability of each pair of cells.
         gap: Proved bound on the distance of the log-likelihood of the cells from its maximum, per trip.
     """
@@ -240,6 +242,7 @@ def choose_rounds(
         rounds = len(values) - 1
         if rounds == MAX_ROUNDS or rounds - np.argmax(values, axis=0).max() >= MAX_WORSE_ROUNDS:
             break
+    # For either likelihood, the first number of rounds that is about as good as the best; the larger one is taken.
     is_best = np.array(values) >= np.max(values, axis=0) - TIE
     return int(is_best.argmax(axis=0).max())
 

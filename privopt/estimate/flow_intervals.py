@@ -1,11 +1,12 @@
-"""Intervals of flows: errors of estimates from trips that are drawn from several fits which the reports allow.
+"""Intervals of flows, from the errors of estimates of trips that are drawn from several plausible fits.
 
-The parametric bootstrap of :mod:`.smooth_intervals` draws from one pilot, whose errors include the bias of the estimate
-at that pilot. Of flows, reports can leave open how closely ends are linked to starts. One pilot would then leave out
-what other links would change. So there are up to three: a fit that begins at the most likely links, and two that begin
-as near to the identity, and to independence, as the likelihood allows (:mod:`.flow_links`). All have more rounds than
-the estimate, and finer bumps if there are not too many. A half width is the largest of the three, plus the distance of
-the estimate from the pilot, times CALIBRATION.
+The parametric bootstrap of :mod:`.smooth_intervals` draws reports from one pilot, a fit that takes the place of the
+truth. The errors of estimates from these reports include the bias of the estimate at that pilot. Reports of trips can
+leave open how closely ends are linked to starts, and one pilot would ignore other links. So there are up to three: a
+fit that begins at the most likely links, and two that begin as near to the identity, and to independence, as the
+likelihood allows (:mod:`.flow_links`). All have more rounds than the estimate, and finer bumps if there are not too
+many. A half width is CALIBRATION times the sum of the largest half width from the pilots, and the largest distance of
+the estimate from a pilot.
 
 Nothing here is proved. How often these intervals held is measured in docs/benchmarks/city.md.
 """
@@ -23,17 +24,17 @@ from privopt.estimate.smooth_intervals import REPLICATE_GAP, SEED, half_widths_o
 from privopt.interfaces import Progress
 
 REPLICATES: Final = 40
-"""Number of times that trips are drawn from the first pilot, and half of it from each further one."""
+"""Number of times that trips are drawn from the first pilot. Half as many are drawn from each further one."""
 
 PILOT_REFINEMENT: Final = 2.0
 """The pilots' bumps are narrower than those of the estimate by this factor, if there are not too many of them."""
 
 PILOT_ROUNDS: Final = (2, 20)
-"""The pilots have this multiple of the rounds of the estimate, and so many more."""
+"""A pilot has the rounds of the estimate times the first number, plus the second."""
 
 CALIBRATION: Final = 1.25
-"""Factor of the half widths, by which the intervals of most kinds of trips held as often as they say: with 36 records
-and seven kinds of trips, the largest error without it was 1.1 to 1.3 half widths in one run of ten."""
+"""Factor of the half widths, with which the intervals held as often as they claim for most kinds of trips. Without it,
+with 36 records and seven kinds of trips, the largest error was 1.1 to 1.3 half widths in one run of ten."""
 
 
 class FlowModel(NamedTuple):
@@ -53,7 +54,7 @@ class FlowModel(NamedTuple):
     gap: float
 
     def estimate(self, counts: Floats) -> Floats:
-        """Return the flows (G, G) of counted trips (L, L), summing to 1."""
+        """Return the estimated flows (G, G), which sum to 1, from counts (L, L) of trips by their reports' cells."""
         flows = self.bumps.fit(counts, self.bumps.find_links(counts)[0], gap=self.gap, rounds=self.rounds).flows
         margin_gap = max(self.gap, REPLICATE_GAP)
         starts = self.start_bumps.fit_weights(counts.sum(axis=1), margin_gap) @ self.start_bumps.groups

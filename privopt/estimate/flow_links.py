@@ -1,8 +1,9 @@
 """Weights with which the fit of flows begins: a mixture of ways to link ends to starts, from identity to independence.
 
-Expectation maximisation moves slowly where the channel hides much, so that its early rounds stay near their beginning.
-A beginning at independent starts and ends makes flows too even. So the beginning is itself fitted to the reports: it is
-the most likely mixture of a few links, each a distribution (M, M) of pairs of bumps.
+Expectation maximisation moves slowly where the channel hides much, so its early rounds stay near the first weights. If
+these were independent starts and ends, flows would come out too even. So the first weights are fitted to the reports:
+they are the most likely mixture of a few links. A link is a distribution (M, M) of pairs of bumps (smooth distributions
+over records): one for the start of a trip, and one for its end.
 
 With shares p and outputs of probability m, the chance that a report from bump i would also come from bump j is the
 kernel K_ij = sum_k a_ik p_j a_jk / m_k. Scaled by the roots of p, it is a symmetric matrix without negative
@@ -20,13 +21,13 @@ from privopt.arrays import Floats
 from privopt.estimate.likelihood import fit
 
 POWERS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Powers of the kernel that are links, beside the identity and independence."""
+"""The powers of the kernel that serve as links, in addition to the identity and independence."""
 
 UNIFORM_PART: Final = 0.1
-"""Part of uniform shares, and of independence, in the beginning, because a weight of 0 stays 0."""
+"""Part of uniform shares, and of the independent link, in the first weights, because a weight of 0 would stay 0."""
 
 INDEPENDENT_PART: Final = 1e-3
-"""Part of independence in each power of the kernel, so that rows and columns can be scaled."""
+"""Part of the independent link in each power of the kernel, so that its rows and columns can be scaled."""
 
 SCALINGS: Final = 20
 """Number of scalings of the rows and columns of a link, after which the sums are close enough for a beginning."""
@@ -36,7 +37,7 @@ MIXTURE_GAP: Final = 1e-7
 
 LIKELY: Final = 3.0
 """Mixtures are allowed by the reports if their log-likelihood is less than the greatest one by this at most: more than
-half of the .95 quantile of chi squared with one degree of freedom, 1.92, because two extremes are judged."""
+half of the 0.95 quantile of chi squared with one degree of freedom, 1.92, because two extremes are judged."""
 
 SAME: Final = 0.02
 """Distance between mixtures, in total variation of their parts, below which they count as the same."""
@@ -114,6 +115,7 @@ def _move_towards(extreme: Floats, best: Floats, probabilities: Floats, trips: F
     greatest = float(trips @ np.log(best @ probabilities))
 
     def is_likely(part: float) -> bool:
+        """Return whether the mixture with this part of the extreme one is likely enough."""
         with np.errstate(divide="ignore"):  # the identity may not be able to give some pairs
             value = trips @ np.log(((1.0 - part) * best + part * extreme) @ probabilities)
         return bool(value >= greatest - LIKELY)

@@ -1,7 +1,7 @@
 """Estimate flows: the share of trips from each group of records to each, from pairs of reports, with intervals.
 
-The sums of rows and columns are the estimates of each column alone (:mod:`.shares`). How the flows within these sums
-are found is told in :mod:`.flow_fit`, and how their intervals are in :mod:`.flow_intervals`.
+The sums of the rows and of the columns of flows are separate estimates of the starts and of the ends of trips
+(:mod:`.shares`). :mod:`.flow_fit` finds the flows with these sums, and :mod:`.flow_intervals` their intervals.
 """
 
 from __future__ import annotations
@@ -35,18 +35,21 @@ from privopt.execution.resources import limited_to
 from privopt.interfaces import Progress
 
 MAX_GROUPS: Final = 100
-"""Largest number of groups, between which there are 10,000 flows."""
+"""Largest number of groups. Between 100 groups there are 10,000 flows."""
 
 MAX_BUMPS: Final = 400
-"""Largest number of bumps of a fit; if there are more, the resolution is made coarser. A round then takes 5 ms."""
+"""Largest number of bumps (smooth distributions over records) of a fit, with which a round takes 5 ms. If there are
+more, the resolution is made coarser."""
 
 REFINEMENT: Final = 4.0
 """The bumps of flows are narrower by this factor than those of starts and ends, if there are not too many of them. Over
-2,032 street nodes with 200,000 trips, bumps of .2 km instead of .4 km brought the mean error of a flow, in per cent of
-it, from 45 to 9 for trips to near places and from 69 to 39 for trips that end where they began. Others stayed."""
+2,032 street nodes with 200,000 trips, bumps of 0.2 km instead of 0.4 km reduced the mean error of a flow, in per cent
+of the flow, from 45 to 9 for trips to near places and from 69 to 39 for trips that end where they began. It stayed the
+same for other trips."""
 
 LINKED: Final = "fitted links"
-"""What the table says, in each row, that intervals assume of starts and ends; after ``smooth``, if flows are smooth."""
+"""The name, in each row of the table, of what intervals assume about starts and ends. It follows ``smooth`` if flows
+are smooth."""
 
 LINK_ASSUMPTION: Final = (
     "intervals of flows are measured, not proved: they assume that ends depend on starts about as in one of the fits "
@@ -169,8 +172,8 @@ def estimate_flows(
     names, functionals = group_functionals(channel.inputs, groups)
     margin_fits = [fit_reports(channel.probabilities, margin, options, rows, progress) for margin in margins]
     sums = [functionals @ margin_fit.shares for margin_fit in margin_fits]
-    # Sums over a mixture of bumps are estimated better than flows, and yet finer bumps serve flows: short trips cross
-    # borders within a bump, and the number of rounds keeps the fit smooth.
+    # Flows are fitted with finer bumps than starts and ends, although they are estimated less accurately: short trips
+    # cross borders of groups within a bump, and the small number of rounds keeps the fit smooth.
     wished_resolution = min(margin_fit.resolution for margin_fit in margin_fits)
     finest_resolution = wished_resolution if options.resolution is not None else wished_resolution / REFINEMENT
     with limited_to(1):
@@ -185,7 +188,8 @@ def estimate_flows(
         rounds = bumps.choose_rounds(counts)
         flow_fit = bumps.fit(counts, bumps.find_links(counts)[0], gap=options.gap, rounds=rounds)
         shares = scale_to_sums(flow_fit.flows, *(group_shares / group_shares.sum() for group_shares in sums))
-        # Flows that are not smooth have no finer resolution: their pilots differ by their rounds alone.
+        # Pilots are the fits from which trips are drawn for the intervals. If flows are not smooth (resolution 0), no
+        # resolution is finer, and pilots differ from the estimate by their rounds alone.
         pilot_resolution = resolution and maker.find_resolution(resolution / PILOT_REFINEMENT, MAX_BUMPS)
         start_bumps, end_bumps = (maker.make(margin_fit.resolution) for margin_fit in margin_fits)
         model = FlowModel(bumps, rounds, start_bumps, end_bumps, options.gap)

@@ -21,18 +21,19 @@ from privopt.errors import SolverError
 from privopt.interfaces import Progress
 
 MOST_STEPS: Final = 300
-"""Number of steps after which the method gives up."""
+"""Largest number of steps."""
 MIN_WEIGHT_SHARE: Final = 1e-14
-"""Share of the greatest weight below which a record does not count in a step's equations."""
+"""Fraction of the largest weight below which a record is left out of a step's equations."""
 
 MAX_STALLED_STEPS: Final = 15
-"""Steps without a better gap after which the method begins again, near the best shares but inside."""
+"""Number of steps without a better gap after which the method restarts, from an interior point near the best shares."""
 
 MIN_RESIDUAL_SHARE: Final = 0.1
-"""Share of the first equation's residual below which the second's goal does not fall: one must not outrun the other."""
+"""The goal of p s = mu is at least this fraction of the residual of slope + s = 1 (see :func:`_take_step`), so that
+neither equation is satisfied much sooner than the other."""
 
 DIAGONAL_RIDGE: Final = 1e-13
-"""Added to a unit diagonal: of records or reports that are nearly alike rounding makes an indefinite matrix."""
+"""Added to a unit diagonal, because rounding would make the matrix of nearly equal records or reports indefinite."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -84,7 +85,8 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
         A step takes about N K min(N, K) multiplications: 0.3 s at N = K = 2,000 on two free cores, 1 ms at 100.
     """
     count = len(columns)
-    # p are the shares, not scaled to the sum 1 yet, and s the multipliers of p >= 0.
+    # p are the shares, not scaled to the sum 1 yet, and s the multipliers of p >= 0. The least multipliers (0.1, and
+    # 0.001 near the optimum) only keep the starting points away from the boundary.
     p, s = _start_point(np.full(count, 1.0 / count), columns, parts, 0.1)
     best_gap, best_shares, best_step = math.inf, p, 0
     for step in range(MOST_STEPS):
@@ -161,7 +163,14 @@ def _step_length(values: Floats, step: Floats) -> float:
 class _Newton:
     """Solves (Z diag(1 / v) Z' + diag(1 / t)) x = y for several y, after one factorisation.
 
-    If there are fewer outputs than records, the Woodbury identity reduces the system to one over the outputs.
+    If there are at most as many outputs as records, the Woodbury identity reduces the system to one over the outputs.
+
+    Attributes:
+        t: (N,) the vector t.
+        by_reports: Whether the system is reduced to the outputs.
+        columns, is_kept: For a reduced system, Z without records of almost no weight, and which records are left.
+        size: Square roots of the matrix's diagonal, by which it was scaled to a unit diagonal.
+        factor: Cholesky factor of the scaled matrix, as SciPy stores it.
     """
 
     def __init__(self, columns: Floats, v: Floats, t: Floats) -> None:

@@ -1,14 +1,15 @@
 """Simultaneous intervals by linear estimators, fast even for groups among thousands of records.
 
-For any weights h on outputs, fixed before the reports are seen, the mean of h over the reports of n people has
-expectation pi . (Z h). This expectation lies within [min_i (Z h - g)_i, max_i (Z h - g)_i] of the group's share g . pi,
-for every distribution pi. The remaining error is that of a mean of n independent bounded values. The empirical
-Bernstein bound covers it for every n, a normal quantile for large n. So any weights give valid intervals, and good
-weights give narrow ones. The weights come from ridge regressions that trade bias for variance, and each group uses the
-regression with the narrowest interval. A few of the reports, drawn at random and not used again, serve to choose among
-the regressions and to weight their outputs.
+Let pi be the true shares of the records, Z the channel (Z_ik is the probability of output k given record i), and g have
+a 1 for each record of a group, so that g . pi is the group's share. Give each output k a weight h_k, fixed before the
+reports are seen. The mean of the weights of n people's reports has the expectation pi . (Z h). Its bias, the
+expectation less g . pi, lies between min_i (Z h - g)_i and max_i (Z h - g)_i for every pi. The remaining error is that
+of a mean of n independent bounded values: the empirical Bernstein bound covers it for every n, and a normal quantile
+for large n. So any weights give valid intervals, and good weights give narrow ones.
 
-Without bias, the weights of least variance attain the Cramer-Rao bound of all unbiased estimators.
+The weights come from ridge regressions of g on the columns of Z: a larger ridge (the factor of the penalty on h) gives
+more bias and less variance. For each group, the regression whose interval is predicted to be the narrowest is used. For
+this choice, a few of the reports are set apart at random, and not used for the bounds.
 
 Source:
     Maurer, Pontil, "Empirical Bernstein bounds and sample variance penalization", COLT 2009, Theorem 10; Donoho,
@@ -28,24 +29,26 @@ from privopt.arrays import Floats, Ints, slices
 from privopt.interfaces import Progress
 
 SET_APART: Final = 0.05
-"""Share of the reports by which weights are chosen. Of 200,000 reports over 2,032 places in 64 groups a tenth made
-intervals 3 % wider, a fiftieth 1 % wider, for worse weights (tests/bench/bench_intervals.py, 2026-11-26)."""
+"""Fraction of the reports that are set apart to choose weights. With 200,000 reports over 2,032 places in 64 groups, a
+tenth made intervals 3 % wider; a fiftieth, which gives worse weights, made them 1 % wider
+(tests/bench/bench_intervals.py, 2026-11-26)."""
 
 RIDGES: Final = tuple(10.0 ** (power / 3) for power in range(-24, 7))
-"""Ridges of the regressions that are tried: the weight of a regression's penalty, relative to the mean eigenvalue."""
+"""The ridges that are tried: the factor of a regression's penalty, relative to the mean eigenvalue of its matrix."""
 
 MUCH: Final = 2 * 10**9
-"""Groups times records times outputs above which a fifth of the ridges are tried. Over 700 single records that made
-intervals 0.2 % wider on average, and none of the medians; over 2,032 it took 10.5 s of one core, with all 36 s."""
+"""The product of the numbers of groups, records and outputs above which only every fifth ridge is tried. Over 700
+single records, intervals were then 0.2 % wider on average, with the same median. Over 2,032 records, it took 10.5 s of
+one core instead of 36 s."""
 
 BLOCK: Final = 1 << 24
-"""Entries of the groups that are worked on at once."""
+"""The largest number of entries of ``functionals`` that are converted to a dense matrix at once."""
 
 SPLIT_SEED: Final = 20260329
 """Seed of the draw that sets reports apart, so that the same reports give the same intervals."""
 
 ROUNDING_ERROR: Final = 1e-11
-"""What rounding may add to a bias, relative to the greatest weight."""
+"""Bound on the rounding error of a bias, relative to 1 plus the largest weight."""
 
 HalfWidth = Callable[[Floats, Floats, int], Floats]
 """Returns half widths (G,) from variances (G,), ranges (G,) of the weights, and the number of reports."""
@@ -103,7 +106,15 @@ def linear_intervals(
 
 
 class _Means:
-    """Bounds by weighted means over the reports of several releases, each in proportion to its number of reports."""
+    """Bounds by weighted means over the reports of several releases, each in proportion to its number of reports.
+
+    Attributes:
+        _parts, _half_width: As given to the constructor.
+        _shares: For each release, its fraction of the reports that are used for the bounds.
+        _probability_roots: (K, 1) square roots of the estimated probabilities of all releases' outputs.
+        _weigh: The ridge regressions, which return the weights of the outputs.
+        _cuts: Where the weights of one release end and those of the next begin.
+    """
 
     def __init__(
         self, releases: Sequence[tuple[Floats, Ints]], parts: Sequence[tuple[Ints, Ints]], half_width: HalfWidth
@@ -114,7 +125,7 @@ class _Means:
             releases: Channel (N, K) and counts (K,) of each release.
             parts: For each release, the counts (K,) of the reports that choose the weights, and of those used for the
                 bounds.
-            half_width: Returns the half width of the error of a mean.
+            half_width: Returns the half widths of the errors of means; see :data:`HalfWidth`.
         """
         total = sum(int(counted_reports.sum()) for _, counted_reports in parts)
         self._parts, self._half_width = parts, half_width
@@ -126,7 +137,6 @@ class _Means:
         # Divided by the roots of the outputs' probabilities, the ridge penalises the variance of the mean.
         scaled = [share * releases[number][0] / roots[number] for number, share in enumerate(self._shares)]
         self._probability_roots, self._weigh = np.concatenate(roots)[:, None], _Ridges(np.hstack(scaled))
-        # Where the weights of one release end and those of the next begin.
         self._cuts = np.cumsum([len(release_roots) for release_roots in roots])[:-1]
 
     def find_narrowest(self, groups: Floats, ridges: Sequence[float]) -> tuple[Floats, Floats]:
@@ -257,7 +267,13 @@ def _normal_half_width(error: float) -> HalfWidth:
 
 
 class _Ridges:
-    """Solves min |A u - g|^2 + ridge |u|^2 for many g and ridges, after one eigendecomposition."""
+    """Solves min |A u - g|^2 + ridge |u|^2 for many g and ridges, after one eigendecomposition.
+
+    Attributes:
+        _matrix: A, (N, K).
+        _by_outputs: Whether A'A was decomposed, because it is the smaller one, instead of AA'.
+        _values, _vectors: Its eigenvalues, and its eigenvectors in columns.
+    """
 
     def __init__(self, matrix: Floats) -> None:
         """Compute the eigendecomposition of A'A or AA', whichever is smaller; ``matrix`` is A, shape (N, K)."""

@@ -28,9 +28,8 @@ MAX_LOG_TILT: Final = 40.0
 """The largest |ln T| that is tried: there, h . pi is at the end of its range."""
 
 FALL_TOLERANCE: Final = 0.05
-"""How near the profile must come to its level, as a part of its allowed fall.
-
-The end that follows is then within 0.1 % of the interval's half."""
+"""Largest distance of the profile from its level at an end, as a fraction of its allowed fall. The end is then within
+0.1 % of the half width of the interval."""
 
 MIN_GAP_PER_REPORT: Final = 1e-11
 """The smallest gap, per report, that fits are asked for; rounding keeps them from reaching a smaller one."""
@@ -108,7 +107,7 @@ def _find_end(
     """
     # Tilted without end, the shares lie on the records of this edge alone, where h . pi is 0 or 1.
     is_on_edge = h == 0 if sign > 0 else h == 1
-    # h is the same for all records, so h . pi is that number.
+    # If h is the same for all records, h . pi is that number. (For h = 1, the lower end 0 is valid but loose.)
     if not is_on_edge.any() or is_on_edge.all():
         return 0.0 if sign > 0 else 1.0 if h.any() else 0.0
     edge_columns = columns[is_on_edge]

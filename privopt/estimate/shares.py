@@ -34,21 +34,21 @@ MAX_UNSMOOTHED_RECORDS: Final = 300
 """Number of records up to which all distributions are allowed by default; above it a resolution is chosen."""
 
 PROFILE: Final = "profile likelihood"
-"""Name of the method of intervals of :mod:`privopt.estimate.profile_intervals`."""
+"""The name of the method by which :mod:`privopt.estimate.profile_intervals` finds intervals."""
 EACH: Final = "each by itself"
-"""Addition to the name of a method whose intervals do not hold all at once."""
+"""Appended to the name of a method whose intervals hold individually, but not all at once."""
 
 BOOTSTRAP: Final = "parametric bootstrap"
-"""Name of the method of intervals of :mod:`privopt.estimate.smooth_intervals`."""
+"""The name of the method by which :mod:`privopt.estimate.smooth_intervals` finds intervals."""
 SMOOTH: Final = "smooth"
-"""What the table says, in each row, that smooth intervals assume."""
+"""The name, in each row of the table, of what smooth intervals assume."""
 
 MAX_PROFILED_RECORDS: Final = 300
-"""Number of records up to which asymptotic intervals are by profile likelihood, which takes some thirty fits for each
-of them, .3 s a fit at 2,000 records."""
+"""Number of records up to which asymptotic intervals are found by profile likelihood. Each takes some thirty fits; with
+2,000 records, a fit takes 0.3 s."""
 
 MIN_THREADED_ENTRIES: Final = 250_000
-"""Entries of a channel above which a fit over all distributions takes a thread a processor."""
+"""Number of entries of a channel above which a fit over all distributions uses a thread for each processor."""
 
 
 @frozen(kw_only=True)
@@ -309,9 +309,10 @@ def fit_reports(
 
 
 def _thread_limit(reported_columns: Floats, resolution: float) -> int | None:
-    """Return the number of threads of linear algebra: None, for as many as there are, if large matrices are fitted.
+    """Return the number of threads for linear algebra: None (one for each processor) for large matrices, otherwise 1.
 
-    With small ones the threads wait for one another, long on a busy machine.
+    With small matrices, threads mostly wait for one another, which takes long on a busy machine. A ``resolution`` above
+    0 means a fit of bumps, whose matrix is small.
     """
     is_dense = resolution == 0.0 and reported_columns.size > MIN_THREADED_ENTRIES
     return None if is_dense else 1

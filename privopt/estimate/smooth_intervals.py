@@ -33,23 +33,24 @@ from privopt.interfaces import Progress
 
 PILOT_REFINEMENT: Final = 4.0
 """The pilot's bumps are narrower than those of the estimate by this factor: four steps of the search for a resolution.
-With a pilot of the estimate's own resolution the intervals leave out the bias of smoothing. With half of it they did
-not hold all at once in Chiang Mai, where places are unevenly dense (0 of 4, tests/bench/bench_smooth.py)."""
+With a pilot of the estimate's own resolution, the intervals would leave out the bias of smoothing. With bumps half as
+wide, they did not hold simultaneously in Chiang Mai, where places are unevenly dense (in 0 of 4 runs of
+tests/bench/bench_smooth.py)."""
 
 REPLICATES: Final = 60
 """Number of times that reports are drawn from the pilot."""
 
 REPLICATE_GAP: Final = 1e-5
-"""Gap of the log-likelihood, per report, at which the fits of drawn reports end, unless the estimate's is larger."""
+"""Gap of the log-likelihood, per report, at which fits to drawn reports end, unless the estimate's gap is larger."""
 
 SEED: Final = 20261129
 """Seed of all draws, so that the same reports give the same intervals."""
 
 QUANTILE_DRAWS: Final = 20_000
-"""Number of draws by which the quantile of the largest relative error is found."""
+"""Number of draws from which the quantile of the largest relative error is estimated."""
 
 BLOCK: Final = 1 << 22
-"""Number of relative errors that are held at once."""
+"""Largest number of relative errors that are in memory at once."""
 
 
 def smooth_intervals(

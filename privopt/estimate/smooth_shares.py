@@ -25,10 +25,11 @@ from privopt.interfaces import Progress
 COARSEST_DIVISOR: Final = 4.0
 """The coarsest resolution is the largest distance divided by this; each next one is finer by FINER."""
 FINER: Final = math.sqrt(2.0)
+"""The ratio of two successive resolutions."""
 MAX_WORSE_RESOLUTIONS: Final = 2
-"""Finer resolutions in a row that are worse, after which none is tried."""
+"""Number of worse resolutions in a row after which no finer one is tried."""
 MAX_BUMP_ENTRIES: Final = 100_000_000
-"""A resolution is tried only if its bumps (M, N) have at most so many entries, which take 0.8 GB."""
+"""Largest number of entries of the bumps (M, N) of a resolution, which take 0.8 GB. Finer resolutions are not tried."""
 MIN_BUMP_SHARE: Final = 1e-5
 """A bump with a larger share than this counts as used."""
 

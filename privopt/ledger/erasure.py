@@ -105,7 +105,7 @@ def erase_subject(book: Ledger, subject: str) -> Erasure:
 
 
 def _count_archived_charges(book: Ledger, subject: str) -> tuple[int, list[str]]:
-    """Return the number of a subject's charges in a ledger's archived periods, and the files that have any.
+    """Return the number of a subject's charges in a ledger's archived periods, and the names of the files with any.
 
     An archive that was moved elsewhere cannot be read, nor can those before it, which only it names.
     """

@@ -18,12 +18,13 @@ __all__ = ["AlikeRegions", "find_alike_regions"]
 
 @frozen(kw_only=True, eq=False)
 class AlikeRegions:
-    """A small tree whose regions each stand for all regions of a hierarchy that have equal errors.
+    """A small tree, each of whose regions represents all regions of a hierarchy that have equal errors.
 
     Attributes:
         tree: The small tree, without names.
-        times: How many children of one region (R_l, 1) each region of a level stands for; 1 for the root.
-        counts: How many regions (R_l,) of its level in the hierarchy each region stands for.
+        times: For each level, how many children of one and the same region (R_l, 1) each region represents; 1 for the
+            root.
+        counts: For each level, how many regions of the hierarchy (R_l,) each region represents.
     """
 
     tree: Tree
@@ -32,7 +33,7 @@ class AlikeRegions:
 
 
 def find_alike_regions(tree: Tree) -> AlikeRegions:
-    """Return the regions of a hierarchy without those whose errors are equal to another's.
+    """Return one region for all regions of a hierarchy that have equal errors, as a small tree.
 
     Args:
         tree: The hierarchy.
@@ -63,9 +64,9 @@ def find_alike_regions(tree: Tree) -> AlikeRegions:
 def _number_shapes(tree: Tree) -> list[Ints]:
     """Return a number (R_l,) for the shape of the tree below each region of each level.
 
-    Two shapes are the same if they have as many children of each shape. A set of children with repetitions is known by
-    the sum, modulo 2^64, of a random number for each child's shape. That two of n shapes have one sum by chance has a
-    probability of n^2 / 2^65, and would only make a forecast less precise.
+    Two shapes are the same if they have the same number of children of each shape. The children's shapes are identified
+    by the sum, modulo 2^64, of a random number for each of them. The probability that two of n different shapes have
+    the same sum is about n^2 / 2^65, and would only make a forecast less precise.
 
     Args:
         tree: The hierarchy.

@@ -55,6 +55,7 @@ class FitOptions:
 
 
 DEFAULT: Final = FitOptions()
+"""The default options of a fit."""
 
 
 CONTRADICTING_ERRORS: Final = 6.0
@@ -292,7 +293,7 @@ class Design(ABC):
             numbers, errors = estimate.mean[:, 0], np.sqrt(estimate.variance[:, 0])
             lower, upper = self.limits.lower[level], self.limits.upper[level]
             excess = np.maximum(lower - numbers, numbers - upper)
-            # A leaf that is repeated on the levels below is listed once.
+            # A leaf that is repeated on the levels below is listed once. Half a group is allowed for rounding.
             is_new = self.tree.first_here(level)
             for region in np.flatnonzero((excess > CONTRADICTING_ERRORS * errors + 0.5) & is_new).tolist():
                 bound = int(lower[region] if numbers[region] < lower[region] else upper[region])
@@ -319,6 +320,7 @@ class Design(ABC):
             InputError: A key of the problem has a value that the method cannot use, or the noise is too wide.
             UsageError: The problem is too large for an integer program.
         """
+        # Only the first fault is reported, because others often follow from it.
         Faults([Fault(self.file, *fault) for fault in self.faults()][:1]).check()
         self.check_noise()
 
@@ -363,7 +365,7 @@ class Design(ABC):
     # --- forecast -----------------------------------------------------------------------------------------
 
     def need_shares(self, tables: Sequence[float] | Floats) -> list[bool]:
-        """Return whether each table needs a share of the budget, given the shares of the others."""
+        """Return whether each table needs a share of the budget, given all tables' shares. By default all need one."""
         return [True] * len(tables)
 
     @abstractmethod

@@ -32,10 +32,10 @@ EXACT: Final = Noise(variance=0.0)
 EXACT_WEIGHT: Final = 1e100
 """The weight of a level that is known, beside which all other weights are negligible."""
 WIDE_PART: Final = 0.8
-"""The standard deviation from which a part taken off a whole number acts as on a number that is not whole.
+"""The standard deviation of a subtracted number T from which a whole number X is treated like one that is not whole.
 
-A part T of standard deviation s adds P(X = 0) E|T| = .8 s P(X = 0) to the mean absolute value of a whole number X, and
-about s^2 P(X = 0) to that of a smooth X with the same density at 0. The two are equal at .8.
+Subtracting T of standard deviation s adds P(X = 0) E|T| = 0.8 s P(X = 0) to the mean absolute value of a whole number
+X, and about s^2 P(X = 0) to that of a smooth X with the same density at 0. The two are equal at s = 0.8.
 """
 
 
@@ -128,16 +128,16 @@ def errors_of_counts(
 
 
 def _mean_absolute_of_whole(estimate: Estimate, reduced: Estimate, taken_off: Floats | float) -> Floats:
-    """Return mean absolute errors of counts from which a part that all of them have in common is taken off.
+    """Return mean absolute errors of the counts of a region after a part that they have in common is subtracted.
 
-    Let X be the error of a count, with variance v, and q the share of its variance that is taken off. What remains is
+    Let X be the error of a count, with variance v, and q the share of v that is due to the common part. What remains is
     (1 - q) X - T, where T is independent of X, nearly normal, with variance q (1 - q) v. If X is a whole number, most
-    often 0, and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|: the small part that is taken
-    off all counts is an error of those that had none. A normal or Laplace error has no such step at 0.
+    often 0, and T is far below 1, the mean absolute value is (1 - q) E|X| + P(X = 0) E|T|, because subtracting T makes
+    an error of counts that had none. Normal and Laplace errors are never exactly 0, so they need no such term.
 
     Args:
-        estimate: The counts with the errors X.
-        reduced: The same with the moments of the errors that remain.
+        estimate: The moments of the errors X.
+        reduced: The moments of the errors that remain.
         taken_off: The share q of each count's variance.
     """
     ratio = estimate.fourth / np.maximum(3.0 * estimate.variance**2, 1e-300)
@@ -174,7 +174,7 @@ def errors_of_cumulative(
         known_levels: Number of levels, from the root down, on which the totals of regions are public. If 0, the totals
             are estimated by least squares, whatever the weights are.
     """
-    # Three columns stand for all sizes: the first, one for all between, and the last. Those between have equal errors.
+    # Three columns represent all sizes: the first, the last, and one for those between, which have equal errors.
     columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns

@@ -1,4 +1,4 @@
-"""Profiles of both mechanisms for the conformance kit: problems, neighbours, measurements and oracles."""
+"""Profiles of both mechanisms for the conformance kit: generated problems, neighbours, measurements and checks."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ SHAPES: Final = (
     (("a", "b"), ("b", "c")),
     (("a", "b"), ("b", "c"), ("a", "c")),
 )
-"""Shapes of tables: one; one with numbers of individuals; one inside another; two that share an attribute; a ring."""
+"""The attributes of the tables of generated problems: one table; one and a table of numbers of individuals alone; one
+inside another; two that share an attribute; three of which any two share one."""
 LEVELS: Final = ("level_1", "level_2", "level_3")
 PLANTED: Final = 10**6
 """The smallest planted count. Seven-digit numbers rarely occur in published files by chance, so the kit can search for
@@ -88,7 +89,7 @@ def problems(
         relation: The neighbouring relation.
         first: The smallest size of a group, 0 or 1.
         listed: Whether a public table lists the regions. The counts then have only nonzero rows.
-        exact: The number of levels, from the root down, whose numbers are exact, as far as there are so many.
+        exact: The number of levels, from the root down, whose numbers are exact; all levels if there are fewer.
 
     Returns:
         The problem. Its ``secrets`` are those planted counts that must not occur in published files.
@@ -284,7 +285,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 
 
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each inconsistency of a release, and if it misses the optimum of the paper's cost tables."""
+    """Yield a line for each inconsistency of a release, and one if it misses the optimum of the paper's cost tables."""
     method = result.method
     if not METHODS[method].valid:
         return
@@ -449,7 +450,7 @@ def tables_neighbours(problem: GeneratedProblem) -> Iterator[GeneratedProblem]:
 
 
 def _check_margins(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
-    """Yield a line for each sum over children, pair of tables, or public number that is inconsistent.
+    """Yield a line for each contradiction between a region and its children, two tables, or a count and an exact value.
 
     As an independent implementation, the check uses dictionaries instead of the mechanism's arrays.
     """

@@ -95,7 +95,7 @@ class Estimate:
         )
 
     def map_moments(self, change: Callable[[Floats], Floats]) -> Estimate:
-        """Return the estimate after a function, such as a sum over regions, is applied to its mean and all moments."""
+        """Return the estimate with a function, such as a sum over regions, applied to each of its four arrays."""
         return Estimate(
             mean=change(self.mean),
             variance=change(self.variance),
@@ -108,7 +108,8 @@ class Estimate:
 
         Args:
             start: Index of each parent's first child, and finally the number of all children.
-            times: (R, 1) How many children each region stands for. None if it stands for itself.
+            times: (R, 1) Number of identical children of its parent that each region represents. None if each
+                represents itself alone.
         """
         return self.map_moments(
             lambda moments: np.add.reduceat(moments if times is None else times * moments, start[:-1], axis=0)
@@ -123,7 +124,7 @@ def _to_estimate(values: Ints | Floats, noise: Noise, weight: float | Floats | N
         noise: The noise on one value.
         weight: The weight of a value, or (S,) weights. None means inverse variance.
     """
-    # Moments are the same for all values, in the shape (R, 1).
+    # All values of a region have the same moments, so these have the shape (R, 1).
     column = np.ones((len(values), 1))
     return Estimate(
         mean=np.asarray(values, dtype=np.float64),
@@ -160,7 +161,8 @@ def _pool_levels(
         tree: The hierarchy.
         levels: The estimates of each level from its own values.
         is_isolated: Whether each level ignores the levels below it. None if no level does.
-        times: How many children (R_l, 1) each region stands for. None if each stands for itself.
+        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
+            each represents itself alone.
     """
     # A region's own value and the sum of its children's estimates have independent errors.
     pooled = [levels[-1]]
@@ -194,7 +196,8 @@ def least_squares(
         root: (S,) The root's values, if they are known exactly.
         weights: The weight of each level in the minimised sum of squares, a number or (S,). By default 1 / variance.
         down: Whether each level is fitted to the level above it, which remains unchanged (``top-down``).
-        times: How many children (R_l, 1) each region stands for, all with equal values. None if each stands for itself.
+        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
+            each represents itself alone.
 
     Returns:
         The estimates (R_l, S) of each level, which add up over the tree.
@@ -302,6 +305,7 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
     edge, size = np.zeros((len(end.mean), 1)), courses.mean.shape[1]
 
     def both_ends(inner: Floats, last: Floats) -> Floats:
+        """Return the sum (R, N) of a moment over the two cumulative counts whose difference is each count."""
         edges = np.concatenate([edge, np.broadcast_to(inner, (len(edge), size)), last], axis=1)
         return np.asarray(edges[:, 1:] + edges[:, :-1])
 
@@ -318,8 +322,8 @@ def increments(courses: Estimate, end: Estimate) -> Estimate:
 def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     """Return a table of two-sided quantiles of errors, in standard deviations, by kurtosis.
 
-    An error is modelled as normal with a gamma-distributed variance. 1 / shape of the gamma distribution runs from 0
-    (normal) to 1 (Laplace).
+    An error is modelled as normal with a gamma-distributed variance, whose kurtosis follows from the inverse of the
+    gamma distribution's shape: 0 is a normal error, and 1 a Laplace error.
 
     Returns:
         The grid of 1 / shape, and the quantiles.
@@ -331,8 +335,10 @@ def _quantile_table(confidence: float) -> tuple[Floats, Floats]:
     points = (np.arange(4000) + 0.5) / 4000
     grid = np.linspace(0.0, 1.0, 41)
     quantiles = [float(-ndtri((1.0 - confidence) / 2.0))]
-    for thin in grid[1:]:
-        spread = np.sqrt(gammaincinv(1.0 / thin, points) * thin)  # standard deviations; the mean variance is 1
+    for inverse_shape in grid[1:]:
+        spread = np.sqrt(
+            gammaincinv(1.0 / inverse_shape, points) * inverse_shape
+        )  # standard deviations; the mean variance is 1
 
         def excess_probability(reach: float, spread: Floats = spread) -> float:
             return float(2.0 * ndtr(-reach / spread).mean() - (1.0 - confidence))
@@ -352,16 +358,16 @@ def quantile(variance: Floats, fourth: Floats, confidence: float) -> Floats:
         confidence: The probability that an error lies within the half-width.
     """
     # 1 / shape of the gamma variance: the ratio of the fourth cumulant to that of a Laplace error.
-    thin = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
-    return np.asarray(np.interp(thin, *_quantile_table(confidence)) * np.sqrt(variance))
+    inverse_shape = np.clip(fourth / np.maximum(3.0 * variance**2, 1e-300), 0.0, 1.0)
+    return np.asarray(np.interp(inverse_shape, *_quantile_table(confidence)) * np.sqrt(variance))
 
 
 def mean_absolute(error: Estimate) -> Floats:
     """Return the mean absolute errors of estimates, computed from their variances and fourth cumulants.
 
     Let a normal error have a variance that is gamma-distributed with shape k. Its mean absolute value is sqrt(2 / pi)
-    Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) times its standard deviation: .707 for a Laplace error, and .798 if many
-    errors are pooled. An error more peaked than a Laplace error is discrete and is modelled as a multiple of a double
+    Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
+    errors are pooled. An error more peaked than a Laplace error is factor and is modelled as a multiple of a double
     geometric variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2,
     which is 1 for Laplace and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then sqrt(v / (3 r -
     1)).
@@ -371,10 +377,10 @@ def mean_absolute(error: Estimate) -> Floats:
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
     # The shape of the gamma variance; for ratios near 0 nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
-    part = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    # Above Laplace's ratio of 1 the error is discrete; the tolerance keeps Laplace errors out of this branch.
-    discrete = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), part)
-    return np.asarray(np.sqrt(error.variance) * discrete)
+    gamma_factor = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
+    # Above Laplace's ratio of 1 the error is factor; the tolerance keeps Laplace errors out of this branch.
+    factor = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), gamma_factor)
+    return np.asarray(np.sqrt(error.variance) * factor)
 
 
 UNBOUNDED: Final = 1 << 62
@@ -390,7 +396,8 @@ class Ends:
     Attributes:
         mean: (R, N) The estimates.
         reach: (R, 1) or (R, N) The half-widths for the required confidence.
-        max_counts: Upper bounds on the counts: the region's total, or else the root's, if one of them is known.
+        max_counts: (R, 1) Upper bounds on the counts: the region's total or, if it is not known, that of the nearest
+            region above it. (1, 1) for the root's total, or for :data:`UNBOUNDED` if no total is known.
         released: (R, N) The released counts. Intervals are widened to contain them.
     """
 
@@ -563,7 +570,8 @@ def least_squares_below(
         noisy: The noisy values (R_l, 1) of each level.
         noise: The noise on one value of each level.
         totals: The exact values (R_l,) of the first levels.
-        times: How many children (R_l, 1) each region stands for. None if each stands for itself.
+        times: Number of identical children of its parent (R_l, 1) that each region represents, for each level. None if
+            each represents itself alone.
     """
     known_count = len(totals)
     values = [*(total[:, None] for total in totals), *noisy[known_count:]]

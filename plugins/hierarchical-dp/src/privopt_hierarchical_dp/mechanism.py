@@ -53,12 +53,12 @@ from privopt_hierarchical_dp.tree import add_up
 
 __all__ = ["CountsMechanism", "HierarchicalDP", "HierarchicalTables"]
 
-LARGEST_GAP: Final = 1e-4
+SMALLEST_GAP: Final = 1e-4
 """The smallest relative gap requested from a fit. Smaller gaps given by the user are raised to this value."""
 BYTES_PER_COUNT: Final = 500.0
-"""Peak memory per count of groups of one size in one region, including noise, fit, files and proof."""
+"""Peak memory in bytes per count of groups of one size in one region, including noise, fit, files and proof."""
 BYTES_PER_CELL: Final = 600.0
-"""Peak memory per cell of one of several tables in one region."""
+"""Peak memory in bytes per cell of one of several tables in one region."""
 ROOM: Final = Fraction(1, 10**9)
 """Relative amount by which the stated lower bound is below the bound that a fit proves.
 
@@ -115,7 +115,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
             counts = [add_up(design.tree, leaves) for leaves in problem.truth.leaves]
             public = numbers_of(counts)[: design.exact]
             noisy, records = design.draw(counts, seed=context.seed)
-        how = FitOptions(gap=max(context.gap, LARGEST_GAP), backend=context.solver, report=context.report)
+        how = FitOptions(gap=max(context.gap, SMALLEST_GAP), backend=context.solver, report=context.report)
         with context.time_phase("solve"):
             fitted, stopped = _fit_in_time(partial(design.fit, noisy, public), how, context)
         # A fit also notes itself that a limit ended it early, for example an integer program.
@@ -201,7 +201,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def details(
         self, problem: Instance, release: HierarchyRelease, method: str, recorded: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the details for ``result.json``: budgets, scales, weights and interval widths by table and level.
+        """Return details for ``result.json``: budgets, noise scales, weights and interval widths by table and level.
 
         Args:
             problem: The problem.
@@ -235,6 +235,11 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
         """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a published release.
 
+        Args:
+            problem: The published problem, without its secrets.
+            release: The release.
+            result: The contents of ``result.json``.
+
         Returns:
             One line for each condition that fails.
         """
@@ -262,7 +267,7 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
         design, application = problem.design(result.method), result.asked
         if release.past_sums() or design.shape_faults(release):
             return None
-        bound = design.bound(release, FitOptions(gap=max(application.gap, LARGEST_GAP), backend=application.solver))
+        bound = design.bound(release, FitOptions(gap=max(application.gap, SMALLEST_GAP), backend=application.solver))
         return _certified_bound(self.utility(problem, result.method), release, bound)
 
     def plan(self, declared: AttrsInstance, file: str, context: SolveContext) -> Plan:
@@ -477,7 +482,8 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
     Raises:
         StoppedError: Even the quickest fit failed, for example because the import of a library was interrupted.
     """
-    # Both swallow what ends the block early, an interrupt or the end of the limit. The quick fit below then follows.
+    # Both context managers swallow what ends the block early: an interrupt, or the end of the time limit. In that case
+    # the quick fit below follows.
     with suppress(KeyboardInterrupt), limit(context.remaining):
         fitted = fit(how)
         return fitted, clock().left == 0.0
@@ -486,6 +492,7 @@ def _fit_in_time(fit: Callable[[FitOptions], Fit], how: FitOptions, context: Sol
             return fit(evolve(how, at_once=True)), True
     except Exception as error:
         raise StoppedError("stopped before anything could be fitted; nothing written") from error
+    # Reached if the time limit ended the quick fit, too.
     raise StoppedError("stopped before anything could be fitted; nothing written")
 
 
@@ -514,8 +521,8 @@ def _certified_bound(
 ) -> float | None:
     """Return a lower bound on the loss of all valid releases of the same noisy values, or None if the fit has none.
 
-    If no number is public, the bound holds for releases with the same estimated numbers. If the fit is proved to be
-    optimal, up to rounding errors of sums of doubles, the bound is the loss itself.
+    If no number of groups is public, the bound holds for releases with the same estimated numbers. If the fit is proved
+    to be optimal, up to rounding errors of sums of doubles, the bound is the loss itself.
 
     Args:
         loss: The loss of this problem.

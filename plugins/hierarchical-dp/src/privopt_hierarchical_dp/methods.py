@@ -89,6 +89,7 @@ _ROWS: Final = (
 METHODS: Final[dict[str, Method]] = {row.name: row for row in _ROWS}
 """The methods by name."""
 DEFAULT_METHOD: Final = _ROWS[0].name
+"""The method that is used if none is given."""
 
 
 def default_shares(method: str, depth: int) -> tuple[Fraction, ...]:
@@ -115,9 +116,9 @@ def sensitivity(method: str, max_quantity: int, relation: Relation = SIZES, *, t
 
     Args:
         method: Name of the method. The published chain has the sensitivity of cumulative counts, as in the paper.
-        max_quantity: The number Q of sizes by which one individual may change a group.
+        max_quantity: Q, the largest number by which one individual may change the size of a group.
         relation: The neighbouring relation.
-        totals: Whether the numbers of the leaf regions, and so of all, are exact.
+        totals: Whether the numbers of groups of the leaf regions, and so of all regions, are published exactly.
     """
     query: Literal["counts", "cumulative"] = "counts" if METHODS[method].query == "counts" else "cumulative"
     return relation.sensitivity(query, max_quantity, is_leaf_exact=totals)

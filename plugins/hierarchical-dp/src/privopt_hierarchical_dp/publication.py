@@ -83,7 +83,7 @@ def publication_files(
         table_ends: The intervals before rounding, by table and level.
         rules: The rules of publication.
         confidence: The confidence of the intervals.
-        slack: See :func:`margins_of`.
+        slack: Amount added to the half-widths before rounding; see :func:`margins_of`.
     """
     assert rules.coefficient_of_variation is not None  # the caller publishes by it
     assert release.bounds is not None  # there are ends

@@ -25,13 +25,13 @@ __all__ = [
 ]
 
 KEEP: Final = "keep"
-"""Value of ``totals`` by which values and regions named like totals are ordinary values and regions."""
+"""The value of the key ``totals`` with which values and regions named like totals are treated as ordinary ones."""
 
 _CODE: Final = r"^0*([0-9]+)(?:\.0*)?$"
 """A whole number, perhaps with leading zeros or with zeros after the point, as spreadsheets write codes."""
 
 _UNUSUAL: Final = r"[^!-~ ]|  "
-"""A character other than the visible ones of ASCII and the blank, or two blanks: only names with one look alike."""
+"""A character other than blanks and ASCII's visible ones, or two blanks. Of two names that look alike, one has this."""
 
 
 def find_total_regions(paths: pl.DataFrame) -> list[tuple[str, ...]]:
@@ -101,7 +101,7 @@ def _find_alike_codes(tree: Tree) -> list[list[str]]:
         The names of the regions of each group, in the order of the tree.
     """
     codes_by_level = [_normalize_codes(names) for names in tree.columns]
-    # Names that no zero is taken off differ as they are.
+    # If no code has zeros that are removed, no two codes differ only in zeros.
     if not any((codes != _own_names(names)).any() for codes, names in zip(codes_by_level, tree.columns, strict=True)):
         return []
     groups: list[list[str]] = []

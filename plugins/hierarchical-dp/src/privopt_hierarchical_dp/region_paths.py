@@ -1,4 +1,4 @@
-"""Reads a hierarchy from the paths of its leaves: its regions level by level, the names under which they are written.
+"""Reads a hierarchy from the paths of its leaves: its regions level by level, and the names that files give them.
 
 All steps are joins and comparisons of whole columns. A path is a row of names, root first; names after a leaf that ends
 above the last level are empty.
@@ -153,6 +153,7 @@ def _write_names(prefixes: Sequence[pl.DataFrame], levels: Levels, file: str) ->
     has_shared = own_names.n_unique() < len(own_names)
     shared = own_names.is_duplicated() if has_shared else own_names[:0]
     written_levels: Levels = []
+    # The number of own names that were used, and the paths and written names of the level above.
     used, path, written = 0, own_names[:0], own_names[:0]
     for level, (names, parents, is_repeated) in enumerate(levels):
         is_new, count = ~is_repeated, int((~is_repeated).sum())

@@ -121,13 +121,14 @@ class Relation:
     def sensitivity(
         self, query: Literal["counts", "cumulative"], max_quantity: int, *, is_leaf_exact: bool = False
     ) -> int:
-        """Return the largest sum of absolute changes, which is also that of squared changes, on any one level.
+        """Return the largest sum of absolute changes of one level between neighbours; that of squares is the same.
 
         Args:
             query: The measured values: ``counts`` for n_s, or ``cumulative`` for c_s (h_s if numbers of groups are not
                 public).
             max_quantity: The maximum quantity, Q.
-            is_leaf_exact: Whether the leaf regions are among the exact levels, so that replaced groups stay in theirs.
+            is_leaf_exact: Whether the leaf regions are among the exact levels, so that a replaced group stays in its
+                leaf region.
         """
         if self.name == "groups" and self.exact_levels:
             if query == "counts":
@@ -148,17 +149,22 @@ class Relation:
     def statement(
         self, *, totals: bool, max_quantity: int, kind: str, listed: bool = False, exact_levels: int = 0
     ) -> str:
-        """Return a description: which inputs are neighbours, what costs more, what is not covered, what is exact.
+        """Return the guarantee in words, for readers of a release.
+
+        The text says which inputs are neighbours, how large the privacy loss of larger changes is, which changes are
+        not covered, and which numbers of groups are published exactly.
 
         Args:
             totals: Whether every region's number of groups is published exactly.
-            max_quantity: Q, the number of sizes by which one individual may change a group.
-            kind: The notion of privacy.
+            max_quantity: Q, the largest number by which one individual may change the size of a group.
+            kind: The notion of privacy, such as "pure-dp".
             listed: Whether a public table lists the regions.
-            exact_levels: The number of levels, from the root down, whose numbers are published exactly.
+            exact_levels: The number of levels, from the root down, whose regions' numbers of groups are published
+                exactly.
         """
         name, is_single_step = "unit" if self.vacant else "group", max_quantity == 1
         many = f"up to {max_quantity} sizes (max_quantity = {max_quantity})"
+        # The privacy loss of k neighbouring steps, which is "k epsilon" for the other notions.
         group_costs = {"zcdp": "k^2 rho", "approx-dp": "k epsilon, at (1 + ... + exp((k - 1) epsilon)) delta"}
         is_swap = self.name == "groups" and self.exact_levels > 0
         promise = PROMISES["exact groups" if is_swap else self.name].format(
@@ -206,7 +212,8 @@ PROMISES: Final = {
     "replaced by another one of at most {m} in its region. A person who joins or leaves a household is covered by "
     "that. {larger} Not covered: a household that appears, vanishes or moves to another region.",
 }
-"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation."""
+"""Sentences on neighbouring inputs, on larger changes and on changes that are not covered, by relation. Words in braces
+are replaced by :meth:`Relation.statement`."""
 MISSING: Final = {
     True: "Size 0 is a class: whoever joins or leaves a unit is covered, also who lives there alone. Not covered: a "
     "unit, vacant or not, that appears or vanishes.",
@@ -244,7 +251,7 @@ def _replaced_unit(household: int) -> str:
 
 
 def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
-    """Return a sentence on the privacy loss of households with more persons than the budget covers.
+    """Return a sentence on the privacy loss of a household with more persons than the budget is stated for.
 
     For a household of k persons, k - 1 cumulative counts change by 1 each. The noise is scaled for m - 1 of them, at
     least 1. So the loss grows by the factor (k - 1) / (m - 1), which is above k / m. Under Gaussian notions, rho grows
@@ -253,7 +260,7 @@ def _larger_costs(household: int, kind: str, *, steps: bool) -> str:
     Args:
         household: The largest number m of persons that the budget covers.
         kind: The notion of privacy.
-        steps: Whether k persons change k - 1 values, which is the case without a size class 0. Otherwise they change k.
+        steps: Whether a household of k persons changes k - 1 values, as it does without a size class 0, instead of k.
     """
     cost = {"zcdp": "(k / {m})^2 rho", "approx-dp": "(k / {m})^2 of the rho that epsilon and delta stand for"}
     pure = "k / {m} epsilon" if household == 1 or not steps else "(k - 1) / ({m} - 1) epsilon"
@@ -357,6 +364,7 @@ class TableRelation:
         return evolve(
             self,
             scope=self.scope.format(most=max_household),
+            # With exact numbers of individuals, the new household has as many persons as the old one.
             unit=_replaced_unit(max_household) + " by one of as many" * (self.exact != 0),
             # All m persons may be alike, and leave one cell for another: absolute changes sum to 2 m, their squares to
             # 2 m^2.

@@ -1,4 +1,4 @@
-"""A search for the best shares of a budget. It is continuous, allows shares of 0, and has several starting points.
+"""A search for the best shares of a budget: continuous, with shares of 0 allowed, from several starting points.
 
 Under zCDP the sum of errors is convex in the shares, because precisions are linear in rho, unless the noise is narrower
 than 1. So any start leads to the optimum. Under pure DP the sum is not convex once levels are combined: 1 / sqrt(e1^2 +
@@ -104,8 +104,9 @@ def _descend(cost: Callable[[Sequence[Point]], Floats], start: Point) -> Point:
     if all(len(positions) == 1 for positions in places) or not np.isfinite(cost([start])[0]):
         return start
 
-    # The shares of each block are exponentials, normalised to add up to 1; the maximum is subtracted against overflow.
+    # The maximum is subtracted so that no exponential overflows.
     def to_point(logs: Floats) -> Point:
+        """Return the shares with the given logarithms, up to the normalisation of each block."""
         blocks = []
         for positions, block_logs, block in zip(places, np.split(logs, split_points), start, strict=True):
             shares = np.zeros(len(block))

@@ -55,12 +55,12 @@ BOUNDS: Final = {
     True: " Bounds on numbers of groups are public; inputs that contradict them are refused, with all that are alike.",
     False: " Bounds on numbers of groups are public; releases are moved into them, whether or not the input is within.",
 }
-"""Sentences on public bounds, by whether all neighbouring inputs have the same numbers of groups."""
+"""Sentences on public bounds, by whether neighbouring inputs always have the same numbers of groups."""
 EXACT_BOUNDS: Final = (
     " Bounds on numbers of groups are public. Inputs whose exact numbers contradict them are refused, with all that "
     "are alike; numbers that are not exact are moved into them, whether or not the input is within."
 )
-"""The sentence on public bounds if neighbouring inputs agree on the numbers of some levels alone."""
+"""The sentence on public bounds if neighbouring inputs agree only on the numbers of groups of some levels."""
 PROGRAM_SCALE: Final = 1 << 20
 """The largest noise scale for integer programs: squares of such noise are still exact in doubles."""
 
@@ -89,7 +89,8 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
     Args:
         method: The name of the method.
         counts: The true counts (R_l, N) of each level.
-        totals: Whether the regions' totals are published exactly. Cumulative counts of size N are then not measured.
+        totals: Whether the regions' numbers of groups are published exactly. Cumulative counts of size N, which equal
+            these numbers, are then not measured.
         relation: The neighbouring relation.
 
     Returns:
@@ -110,7 +111,7 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """The design of a release by a method of hierarchical-dp."""
+    """The design of a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits."""
 
     problem: HierarchyProblem
     totals: bool
@@ -177,6 +178,7 @@ class SizesDesign(Design):
             # With one size class and exact numbers of groups, no neighbour differs in any count: nothing is hidden.
             hides=hides_moves or table.classes > 1 or not (exact or relation.exact),
             valid=rule.valid,
+            # Without public bounds, the sentence about them is multiplied by False, and so left out.
             statement=promise + bounds_sentence * (table.bounds is not None),
             claimed={"region_totals_exact": totals},
             in_words=(
@@ -193,7 +195,7 @@ class SizesDesign(Design):
 
     @property
     def default_split(self) -> tuple[Split, Split]:
-        """The split of the budget if the problem file has none: the method's own, for the single table."""
+        """The split of the budget if the problem file has none: the method's shares by level, and 1 for the table."""
         return normalize_shares(default_shares(self.method, self.tree.depth)), (Fraction(1),)
 
     @property
@@ -213,7 +215,7 @@ class SizesDesign(Design):
 
     @property
     def weights(self) -> tuple[Fraction, ...]:
-        """Weights of the levels in the loss, as rationals. The published chain has equal weights."""
+        """The weight of each level in the loss; 0 for a level that is not measured. 1 in the published chain."""
         if self.rule.query == "chain":
             return (Fraction(1),) * self.tree.depth
         return objective_weights(self.problem.settings.level_weights, self.budgets[0])
@@ -229,7 +231,8 @@ class SizesDesign(Design):
     def real_loss(self, release: HierarchyRelease) -> Fraction:
         """Return the exact privacy loss between neighbouring inputs.
 
-        In the published chain, one change affects every region of a level. Its noise is not scaled for this.
+        In the published chain, one change affects every region of a level, for which its noise is not scaled: the loss
+        exceeds the budget.
         """
         if self.rule.query != "chain":
             return super().real_loss(release)
@@ -300,6 +303,10 @@ class SizesDesign(Design):
     def bound(self, release: HierarchyRelease, how: FitOptions) -> tuple[Fraction | float | None, bool]:
         """Fit the noisy values of a release again, and return the bound on the loss.
 
+        Args:
+            release: The release.
+            how: The options of the fit.
+
         Returns:
             The lower bound on the loss, or None if the method has none, and whether the fit is proved to be optimal.
         """
@@ -309,12 +316,12 @@ class SizesDesign(Design):
         return fitted.lower_bound, fitted.proved
 
     def weight(self, table: int, level: int) -> Fraction:
-        """Return the weight of a level in the loss. The largest weight is 1."""
+        """Return the weight of a level in the loss, scaled so that the largest is 1. There is only one ``table``."""
         return self.weights[level] / max(self.weights)
 
     @property
     def has_intervals(self) -> bool:
-        """Whether the counts have intervals. Those of the published chain have none."""
+        """Whether intervals of the counts can be computed, which is not so for the published chain."""
         return self.rule.query != "chain"
 
     def compute_ends(self, release: HierarchyRelease) -> list[list[Ends]] | None:
@@ -339,7 +346,8 @@ class SizesDesign(Design):
 
     def estimate_numbers(self, release: HierarchyRelease) -> list[Estimate]:
         """Return the least-squares estimates (R_l, 1) of the numbers of groups of all regions."""
-        # A number of groups is a sum of noisy counts, or one noisy cumulative count.
+        # A number of groups is a sum of noisy counts, whose variances and fourth cumulants add up, or one noisy
+        # cumulative count.
         terms = self.relation.classes if self.order == "counts" else 1
         noise = [
             Noise(variance=terms * moments.variance, fourth=terms * moments.fourth)
@@ -422,7 +430,7 @@ class SizesDesign(Design):
 
     def shape_faults(self, release: HierarchyRelease) -> list[str]:
         """Return a line for each level whose number of columns differs from what the method measures."""
-        # With known totals the last cumulative count is not measured.
+        # With known totals (order "inner") the last cumulative count is not measured.
         width = self.relation.classes - (self.order == "inner")
         return super().shape_faults(release) + [
             f"{NOISY}: level_{level + 1} has {number_of(values.shape[1], 'column')}; the method measures {width}"
@@ -466,7 +474,7 @@ class SizesDesign(Design):
         ]
 
     def forecast(self, noise: Sequence[Sequence[Noise]], tables: Sequence[float] | Floats) -> Floats:
-        """Return the expected sums of absolute errors of the method's linear fit, by level.
+        """Return the expected sum of absolute errors of each level's counts under the method's linear fit.
 
         Args:
             noise: The noise on one value of each level, for the single table.
@@ -489,7 +497,7 @@ class SizesDesign(Design):
         )
 
     def leaves_only(self) -> Floats:
-        """Return the expected errors by level if the leaves' counts get the whole budget and are added up."""
+        """Return the expected sum of errors of each level if only the leaves' counts are measured, and are added up."""
         # The baseline measures counts whatever this method measures, so its sensitivity is that of counts.
         delta = self.relation.sensitivity("counts", self.problem.settings.max_quantity)
         noise = self.law.moments(self.law.ideal_scale(self.problem.privacy.budget, delta))

@@ -107,7 +107,14 @@ def estimated_totals(
 
 
 def _project_totals(tree: Tree, sums: Sequence[Ints], total: int, precisions: Sequence[Fraction]) -> list[Ints]:
-    """Return the integers (R_l,) nearest to noisy numbers that add up over the tree to a given number of the root."""
+    """Return the integers (R_l,) of each level, nearest to noisy numbers, that add up to the number of the root.
+
+    Args:
+        tree: The hierarchy.
+        sums: The noisy numbers (R_l, 1) of each level.
+        total: The number of the root.
+        precisions: The weight of each level; 0 if it is not measured.
+    """
     # Without a measured level nothing tells the regions apart; equal weights then spread the total.
     weights = integer_weights(
         list(precisions) if any(precisions) else [Fraction(1)] * tree.depth, limit=largest_weight(tree, sums, total)

@@ -58,11 +58,9 @@ def chain_counts(chain: Sequence[Ints]) -> list[Ints]:
 def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
     """Return the non-decreasing integers from 0 to G that are nearest to the noisy chain (Model 3), exactly.
 
-    An element equals its successor if the next region is on a higher level (C9). Otherwise an element must not exceed
-    its successor. This includes the step down to a deeper level, which the printed (C8) omits. Elements that must be
-    equal are pooled.
-
-    Equations (C7) to (C9) and the model's recurrence (8) are those of the paper.
+    The chain lists the regions in post-order for size 1, then for size 2, and so on. An element equals its successor if
+    the next region is on a higher level (C9). Otherwise it must not exceed its successor. This includes a step to a
+    deeper level, which the printed (C8) omits. Equations (C7) to (C9) are those of the paper.
 
     Args:
         tree: The hierarchy.
@@ -73,9 +71,10 @@ def fit_chain(tree: Tree, noisy: Sequence[Ints], *, total: int) -> list[Ints]:
         Fitted cumulative values (R_l, N) of each level. `chain_counts` converts them to counts.
     """
     levels, places = post_order(tree)
-    # (C9) as one variable: elements that must be equal are pooled before the isotonic regression, with their number as
-    # weight. An element is joined if it must be equal to the one before, which is a child.
+    # Elements that must be equal (C9) are pooled to one variable before the isotonic regression, with their number as
+    # weight. An element is joined if it must be equal to the one before, which is that of a child.
     is_joined = np.concatenate([[False], levels[:-1] > levels[1:]])
+    # The number of each element's pool, the same for every size.
     group = np.cumsum(~is_joined) - 1
     starts = np.flatnonzero(~is_joined)
     sizes = noisy[0].shape[1]

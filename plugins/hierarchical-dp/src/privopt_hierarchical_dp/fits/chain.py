@@ -21,18 +21,18 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 __all__ = ["fit_with_totals"]
 
 
-def _round_root(course: Floats, total: int) -> Ints:
+def _round_root(continuous: Floats, total: int) -> Ints:
     """Round the root's cumulative counts to integers, and return their differences, the counts (N,).
 
     Args:
-        course: (N,) Continuous cumulative counts.
+        continuous: (N,) Continuous cumulative counts.
         total: The exact total, which replaces the last cumulative count.
     """
     # In doubles a cumulative count may fall by a rounding error; the running maximum repairs that.
-    steps = np.floor(np.clip(np.maximum.accumulate(course), 0, total) + 0.5).astype(np.int64)
+    rounded = np.floor(np.clip(np.maximum.accumulate(continuous), 0, total) + 0.5).astype(np.int64)
     # The last cumulative count is the total, which is exact: the other counts absorb the rounding.
-    steps[-1] = total
-    return np.diff(steps, prepend=0)
+    rounded[-1] = total
+    return np.diff(rounded, prepend=0)
 
 
 def fit_with_totals(
@@ -58,22 +58,34 @@ def fit_with_totals(
             absolute.
         cumulative: Whether to solve Model 2 instead of Model 1.
         gap: The relative gap at which the continuous projection stops.
+
+    Returns:
+        The counts (R_l, N) of each level, with a lower bound on the objective. They are proved to be optimal only if
+        there is a single size.
     """
-    tops = [np.asarray(total, dtype=np.int64) for total in totals]
+    region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
     # With one size its counts are the totals, and cumulative counts have no column.
     if size == 0:
-        return Fit(counts=[total[:, None] for total in tops], lower_bound=0.0, iterations=0, solver="none", proved=True)
-    # The continuous solution gives the lower bound; error diffusion then rounds it along the cumulative courses.
+        return Fit(
+            counts=[total[:, None] for total in region_totals],
+            lower_bound=0.0,
+            iterations=0,
+            solver="none",
+            proved=True,
+        )
+    # The continuous solution gives the lower bound. Error diffusion then rounds its cumulative counts.
     rows = "monotone" if cumulative else "simplex"
-    projection = project_jointly(tree, noisy, weights=weights, totals=tops, rows=rows, gap=gap)
-    # Cumulative courses have no column of size N; it is the total.
+    projection = project_jointly(tree, noisy, weights=weights, totals=region_totals, rows=rows, gap=gap)
+    # Model 2 has no column for size N, whose cumulative count is the total.
     if cumulative:
-        courses = add_up(tree, np.concatenate([projection.leaves, tops[-1][:, None].astype(np.float64)], axis=1))
+        courses = add_up(
+            tree, np.concatenate([projection.leaves, region_totals[-1][:, None].astype(np.float64)], axis=1)
+        )
     else:
         courses = [np.cumsum(level, axis=1) for level in add_up(tree, projection.leaves)]
     return Fit(
-        counts=deal_down(tree, _round_root(courses[0][0], int(tops[0][0])), courses, tops),
+        counts=deal_down(tree, _round_root(courses[0][0], int(region_totals[0][0])), courses, region_totals),
         lower_bound=projection.lower_bound,
         iterations=projection.iterations,
         solver="ADMM and error diffusion",

@@ -30,7 +30,7 @@ from privopt_hierarchical_dp.tree import Tree, add_up
 __all__ = ["Fit", "FitInput", "fit", "fit_at_once"]
 
 _ROOT_PULL = 1e6
-"""The weight of G in the relaxed Model 2, next to weights of at most 1."""
+"""The weight that keeps the root's total near G in the relaxed Model 2. All other weights are at most 1."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -40,7 +40,8 @@ class FitInput:
     Attributes:
         method: The name of the method.
         tree: The regions.
-        noisy: The noisy values of each level.
+        noisy: The noisy values of each level: counts (R_l, N), or cumulative counts (R_l, N) or, without those of size
+            N, (R_l, N - 1).
         total: G, public or estimated.
         totals: The regions' totals (R_l,) of each level, exact or estimated. None if the method has no totals.
         weights: The rational weight of each level in the objective; 0 if the level was not measured.
@@ -88,6 +89,7 @@ def fit_at_once(fit_input: FitInput) -> Fit:
         StoppedError: The method has no quicker fallback.
     """
     rule = METHODS[fit_input.method]
+    # Methods whose releases may be inconsistent, for comparison with the paper, have no fallback.
     if not rule.valid:
         raise StoppedError(f"interrupted before {fit_input.method} fitted anything; nothing written")
     # None of these solves an integer program, and their projections end at the first check of the clock.
@@ -125,7 +127,8 @@ def _fit_with_known_totals(fit_input: FitInput, noisy: list[Ints], *, cumulative
 def _fit_model_1(fit_input: FitInput, noisy: list[Ints]) -> Fit:
     """Return the consistent counts nearest to noisy counts.
 
-    Without region totals, the method of half-prices gives the exact solution. With them, a joint projection is rounded.
+    Without region totals, the method of half-prices (:mod:`.half_prices`) gives the exact solution. With them, a joint
+    projection is rounded.
 
     Args:
         fit_input: The tree, totals, weights and options.
@@ -208,6 +211,7 @@ def fit_cumulative_relaxed(fit_input: FitInput) -> Fit:
 def fit_published_chain(fit_input: FitInput) -> Fit:
     """Fit the chain of section 9.2 of the paper exactly as it is printed."""
     fitted = fit_chain(fit_input.tree, fit_input.noisy, total=fit_input.total)
+    # The fit is exact for weights of 1, so its objective is the optimum.
     value = float(half_prices.objective(fitted, fit_input.noisy))
     return Fit(counts=chain_counts(fitted), lower_bound=value, solver="PAVA", proved=True)
 

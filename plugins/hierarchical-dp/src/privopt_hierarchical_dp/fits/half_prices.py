@@ -129,18 +129,21 @@ def _low_value_at_price(
 
 @jit()
 def _probe(low: int, high: int, has_low: bool, has_high: bool, step: int) -> Any:
-    """Return the next value to probe in a search over integers, which gallops to find bounds and then bisects.
+    """Return the next value to probe in a search over integers, which doubles its steps to find bounds, then bisects.
 
     Args:
-        low, high: The bounds so far. Each is meaningless while ``has_low`` or ``has_high`` is false.
-        step: The length of the next gallop.
+        low, high: The bounds so far.
+        has_low, has_high: Whether each bound is known. An unknown bound has no meaning; one of them must be known.
+        step: The length of the next step if a bound is unknown.
     """
     if not has_high:
         return low + step
     return (low + high) // 2 if has_low else high - step
 
 
-# The columns of a frame, which has the state of the search at one node.
+# The columns of a frame, which has the state of the search at one node: the node and its price; the probed share and
+# the next step; the bounds of the share, with the children's sum at the lower one, and whether they are known; the next
+# child to count, and the sum of those counted at the probe.
 _NODE, _PRICE, _PROBE, _STEP, _LOW, _LOW_COUNT, _HIGH, _HAS_LOW, _HAS_HIGH, _NEXT, _COUNT = range(11)
 
 
@@ -171,9 +174,9 @@ def _value_at_price(node: int, price: int, tables: Any) -> Any:
     """Return the largest value of ``node`` whose marginal is at most ``price``.
 
     A node whose children are not leaves searches for the largest share q of the price that it can leave to its
-    children: 2 w (count(q) - noisy) + q <= price + w, where the left side increases in q. The search gallops from the
-    last answer, then bisects. Nested searches are kept on ``stack``, with one frame for each level, because compiled
-    recursion cannot be cached.
+    children: 2 w (count(q) - noisy) + q <= price + w, where count(q) is the children's sum at the price q, and the left
+    side increases in q. The search begins at the last answer. Nested searches are kept on ``stack``, with one frame for
+    each level, because compiled recursion cannot be cached.
 
     Args:
         node: The node.
@@ -263,7 +266,7 @@ def _rank_leaves(noisy: Ints, child: Ints, first_leaf: int, ranked: Ints, prefix
 
 
 @jit()
-def _count(node: int, price: int, tables: Any, first_leaf: int) -> Any:
+def _sum_children_at_price(node: int, price: int, tables: Any, first_leaf: int) -> Any:
     """Return the sum of the values of a node's children at a price.
 
     Args:
@@ -354,7 +357,7 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
         # At `low` the children take fewer units than the target, at `high` at least as many;
         # adjacent prices end the search.
         while not (has_low and has_high and high - low == 1):
-            if _count(node, probe, tables, first_leaf) < target:
+            if _sum_children_at_price(node, probe, tables, first_leaf) < target:
                 low, has_low = probe, True
             else:
                 high, has_high = probe, True
@@ -372,8 +375,8 @@ def _solve(noisy: Ints, child: Ints, level: Ints, weight: Ints, first_leaf: int,
 def integer_weights(weights: Sequence[Fraction | int], *, limit: int = 1 << 20) -> Ints:
     """Return integers in the same proportions as the rational ``weights``.
 
-    If the exact proportions need integers above ``limit``, each positive weight is first rounded to a positive multiple
-    of the largest weight divided by ``limit``.
+    If the exact proportions need integers above ``limit``, weights are scaled so that the largest is ``limit``, and
+    rounded; positive weights stay at least 1.
 
     Args:
         weights: The weight of each level.
@@ -490,6 +493,8 @@ def _largest_factor(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
         noisy: The noisy counts (R_l, N) of each level.
         total: G, the number of groups.
     """
+    # Differences from noisy values are at most largest + total, and marginals have them twice. They are added over the
+    # levels for prices and over the regions for sums; another factor of 2 is a margin.
     largest = max(max(-int(level.min(initial=0)), int(level.max(initial=0))) for level in noisy)
     return (2**62 - 1) // ((largest + total + 1) * 4 * tree.depth * tree.regions)
 

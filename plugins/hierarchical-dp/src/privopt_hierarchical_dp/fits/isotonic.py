@@ -127,6 +127,9 @@ def isotonic_integers(values: Ints, *, high: Ints) -> Ints:
     Returns:
         (R, S) integers. Each row minimises sum_s (x_s - v_s)^2 over non-decreasing integers in [0, high]. The row is
         the real minimiser, rounded half up.
+
+    Raises:
+        ValueError: Sums of the values would not fit into 64 bits.
     """
     values = np.ascontiguousarray(values, dtype=np.int64)
     # Rounding half up doubles a block's sum, which must still fit into 64 bits.

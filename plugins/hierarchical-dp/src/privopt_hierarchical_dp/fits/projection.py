@@ -31,11 +31,11 @@ __all__ = ["Projection", "project_jointly", "simplex_rows"]
 
 
 FIRST_PENALTY: Final = 2.0
-"""ADMM's penalty in the first steps, relative to the weights: a good value for small problems."""
+"""ADMM's penalty in the first steps, as a multiple of the weights. The value suits small problems."""
 UNBALANCED: Final = 1.5
 """The ratio of ADMM's two residuals from which the penalty is changed."""
 LAST_BALANCE: Final = 200
-"""The last step after which the penalty may change, because ADMM converges for certain once it is constant."""
+"""The last step at which the penalty may change. ADMM is certain to converge once the penalty is constant."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -176,9 +176,9 @@ def _prepare_penalty(
 
 
 def _balance(
-    middle: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
+    tree_values: Sequence[Floats], row_values: Sequence[Floats], previous: Sequence[Floats], penalty: Sequence[Floats]
 ) -> float:
-    """Return the factor by which ADMM's penalty changes, so that both of its residuals fall alike.
+    """Return the factor by which ADMM's penalty changes, to keep its two residuals of similar size.
 
     The primal residual is the distance between the two projections, which a larger penalty reduces. The dual residual
     is the change of the second projection in one step, which a smaller penalty reduces.
@@ -187,12 +187,12 @@ def _balance(
         Boyd et al., Distributed Optimization and Statistical Learning via ADMM, 2011, section 3.4.1.
 
     Args:
-        middle: The projection (R_l, S) of each level onto consistent values.
-        row_values: The projection onto the constraints of the rows.
-        previous: The same before this step.
+        tree_values: The projection (R_l, S) of each level onto consistent values.
+        row_values: The projection (R_l, S) of each level onto the constraints of the rows.
+        previous: The values of ``row_values`` before this step.
         penalty: The penalty (S,) of each level.
     """
-    primal = _weighted_square(penalty, middle, row_values)
+    primal = _weighted_square(penalty, tree_values, row_values)
     dual = _weighted_square(penalty, row_values, previous)
     if primal > UNBALANCED**2 * dual:
         return 2.0
@@ -227,7 +227,7 @@ def project_jointly(
     # ADMM's penalty follows the weights, up to 1: a weight far above the others stands for a constraint. The row
     # constraints hold on a level of weight 0 as well, so its penalty is that of weight 1.
     penalty = [FIRST_PENALTY * np.where(w > 0.0, np.minimum(w, 1.0), 1.0) for w in weight]
-    pulled_projection, of_sizes = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
+    pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
     # ADMM adds its penalty to the weights of the tree part; the lower bound needs the weights alone.
     tree_projection = NearestSums.of(tree, weight)
     max_product = _worst_step if rows == "monotone" else _worst_entry
@@ -237,14 +237,14 @@ def project_jointly(
     lower = -np.inf
     step = 0
     for step in range(1, iterations + 1):
-        pulled = [
+        pulled_targets = [
             (w * t + p * (z - u)) / (w + p)
             for w, p, t, z, u in zip(weight, penalty, targets, row_values, dual, strict=True)
         ]
-        middle = pulled_projection(pulled)
+        tree_values = pulled_projection(pulled_targets)
         is_evaluated = step % 10 == 0 or step == iterations
         previous = [z.copy() for z in row_values] if is_evaluated else []
-        for x, z, u, p, top in zip(middle, row_values, dual, of_sizes, tops, strict=True):
+        for x, z, u, p, top in zip(tree_values, row_values, dual, penalty_by_size, tops, strict=True):
             u += 1.6 * x - 0.6 * z  # over-relaxation; u now holds the point to project
             if rows == "monotone":
                 isotonic_floats(u, high=top, weights=p, fitted=z)
@@ -274,11 +274,11 @@ def project_jointly(
         lower = max(lower, _weighted_square(weight, tree_minimum, targets) + rows_part)
         if best_point[0] - lower <= gap * max(best_point[0], 1e-12) or not clock().left:
             break
-        factor = _balance(middle, row_values, previous, of_sizes)
+        factor = _balance(tree_values, row_values, previous, penalty_by_size)
         if factor != 1.0 and step <= LAST_BALANCE:
             # The multipliers 2 p u stay as they are.
             penalty = [p * factor for p in penalty]
             dual = [u / factor for u in dual]
-            pulled_projection, of_sizes = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
+            pulled_projection, penalty_by_size = _prepare_penalty(tree, weight, penalty, targets[0].shape[1])
     # A sum of squares is never negative, which improves the bound of a run that was stopped early.
     return Projection(leaves=best_point[1], value=best_point[0], lower_bound=max(lower, 0.0), iterations=step)

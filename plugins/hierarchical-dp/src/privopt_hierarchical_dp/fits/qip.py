@@ -176,6 +176,7 @@ def _cost_bends(offsets: Ints, reach: int) -> tuple[NDArray[np.float64], NDArray
     j = np.concatenate([-1 - right[::-1], np.arange(-reach, reach), right])
     # The lines of j and j' cross at k = (j + j' + 1) / 2.
     bend_points = np.concatenate([[j[0]], (j[:-1] + j[1:] + 1) / 2, [j[-1] + 1]])
+    # Each point but the last is evaluated on the line to its right, and the last one on the last line.
     line = np.append(j, j[-1])
     values = (2 * offsets[:, :, None] + 2 * line + 1) * bend_points - line * (line + 1)
     return np.broadcast_to(bend_points, values.shape).copy(), values

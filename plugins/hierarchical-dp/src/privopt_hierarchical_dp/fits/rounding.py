@@ -63,17 +63,18 @@ def _deal(course: NDArray[np.float64], counts: Ints, totals: Ints, dealt: Ints) 
             else:
                 lower = price
         spare = target
-        edge = np.empty(children, np.float64)
+        lead = np.empty(children, np.float64)
         for c in range(children):
             base = min(max(goals[c] + lower, received[c]), totals[c])
             full = min(max(goals[c] + upper, received[c]), totals[c])
-            # A child that the next price would not raise is at a limit, and cannot take a spare unit.
-            edge[c] = base - course[c, s] if full > base else np.inf
+            # How far each child is ahead of its course. One that the next price would not raise is at a limit, and
+            # cannot take a spare unit.
+            lead[c] = base - course[c, s] if full > base else np.inf
             received[c] = base
             spare -= base
         # The lower price gives too few units. The spare ones go to the children that are farthest behind their course.
         if spare > 0:
-            order = np.argsort(edge)
+            order = np.argsort(lead)
             for rank in range(spare):
                 received[order[rank]] += 1
         for c in range(children):

@@ -81,7 +81,7 @@ def _smooth_rows(
     """Run a Kalman filter and a Rauch-Tung-Striebel smoother along the cumulative counts of each row.
 
     Args:
-        expected: (K, S) The mean mu of each increment.
+        expected: (K, S) The filtered mu of each increment.
         square: (S,) h^2; an increment has the variance mu + h^2 mu^2.
         observed: (K, S - 1) The noisy cumulative values.
         variance: (K, S - 1) The variances of the observed values.
@@ -90,18 +90,19 @@ def _smooth_rows(
         spread: (K, S) Receives the variances of the estimates.
     """
     rows, size = expected.shape
-    mean = np.empty(size)
-    mass = np.empty(size)
-    guess = np.empty(size)
-    guess_mass = np.empty(size)
+    filtered = np.empty(size)
+    filtered_variance = np.empty(size)
+    predicted = np.empty(size)
+    predicted_variance = np.empty(size)
     for row in range(rows):
+        # The mean and variance of the cumulative count so far, given the observations so far.
         m, p = 0.0, 0.0
         for s in range(size):
             mu = expected[row, s]
             m += mu
             # The 1e-9 keeps gains defined for sizes that are expected to be empty.
             p += mu + square[s] * mu * mu + 1e-9
-            guess[s], guess_mass[s] = m, p
+            predicted[s], predicted_variance[s] = m, p
             if s < size - 1:
                 gain = p / (p + variance[row, s])
                 m += gain * (observed[row, s] - m)
@@ -109,15 +110,17 @@ def _smooth_rows(
             else:
                 # The last cumulative count is the region's total, which is exact.
                 m, p = totals[row], 0.0
-            mean[s], mass[s] = m, p
+            filtered[s], filtered_variance[s] = m, p
         smoothed[row, size - 1] = totals[row]
         spread[row, size - 1] = 0.0
         # Backwards: each estimate is corrected by what the later observations told about the next one.
         for s in range(size - 2, -1, -1):
-            gain = mass[s] / guess_mass[s + 1]
-            smoothed[row, s] = mean[s] + gain * (smoothed[row, s + 1] - guess[s + 1])
+            gain = filtered_variance[s] / predicted_variance[s + 1]
+            smoothed[row, s] = filtered[s] + gain * (smoothed[row, s + 1] - predicted[s + 1])
             # The difference can fall below 0 by rounding.
-            spread[row, s] = max(0.0, mass[s] + gain * gain * (spread[row, s + 1] - guess_mass[s + 1]))
+            spread[row, s] = max(
+                0.0, filtered_variance[s] + gain * gain * (spread[row, s + 1] - predicted_variance[s + 1])
+            )
 
 
 def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Ints, square: Floats) -> Floats:
@@ -211,6 +214,7 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     isotonic_floats(np.ascontiguousarray(estimates), high=tops, weights=1.0 / spreads[0], fitted=fit)
     sums = np.concatenate([np.zeros((rows, 1)), fit, tops[:, None]], axis=1)
     size_index = np.arange(size + 1)
+    # Index i is size i + 1, which is averaged with so many sizes on either side.
     reach = ((size_index + 1) * _NEAR_SHARE).astype(np.int64)
     begin, end = np.maximum(size_index - reach, 0), np.minimum(size_index + reach, size)
     # The mean count over sizes begin to end, from differences of cumulative counts.
