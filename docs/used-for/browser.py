@@ -1,8 +1,9 @@
-"""A client that draws reports on the device: docs/approximate-location.md as a script. It needs node.
+"""A client that draws reports on the device: docs/how-to/approximate-location.md as a script. It needs node.
 
 ``python docs/used-for/browser.py [--small] [--out FOLDER]``. A release is exported. In node the client draws reports of
-uniform positions, from which their mean error is measured, beside planar Laplace of the same epsilon. It must refuse a
-position on another continent, and give the reports of its own test vectors.
+uniform positions, from which their mean error is measured, beside planar Laplace of the same epsilon, whose reports may
+leave the grid and which protects any two positions, not cells. It must refuse a position on another continent, and give
+the reports of its own test vectors.
 
 The full size has 25 x 25 cells of 1 km at 1.4 per km; the small one 6 x 6 cells.
 """

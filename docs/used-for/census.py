@@ -5,8 +5,8 @@ exactly, all else under zCDP with rho .1. What is published is then checked agai
 and tables add up, exact numbers are exact, and intervals hold. The same cells with noise of their own, added up, are
 the other way to publish.
 
-The full size has about 3 million persons of the counties of four states (PRIVOPT_DATA, US Census Bureau 2019) by 19
-ages and 2 sexes; the small one 40,000 of 6 districts by 4 ages and 2 sexes. Ages and sexes are invented.
+The full size has about 3 million persons of the counties of five states (PRIVOPT_DATA, US Census Bureau 2019) by 19
+ages and 2 sexes; the small one 36,000 of 6 districts by 4 ages and 2 sexes. Ages and sexes are invented.
 """
 
 from __future__ import annotations

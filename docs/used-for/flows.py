@@ -132,7 +132,8 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)
-        folder.mkdir(exist_ok=True)
+        if arguments.out:
+            folder.mkdir()
         figures = measure_errors(folder, small=arguments.small)
     print(
         f"{figures['trips']:,.0f} trips between {figures['districts']:.0f} districts: {figures['mean_flow']:.0f} a flow"

@@ -58,5 +58,10 @@ def main(text: str | None, run_job: Callable[..., dict[str, float]]) -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.out or Path(temporary)
-        folder.mkdir(exist_ok=True)
-        print(json.dumps(run_job(folder, small=arguments.small), indent=2))
+        if arguments.out:
+            folder.mkdir()
+        try:
+            figures = run_job(folder, small=arguments.small)
+        except FileNotFoundError as error:
+            sys.exit(str(error))
+        print(json.dumps(figures, indent=2))

@@ -1,8 +1,9 @@
-"""Nights of trips, killed and run again, and a map of districts: docs/used-for/every-night.md as one script.
+"""Nights of trips, killed and run again, and a map of districts: docs/tutorials/every-night.md as one script.
 
 ``python docs/used-for/trips.py [--small] [--out FOLDER]``. Riders have 24 epsilon a month, of which a trip takes 4. The
-first night is killed and run again. Every row is then held to the budget of its rider and month, in rationals and
-without privopt. At the end the office estimates where trips end, with intervals for smooth shares.
+first night is killed after some seconds, if it still runs, and run again. Every row is then held to the budget of its
+rider and month, in rationals and without privopt. At the end the office estimates where trips end, with intervals for
+smooth shares.
 
 The full size has the 2,024 largest connected street nodes of Rome (PRIVOPT_DATA) and 3 nights of 200,000 trips of
 60,000 riders; the small one 64 cells and 2 nights of 300 trips of 60 riders.
@@ -77,7 +78,7 @@ def write_night(path: Path, night: int, positions: Floats, trips: int, riders: i
 
     Args:
         path: The file.
-        night: Number of the night, from 29 October 2026 on, so that the third is in the next month.
+        night: Number of the night, from 29 October 2026 on, the last of which reaches into the next month.
         positions: (N, 2) positions where trips begin and end.
         trips: Number of trips.
         riders: Number of riders.

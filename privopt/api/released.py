@@ -361,7 +361,8 @@ class OpenRelease:
             by: The group of each record.
             subject: The column with the subject of each trip. Only the first trip of each subject counts. By default
                 every trip is assumed to be of a different person.
-            confidence: The confidence of the intervals, which hold simultaneously.
+            confidence: The confidence that the intervals aim at, all at once. How often they hold is measured, not
+                proved.
             gap: The gap to the maximum of the likelihood, per trip, at which the search ends early.
             resolution: The resolution of smooth flows, in the unit of distance; 0 for none. The default for more than
                 300 records is as fine as the starts and ends support.

@@ -52,7 +52,7 @@ __all__ = ["estimate"]
     "--intervals",
     type=click.Choice(["finite-sample", "asymptotic", "smooth"]),
     help="All at once and always (default); each for many reports; or all at once for many reports, if shares are "
-    "smooth over the map as those of the estimate are: much narrower, and always those of flows.",
+    "smooth over the map as those of the estimate are: much narrower. Flows have their own.",
 )
 @click.option(
     "--gap",
@@ -62,7 +62,8 @@ __all__ = ["estimate"]
     show_default=True,
     metavar="G",
     help="Of the log-likelihood, per report, to its maximum: over all distributions (method maximum-likelihood), among "
-    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all).",
+    "those as smooth (smooth-maximum-likelihood; gap_to_all is that over all). Of flows the search may end earlier, by "
+    "cross-validation.",
 )
 @click.option("--report", "page", type=PATH, metavar="FILE.html", help="Also one page, with a map.")
 @click.option(
@@ -196,7 +197,7 @@ def _check_flow_options(
         "--column": column != REPORT,
         "--also": bool(also),
         "--geo": geo is not None,
-        f"--intervals {intervals}": intervals not in (None, "smooth"),
+        f"--intervals {intervals}": intervals is not None,
     }
     for option, is_given in inapplicable.items():
         if is_given:

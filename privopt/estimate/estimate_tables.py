@@ -35,7 +35,10 @@ def channel_of(opened: OpenedFolder) -> Channel | NoisyCounts:
     channel = abilities.channel_of(opened.mechanism, opened.problem, opened.release)
     if channel is None:
         name = opened.registered.spec.name
-        raise UsageError(f"{opened.folder}: {name} has no channel to read reports by: its release is one result")
+        raise UsageError(
+            f"{opened.folder}: {name} has no channel to read reports by: its release is one result, or the "
+            "probabilities of its reports are not known as a table"
+        )
     return channel
 
 

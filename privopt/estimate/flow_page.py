@@ -49,10 +49,10 @@ def flow_page(flows: Flows, opened: OpenedFolder, reports: str) -> str:
         opened: The release that the reports were drawn from.
         reports: Name of the table of trips.
     """
-    kind = "if there are many trips and they are as the intervals assume (below)"
     lead = (
         f"Estimated from {number_of(flows.n, 'trip')} with both reports; {number_of(flows.skipped, 'row')} lacked one. "
-        f"All intervals together contain the truth with {100 * flows.confidence:.4g}\u00a0% probability, {kind}."
+        f"The intervals aim at containing all true shares at once in {100 * flows.confidence:.4g}\u00a0% of cases. "
+        "That was measured for some kinds of trips, and is not proved (below)."
     )
     # The largest flows first.
     order = np.argsort(-flows.shares, axis=None, kind="stable").tolist()

@@ -66,7 +66,7 @@ class Flows:
     Attributes:
         groups: Names of the G groups.
         shares: (G, G) shares of the trips from each group (row) to each group (column), summing to 1.
-        low, high: (G, G) ends of their intervals, which hold simultaneously if trips are as is assumed.
+        low, high: (G, G) ends of their intervals, which aim at holding simultaneously. That is measured, not proved.
         n: Number of trips with both reports.
         skipped: Number of rows that lack a report.
         method: ``"maximum-likelihood"``, or the same after ``smooth-``.
@@ -195,7 +195,9 @@ def estimate_flows(
         model = FlowModel(bumps, rounds, start_bumps, end_bumps, options.gap)
         pilot_bumps = maker.make(pilot_resolution)
         half_widths = find_half_widths(counts, shares, model, pilot_bumps, options.confidence, progress)
-    assumption = "; ".join(([describe_assumption(pilot_resolution, unit)] if resolution else []) + [LINK_ASSUMPTION])
+    assumption = "; ".join(
+        ([describe_assumption(pilot_resolution, unit, has_others=False)] if resolution else []) + [LINK_ASSUMPTION]
+    )
     return Flows(
         groups=names,
         shares=shares,

@@ -90,9 +90,11 @@ def estimate_page(estimate: Estimate, opened: OpenedFolder, reports: str) -> str
     holds = "Each interval by itself contains the true share" if is_each else "All intervals together contain the truth"
     holds += f" with {100 * estimate.confidence:.4g}\u00a0% probability"
     holds += ", if shares are smooth over the map" if estimate.assumption else ""
+    # Measured, not proved: docs/benchmarks/city.md.
+    few_reports = " With few reports they hold less often." if estimate.assumption else ""
     lead = (
         f"Estimated from {number_of(estimate.n, 'report')}; {number_of(estimate.skipped, 'row')} had none. "
-        f"{holds}{'' if estimate.intervals == 'finite-sample' else ', if there are many reports'}."
+        f"{holds}{'' if estimate.intervals == 'finite-sample' else ', if there are many reports'}.{few_reports}"
     )
     method = f"Method: {estimate.method}{estimate.gaps}; {estimate.intervals} intervals."
     channel = channel_of(opened.mechanism, opened.problem, opened.release)

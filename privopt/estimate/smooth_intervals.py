@@ -157,15 +157,17 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
     return pilot[0].shares
 
 
-def describe_assumption(resolution: float, unit: str) -> str:
+def describe_assumption(resolution: float, unit: str, *, has_others: bool = True) -> str:
     """Return a sentence on what smooth intervals assume, and what happens if it is wrong.
 
     Args:
         resolution: The pilot's resolution.
         unit: Unit of distance.
+        has_others: Whether finite-sample intervals can be had instead.
     """
+    advice = "; finite-sample intervals assume nothing" if has_others else ""
     return (
         f"intervals assume that shares are smooth over the map, no rougher than bumps {resolution:.3g} {unit} wide; "
         "where they are not (a sharp border, many people at one address), the truth can lie outside of its interval "
-        "without any sign of it; finite-sample intervals assume nothing"
+        f"without any sign of it{advice}"
     )

@@ -26,4 +26,5 @@ def test_trusted_operator_errs_much_less_than_reports(small, tmp_path):
     assert figures["local_error"] < figures["raw_error"] / 1.3
     assert figures["central_error"] < figures["local_error"] / 4
     assert figures["local_held"] > 0.9
-    assert figures["central_held"] > 0.9
+    # Each of 16 intervals holds in 95 of 100 cases by itself, so that two or three may miss.
+    assert figures["central_held"] >= 0.75

@@ -95,7 +95,10 @@ def main() -> None:
     print(f"  guarantee   {guarantee['kind']}, epsilon {guarantee['epsilon']:g} {guarantee['unit']} (lr-geo-exact)")
     print(f"  proof       {certificate['checked']:,} inequalities in exact arithmetic,")
     print(f"              the worst at {certificate['worst']:.9g} of {certificate['allowed']:g} allowed")
-    print(f"  bound       {objective['lower_bound']:.6f} {objective['unit']}: none with this guarantee can lose less")
+    print(
+        f"  bound       {objective['lower_bound']:.6f} {objective['unit']}: none with this guarantee and these "
+        "outputs can lose less"
+    )
     print(f"              over the whole city; optimal-lp is {objective['gap']:.1e} above it")
     print(f"  a report    someone at {users[1]} might say: {', '.join(reports.split())}")
     guess_with_report, guess_without = po.open(OUT / "optimal-lp").meaning[-1].split("; ")

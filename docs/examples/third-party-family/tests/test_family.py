@@ -46,7 +46,7 @@ class TwiceEpsilon(PolicyResponse):
 @pytest.mark.parametrize("check", ["policy-kept", "channel"])
 def test_kit_finds_twice_the_epsilon(check):
     kit_subject = subject(TwiceEpsilon, guarantee="policy-dp")
-    outcome = run_check(check, kit_subject, how="dev")
+    outcome = run_check(check, kit_subject, how="quick")
     kit_subject.close()
     assert outcome.status == "failed"
 

@@ -161,5 +161,8 @@ def describe_margins(level_ends: Sequence[Ends], confidence: float, noun: str) -
     names = [f"level {level}" for level in range(1, 1 + len(margins))]
     # Readers do not know yet that levels are counted from the top.
     names[0] += " (the whole)" if len(names) > 1 else ""
-    by_level = ", ".join(f"± {margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
-    return f"Margins of error, in {noun}, at {100 * confidence:g} %: at most {by_level}."
+    by_level = ", ".join(f"{margin:,} on {name}" for margin, name in zip(margins, names, strict=True))
+    return (
+        f"Half the width of an interval, in {noun}, at {100 * confidence:g} %: at most {by_level}. A published count "
+        "need not be in the middle of its interval."
+    )

@@ -198,7 +198,7 @@ def _covered_mechanisms(result: Result) -> str:
     """
     if result.guarantee.scope == "everywhere":
         return "no mechanism whose rows keep 1 + a along every edge of these streets or triangles"
-    return "no mechanism with this guarantee"
+    return "no mechanism with this guarantee and these outputs"
 
 
 def meaning_section(sentences: Sequence[str], records: Space, result: Result, relation: str = "") -> Section:
