@@ -39,11 +39,14 @@ def check_edited(folder) -> tuple[int, str]:
         ("[41.86, 12.44]", "[-90.5, 0.0]", "beyond a pole"),
         ("[41.86, 12.44]", "[41.86, 1e6]", "than once around"),
         ("cell_km = 0.5, south_west = [41.86", "cell_km = 15000, south_west = [-41.86", "beyond a pole"),
-        ("cols = 3", "cols = 3000000", "one of grid"),
-        ("rows = 2, cols = 3", "rows = 1000000000000, cols = -1", "one of grid"),
+        ("cols = 3", "cols = 3000000", "and at most"),
+        ("rows = 2, cols = 3", "rows = 1000000000000, cols = -1", "integers above 0"),
+        ("epsilon = 2.0", "", "an epsilon"),
+        ("epsilon = 2.0", "neighbours_within = 2.0", "an epsilon"),
+        ("epsilon = 2.0", "epsilon = 0", "numbers above 0"),
     ],
 )
-def test_names_invalid_places_and_losses(grid, tmp_path, old, new, keywords):
+def test_names_invalid_values_of_the_problem(grid, tmp_path, old, new, keywords):
     import shutil
 
     folder = shutil.copytree(grid, tmp_path / "forged")

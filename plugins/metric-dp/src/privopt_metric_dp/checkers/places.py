@@ -116,7 +116,7 @@ class Places:
 
         Args:
             grid: The keys rows, cols, cell_km and, on the earth, south_west.
-            max_places: Number of weights of the release, which a grid cannot exceed.
+            max_places: The largest number of weights that the file of the release can contain.
             name: Name of the table, for messages.
         """
         rows, cols = grid["rows"], grid["cols"]
@@ -192,7 +192,12 @@ class Places:
 
 
 def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
-    """Refuse a grid if a side is not an integer above 0, or if it has more places than the release has weights.
+    """Refuse a grid if a side is not an integer above 0, or if it has more places than the release can have weights.
+
+    Args:
+        name: Name of the table, for messages.
+        sides: The numbers of rows and columns, as read from the problem.
+        max_places: The largest number of weights that the file of the release can contain.
 
     Args:
         name: Name of the table, for messages.
@@ -203,7 +208,7 @@ def _check_grid_size(name: str, sides: list[Any], max_places: int) -> None:
         RefusedError: A side is invalid, or there are too many places.
     """
     is_valid = {*map(type, sides)} == {int} and min(sides) > 0 and math.prod(sides) <= max_places
-    need(is_valid, f"problem: [{name}]: expected one of grid, points, vectors, count", 2)
+    need(is_valid, f"problem: [{name}]: expected sizes that are integers above 0, and at most {max_places} places", 2)
 
 
 def _column_name(name: str) -> str:

@@ -1,22 +1,13 @@
-"""Exact combinatorial pricing: a network simplex over trees of tight privacy rows.
+"""Exact combinatorial pricing of all outputs, and multipliers of the privacy rows, from trees of tight rows.
 
-For prices ``y`` and an output ``k``, pricing minimises ``a . z`` over the cone ``{z : z_i <= exp(l_ij) z_j}``, with
-``a = cost_k - y``. Anchored at ``z_root = 1``, the vertices are spanning trees of the graph of required pairs in which
-every edge is tight: a record is either ``exp(l)`` times its parent (above it) or ``exp(-l)`` times its parent (below
-it). Let ``g_i = a_i + sum over children c of (z_c / z_i) g_c``. A tree is optimal if ``g`` is at least 0 at records
-below their parent and at most 0 at records above. Then ``g_root`` is the optimum and the ``|g_i|`` are multipliers of
-the tight rows, so the answer is its own proof. The next pricing starts from the last tree. (The dual is a generalised
-flow with losses. Every cycle loses, so only trees occur.)
+Each output has a spanning tree of the records, which `privopt_metric_dp.solvers.tree_pivots` makes optimal for given
+prices. The docstring of that module defines trees, ``g`` and the arrays that the compiled functions share. This module
+stores the trees, chooses their roots, and turns any tree, optimal or not, into a proof. The next pricing starts from
+the last trees.
 
 Ties are broken by shrinking each log-ratio by a random share of at most
 `privopt_metric_dp.solvers.solver.EXPONENT_SHRINKAGE`. Rays then stay inside the true cone, and multipliers are
 evaluated with the true log-ratios.
-
-The compiled functions below share these arrays, for one output: ``a`` (N,) costs minus prices; ``parent``, ``entry``,
-``sides`` (N,) the tree, as in :class:`Trees`; ``first_child``, ``following``, ``previous`` (N,) first child, next and
-previous sibling of each node, -1 for none; ``u`` (N,) log-heights ``log(z_i / z_root)``; ``g`` (N,) as above; ``start``
-(N + 1,), ``target``, ``length`` (E,) the graph in CSR form: first entry of each record, neighbour and log-ratio of each
-entry; ``order`` (N,) workspace for a list of nodes.
 """
 
 from __future__ import annotations
@@ -35,14 +26,18 @@ from privopt.execution.resources import in_threads
 from privopt_metric_dp.proof.lagrangian_bound import Few, Multipliers
 from privopt_metric_dp.solvers.instance import Instance
 from privopt_metric_dp.solvers.solver import Graph
+from privopt_metric_dp.solvers.tree_pivots import build_lists, compute_heights, optimize_tree
 
 __all__ = ["PricingResult", "Trees", "price_all", "tree_multipliers"]
 
 SIGN_TOLERANCE = 1e-12
 """Accumulated reduced costs with a wrong sign are accepted up to this share of the largest cost."""
-MAX_ANCHORS, MAX_BEARER_TRIES = 4, 50
-"""Largest number of roots (anchors) that are tried for each output's tree, and of records (bearers) to which a root's
-deficit is distributed before the root takes the rest."""
+
+MAX_ANCHORS = 4
+"""Largest number of roots (anchors) that are tried for each output's tree."""
+
+MAX_BEARER_TRIES = 50
+"""Largest number of records (bearers) to which a root's deficit is distributed before the root takes the rest."""
 
 
 @frozen(kw_only=True, eq=False)
@@ -80,362 +75,6 @@ class PricingResult:
     deficit: Floats
     ray: Floats
     pivots: int
-
-
-@jit()
-def _list_preorder(root: int, first_child: Any, following: Any, order: Any) -> int:
-    """List the nodes of the subtree of ``root`` in ``order`` by breadth-first search, and return their number.
-
-    Parents come before their children.
-
-    Args:
-        root: Root of the subtree.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order: (N,) result.
-    """
-    # `order` is a queue: nodes before `position` have had their children listed.
-    order[0] = root
-    count, position = 1, 0
-    while position < count:
-        child = first_child[order[position]]
-        while child >= 0:
-            order[count] = child
-            count += 1
-            child = following[child]
-        position += 1
-    return count
-
-
-@jit()
-def _unlink_node(node: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Remove a node from its parent's list of children. The node's ``parent`` is left unchanged.
-
-    Args:
-        node: The node.
-        parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
-    """
-    earlier, later = previous[node], following[node]
-    if earlier >= 0:
-        following[earlier] = later
-    else:
-        first_child[parent[node]] = later
-    if later >= 0:
-        previous[later] = earlier
-
-
-@jit()
-def _link_node(node: int, new_parent: int, parent: Any, first_child: Any, following: Any, previous: Any) -> None:
-    """Insert a node as the first child of another.
-
-    Args:
-        node: The node, which is in no list of children.
-        new_parent: The other node.
-        parent: (N,) parent of each node.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
-    """
-    parent[node] = new_parent
-    following[node] = first_child[new_parent]
-    previous[node] = -1
-    if first_child[new_parent] >= 0:
-        previous[first_child[new_parent]] = node
-    first_child[new_parent] = node
-
-
-@jit()
-def _build_lists(parent: Any) -> Any:
-    """Build the lists of children of a tree, with which a subtree can be traversed and moved.
-
-    Args:
-        parent: (N,) parent of each node, -1 at the root.
-
-    Returns:
-        The root; and (N,) first child, next and previous sibling of each node, -1 for none.
-    """
-    # The root has the smallest entry, -1.
-    root, first_child = int(parent.argmin()), np.full(len(parent), -1, dtype=np.int32)
-    following, previous = first_child.copy(), first_child.copy()
-    for node in range(len(parent)):
-        if node != root:
-            _link_node(node, parent[node], parent, first_child, following, previous)
-    return root, first_child, following, previous
-
-
-@jit()
-def _compute_heights(
-    root: int, length: Any, parent: Any, entry: Any, sides: Any, first_child: Any, following: Any, order: Any, u: Any
-) -> int:
-    """Compute the log-heights ``u_i = log(z_i / z_root)`` of all nodes from the tight rows of the tree.
-
-    Args:
-        root: The root, of height 0.
-        length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order, u: (N,) results: nodes with parents first, and heights.
-
-    Returns:
-        The number of nodes.
-    """
-    count: int = _list_preorder(root, first_child, following, order)
-    u[root] = 0.0
-    for position in range(1, count):
-        node = order[position]
-        u[node] = u[parent[node]] + sides[node] * length[entry[node]]
-    return count
-
-
-@jit()
-def _recompute_tree(
-    root: int,
-    a: Any,
-    length: Any,
-    parent: Any,
-    entry: Any,
-    sides: Any,
-    first_child: Any,
-    following: Any,
-    order: Any,
-    u: Any,
-    g: Any,
-) -> None:
-    """Recompute the heights ``u`` and accumulated reduced costs ``g`` of the whole tree.
-
-    Pivots only update ``u`` and ``g``, so their rounding errors add up; this function removes them. ``g_i`` is ``a_i``
-    plus the sum of ``(z_c / z_i) g_c`` over the children c.
-
-    Args:
-        root: The root.
-        a: (N,) costs minus prices.
-        length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order: (N,) workspace.
-        u, g: (N,) results.
-    """
-    n = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
-    g[:] = a
-    # Children before parents: each adds its g, times z_child / z_parent, to its parent's.
-    for position in range(n - 1, 0, -1):
-        node = order[position]
-        g[parent[node]] += np.exp(sides[node] * length[entry[node]]) * g[node]
-
-
-@jit()
-def _find_blocking_row(
-    subtree_root: int,
-    rising: bool,
-    start: Any,
-    target: Any,
-    length: Any,
-    first_child: Any,
-    following: Any,
-    order: Any,
-    mark: Any,
-    u: Any,
-) -> Any:
-    """Raise or lower the heights of a subtree until a row to the rest of the graph becomes tight, and return that row.
-
-    Args:
-        subtree_root: Root of the subtree. Its row to its parent, which was tight, leaves the tree.
-        rising: Whether the subtree moves up.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
-            log-ratios.
-        first_child, following: (N,) first child and next sibling of each node, -1 for none.
-        order: (N,) workspace.
-        mark: (N,) workspace, False everywhere before and after.
-        u: (N,) log-heights, which change inside the subtree.
-
-    Returns:
-        The node of the subtree and the CSR entry of the row that blocks it first.
-    """
-    count = _list_preorder(subtree_root, first_child, following, order)
-    for position in range(count):
-        mark[order[position]] = True
-    best, inner_node, blocking_entry = np.inf, -1, -1
-    for position in range(count):
-        node = order[position]
-        for e in range(start[node], start[node + 1]):
-            neighbour = target[e]
-            if not mark[neighbour]:
-                # In logs: a rising node is blocked by z_node <= exp(l) z_neighbour, a falling one by z_neighbour <=
-                # exp(l) z_node.
-                slack = length[e] + u[neighbour] - u[node] if rising else length[e] + u[node] - u[neighbour]
-                if slack < best:
-                    best, inner_node, blocking_entry = slack, node, e
-    # Rounding can make a tight row's slack slightly negative; the subtree then stays where it is.
-    move = max(best, 0.0) if rising else -max(best, 0.0)
-    for position in range(count):
-        mark[order[position]] = False
-        u[order[position]] += move
-    return inner_node, blocking_entry
-
-
-@jit()
-def _reroot_subtree(
-    subtree_root: int,
-    new: int,
-    length: Any,
-    parent: Any,
-    entry: Any,
-    sides: Any,
-    first_child: Any,
-    following: Any,
-    previous: Any,
-    path: Any,
-    g: Any,
-) -> None:
-    """Make another node the root of a subtree by reversing the path between the two, and update ``g`` along that path.
-
-    Args:
-        subtree_root: The current root, which is already unlinked from its parent.
-        new: Node of the subtree that becomes its root. The caller sets the parent and side of this node.
-        length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, -1 for none.
-        path: (N,) workspace.
-        g: (N,) accumulated reduced costs.
-    """
-    # path[0] to path[m] lead from the new root up to the old one.
-    path[0] = new
-    m = 0
-    while path[m] != subtree_root:
-        path[m + 1] = parent[path[m]]
-        m += 1
-    for q in range(m):
-        _unlink_node(path[q], parent, first_child, following, previous)
-    # From the old root on, each node loses what its child on the path contributed: that child becomes its parent.
-    for q in range(m, 0, -1):
-        child = path[q - 1]
-        g[path[q]] -= np.exp(sides[child] * length[entry[child]]) * g[child]
-    # Again from the old root on, because each node needs its final g before it is added to that of its new parent.
-    for q in range(m, 0, -1):
-        node, new_parent = path[q], path[q - 1]
-        entry[node], sides[node] = entry[new_parent], -sides[new_parent]
-        _link_node(node, new_parent, parent, first_child, following, previous)
-        g[new_parent] += np.exp(sides[node] * length[entry[node]]) * g[node]
-
-
-@jit()
-def _add_to_ancestors(node: int, change: float, length: Any, parent: Any, entry: Any, sides: Any, g: Any) -> None:
-    """Add a change of a node's accumulated reduced cost ``g`` to the ``g`` of all its ancestors, scaled along the path.
-
-    Args:
-        node: The node.
-        change: The change, in units of the node.
-        length: (E,) log-ratio of each CSR entry.
-        parent, entry, sides: (N,) parent of each node, CSR entry of the pair with it, and 1 above or -1 below the
-            parent.
-        g: (N,) accumulated reduced costs, which are updated.
-    """
-    while parent[node] >= 0:
-        change *= np.exp(sides[node] * length[entry[node]])
-        node = parent[node]
-        g[node] += change
-
-
-@jit()
-def _pivot_subtree(
-    subtree_root: int,
-    start: Any,
-    target: Any,
-    length: Any,
-    parent: Any,
-    entry: Any,
-    sides: Any,
-    first_child: Any,
-    following: Any,
-    previous: Any,
-    order: Any,
-    mark: Any,
-    u: Any,
-    g: Any,
-) -> None:
-    """Do one pivot: move the subtree of a node whose ``g`` has the wrong sign until another row blocks it.
-
-    Args:
-        subtree_root: The node. Its row to its parent leaves the tree; the blocking row enters.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
-            log-ratios.
-        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
-        first_child, following, previous: (N,) first child, next and previous sibling of each node, updated.
-        order, mark: (N,) workspaces; ``mark`` is False everywhere.
-        u, g: (N,) log-heights and accumulated reduced costs, updated.
-    """
-    # A node below its parent has a negative g, so raising its subtree lowers the objective; one above has a positive g.
-    rising = sides[subtree_root] < 0
-    inner_node, blocking_entry = _find_blocking_row(
-        subtree_root, rising, start, target, length, first_child, following, order, mark, u
-    )
-    _unlink_node(subtree_root, parent, first_child, following, previous)
-    # The ancestors first lose the subtree's g, then gain it again at the place where it is attached.
-    _add_to_ancestors(subtree_root, -g[subtree_root], length, parent, entry, sides, g)
-    _reroot_subtree(subtree_root, inner_node, length, parent, entry, sides, first_child, following, previous, order, g)
-    # A rising node is stopped by its upper bound, so it is above its new parent; a falling one is below.
-    sides[inner_node] = 1 if rising else -1
-    entry[inner_node] = blocking_entry
-    _link_node(inner_node, target[blocking_entry], parent, first_child, following, previous)
-    _add_to_ancestors(inner_node, g[inner_node], length, parent, entry, sides, g)
-
-
-@jit()
-def _optimize_tree(
-    a: Any,
-    tolerance: float,
-    max_pivots: int,
-    start: Any,
-    target: Any,
-    length: Any,
-    parent: Any,
-    entry: Any,
-    sides: Any,
-    u: Any,
-    g: Any,
-) -> int:
-    """Improve one output's tree by pivots, in place, until it is optimal or the pivots are used up.
-
-    Args:
-        a: (N,) costs minus prices.
-        tolerance: Largest absolute value of a ``g`` of the wrong sign that is still accepted.
-        max_pivots: Largest number of pivots.
-        start, target, length: The graph in CSR form: (N + 1,) first entry of each record, (E,) neighbours and
-            log-ratios.
-        parent, entry, sides: (N,) the tree, updated: parent, CSR entry of the pair with it, and 1 above or -1 below it.
-        u, g: (N,) results: log-heights and accumulated reduced costs.
-
-    Returns:
-        The number of pivots.
-    """
-    n = len(a)
-    order, mark = np.empty(n, dtype=np.int32), np.zeros(n, dtype=np.bool_)
-    root, first_child, following, previous = _build_lists(parent)
-    pivots, is_recomputed = 0, True
-    _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
-    while True:
-        worst, leaving = 0.0, -1
-        for node in range(n):
-            # The wrong sign: g must be at most 0 above the parent (side 1), and at least 0 below it (side -1).
-            if node != root and g[node] * sides[node] > tolerance:
-                # The violation as seen from the root, where a change at this node counts exp(u) times; in logs, as
-                # exp(u) can overflow.
-                gain = np.log(g[node] * sides[node]) + u[node]
-                if leaving < 0 or gain > worst:
-                    worst, leaving = gain, node
-        # Pivots accumulate rounding errors. The tree only counts as optimal once all numbers are recomputed.
-        if leaving < 0 and not is_recomputed:
-            _recompute_tree(root, a, length, parent, entry, sides, first_child, following, order, u, g)
-            is_recomputed = True
-            continue
-        if leaving < 0 or pivots >= max_pivots:
-            return pivots
-        _pivot_subtree(
-            leaving, start, target, length, parent, entry, sides, first_child, following, previous, order, mark, u, g
-        )
-        pivots += 1
-        is_recomputed = False
 
 
 @jit()
@@ -497,8 +136,8 @@ def _settle_flows(
     Returns:
         The number of nodes in ``order``.
     """
-    root, first_child, following, _ = _build_lists(parent)
-    count: int = _compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
+    root, first_child, following, _ = build_lists(parent)
+    count: int = compute_heights(root, length, parent, entry, sides, first_child, following, order, u)
     g[:] = a
     lacks[:] = 0.0
     for position in range(count - 1, 0, -1):
@@ -575,7 +214,7 @@ def _price_outputs(
         # The deficit depends on which record is the root. The record with the largest entry of the ray is tried next,
         # and the root with the smallest total deficit is used.
         for attempt in range(MAX_ANCHORS):
-            total += _optimize_tree(
+            total += optimize_tree(
                 a, tolerance, max_pivots, start, target, length, tree[0], tree[1], tree[2], tree[3], g
             )
             anchored = g[tree[0].argmin()]  # g of the root, the optimum
