@@ -124,6 +124,7 @@ def _charge_draws(draw: Draw, count: int, charge: Charge, opened: OpenedFolder) 
             relation=opened.relation,
             progress=progress,
         )
+    # A sentence on the joint guarantee of all reports of the subject.
     remark(f"note: {charged_draws.sequence}")
     if charged_draws.refused is not None:
         complain(f"{charge.path}: {charged_draws.refused}")

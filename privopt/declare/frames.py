@@ -384,7 +384,7 @@ def _uneven_row(file: File) -> Fault | None:
     with suppress(csv.Error):  # a cell that is too long, or a carriage return outside quotes
         width = len(next(rows))
         for number, row in enumerate(rows, start=2):
-            if row and len(row) != width:
+            if row and len(row) != width:  # an empty line gives an empty row
                 return Fault(file.name, f"row {number}", f"{len(row)} fields", f"{width} fields, as the header has")
     return None
 

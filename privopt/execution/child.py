@@ -173,6 +173,7 @@ def serve(quiet: bool, module: str = "") -> None:
             refusal = UsageError(f"a worker process cannot load the work it was given: {error!r}")
             answer: tuple[bool, Any] = False, RemoteError.of(refusal)
         else:
+            # Values that were sent earlier are held here, and arguments of type Number stand for them.
             held_values.update(new_values)
             for number in dropped_numbers:
                 del held_values[number]

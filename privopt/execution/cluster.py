@@ -52,6 +52,11 @@ class _Dask(WorkerExecutor):
     def _call(self, slot: int, function: Callable[..., T], arguments: Sequence[Any]) -> T:
         """Call a function on the worker of a slot. If the worker is lost, try once more on another one.
 
+        Args:
+            slot: The number of the slot, whose tasks all go to the same worker as long as it lives.
+            function: The function.
+            arguments: The arguments. Held values are sent only if the worker does not have them yet.
+
         Raises:
             SolverError: The second worker was lost as well, so the task is probably the cause.
         """

@@ -242,7 +242,11 @@ class LogFile:
 
 @contextmanager
 def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
-    """Open a file that nobody writes any more, for reading, and yield it in a transaction.
+    """Open a file that nobody writes any more, for reading, and yield the connection in a transaction.
+
+    Args:
+        path: The file.
+        form: The expected kind of log file.
 
     Raises:
         InputError: The file is of another kind.
@@ -253,6 +257,7 @@ def open_archive(path: Path, form: Form) -> Iterator[sqlite3.Connection]:
         translated_errors(path),
         closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)) as connection,
     ):
+        # Bytes that are not UTF-8 must not raise an error before the hashes of the entries are checked.
         connection.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
         _check_tables(connection, path, form)
         connection.execute("BEGIN")

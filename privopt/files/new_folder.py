@@ -375,6 +375,7 @@ def open_workspace(
 @contextmanager
 def make_parents(target: Path) -> Iterator[None]:
     """Create the parent folders of a target. If the block fails, remove those that were created."""
+    # The innermost folder comes first, so that it is removed before those that contain it.
     missing = [folder for folder in target.parents if not folder.exists()]
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -48,6 +48,7 @@ def artefact(folder: Path, *, private: bool = False) -> dict[str, bytes]:
     include the files in ``private/``.
     """
     files = dict(public_bytes(folder, private=private))
+    # A member's name is ``archive:member``.
     archives = {name.partition(":")[0] for name in files if ":" in name}
     return {name: contents for name, contents in files.items() if name not in {SUMS, RESULT} | archives}
 

@@ -230,7 +230,7 @@ def spending_text(account: str, amount: Sum, unit: str, *, within: str = "") -> 
 
     Args:
         account: The account, one of `UNITS`.
-        amount: The budget limit.
+        amount: The budget limit: a tuple with one number, or with an epsilon and a delta.
         unit: The neighbouring relation that the amounts refer to, such as ``"per km"``; empty if unknown.
         within: The period of the limit, in words; empty if the limit holds for all time.
     """

@@ -144,7 +144,7 @@ class Bounds:
 
 @frozen(kw_only=True)
 class Objective(Bounds):
-    """The objective value of a release after repair, with a bound on it.
+    """The objective value of a release after repair, with a bound on it (``value``, ``lower_bound`` and ``gap``).
 
     Attributes:
         unit: The unit of value and bound.

@@ -55,13 +55,15 @@ def euclidean(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
 
 
 def haversine(a: npt.ArrayLike, b: npt.ArrayLike) -> Floats:
-    """Return the great-circle distance in km over the last axis (lat, lon in degrees), R = 6371.0 km, rounded down.
+    """Return the great-circle distance in km between points on a sphere of radius 6371.0 km, rounded down.
+
+    The result is too small by at most a relative 1.3e-14.
 
     >>> round(float(haversine([0.0, 0.0], [0.0, 90.0])), 6)  # a quarter of the equator
     10007.543398
 
     Args:
-        a, b: (..., 2) coordinates; the other axes broadcast. The result is too small by a relative 1.3e-14 at most.
+        a, b: (..., 2) latitudes and longitudes in degrees. All axes but the last are broadcast.
     """
     a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
     return great_circle(
@@ -100,6 +102,7 @@ def _root_below(total: float, total_rest: float, size: float, error: float) -> f
     """
     # Normalised, so that total_rest is at most half a unit in the last place of total.
     total, total_rest = two_sum(total, total_rest)
+    # Below 1e-280 the products below would underflow; 0 is always a lower bound.
     root = 0.0 if total < 1e-280 else math.sqrt(total)
     # The root is off by less than two units in the last place, so two steps down are enough.
     for _ in range(2):

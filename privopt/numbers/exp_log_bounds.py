@@ -274,6 +274,7 @@ def _exp_bounds_slow(d: Floats, epsilon: Fraction) -> tuple[Floats, Floats]:
             # Less than exp(45), which is 3.49e19, and more than any ratio of weights. The upper bound is infinite.
             lower[p] = 3.4e19
         else:
+            # Bounds of the exponential in 2**-80ths. As the exponent is above 0, 1 is a lower bound too.
             lower_integer, upper_integer = exp_fixed(exponent, 80)
             lower[p] = max(1.0, float_down(Fraction(lower_integer, 2**80)))
             upper[p] = float_up(Fraction(upper_integer, 2**80))

@@ -106,6 +106,7 @@ def draw_gaussian(count: int, variance: Fraction, *, source: Source | None = Non
         variance: exact, above 0, at most 2**40.
         source: random bytes; the operating system's by default.
     """
+    # The compiled _fill() turns random words into draws. Its parameters t, n and d state the variance V = t n / d.
     return draw_in_bulk(count, _fill, *map(np.uint64, _terms(variance)), source=source)
 
 

@@ -87,6 +87,7 @@ def components(nodes: int, pairs: Ints, *, strong: bool = False) -> Ints:
 
     pairs = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(pairs), dtype=np.int8), (pairs[:, 0], pairs[:, 1])), shape=(nodes, nodes))
+    # SciPy ignores ``connection`` if the graph is not directed.
     return rank_by_first_use(connected_components(graph, directed=strong, connection="strong")[1])
 
 

@@ -44,10 +44,11 @@ def rows_of(names: Sequence[str], label: str, *, width: float = 7.6, row: float 
         width: Width of the figure in inches.
         row: Height of a row in inches.
     """
+    # 1.1 inches are for the axis of values and its label.
     figure, axes = axes_of(width, 1.1 + row * len(names))
     positions = np.arange(len(names))
     axes.set_yticks(positions, names, fontsize=9)
-    # From the last position to the first, so that the first row is on top.
+    # From the last position to the first, so that the first row is on top, with about half a row beyond either end.
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.set_xlabel(label)
     return figure, axes, positions

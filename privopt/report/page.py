@@ -78,7 +78,16 @@ def table_section(
     total: int | None = None,
     file: str = "",
 ) -> Section:
-    """Return a section with a title, a sentence (``lead``) and one table; the other arguments are those of `table`."""
+    """Return a section with a title, a sentence and one table.
+
+    Args:
+        title: The title of the section, and the name of the table for screen readers.
+        header: Names of the columns.
+        rows: The rows.
+        lead: The sentence above the table.
+        total: The total number of rows, if ``rows`` are only the first.
+        file: Name of the file in the release folder that has all rows; empty if there is none.
+    """
     return Section(title=title, lead=lead, html=table(title, header, rows, total=total, file=file))
 
 

@@ -181,6 +181,7 @@ def _close(incumbent: Incumbent[C, P, R], search_time: Clock, *, begins_held: bo
     if incumbent.has_unproved_bound(MIN_GAP_GAIN):
         factor = HELD_PROOF_FACTOR if begins_held else 1.0
         incumbent.prove_late(factor * search_time.granted_seconds)
+    # A step in ended_steps was interrupted by the end of its time.
     return has_time and has_time_for("prove") and not incumbent.ended_steps
 
 

@@ -325,7 +325,7 @@ def test_command_writes_table_json_and_page(trip_folder, tmp_path):
 
 
 def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):
-    options = ("--resolution", "0.8", "--json", "--intervals", "smooth")
+    options = ("--resolution", "0.8", "--json")
     completed = run(*arguments_of(trip_folder, tmp_path / "f.csv", *options))
     assert completed.exit_code == 0, completed.stderr
     summary = json.loads(completed.stdout)
@@ -345,6 +345,7 @@ def test_smooth_flows_say_what_they_assume(trip_folder, tmp_path):
         (("rider,", "sticky,"), (), "column sticky: expected reports drawn for each trip alone"),
         (None, ("--geo", "g.geojson"), "--geo must be left out"),
         (None, ("--intervals", "asymptotic"), "--intervals asymptotic must be left out"),
+        (None, ("--intervals", "smooth"), "--intervals smooth must be left out"),
         (None, ("--column", "x"), "--column must be left out"),
     ],
 )

@@ -65,7 +65,7 @@ def test_marks_or_suppresses_noisy_cells(tmp_path, too_noisy):
     assert outcome.result.details.facts["tables"]["age"]["too_noisy_cells"] == is_noisy.sum()
     assert privopt("report", tmp_path / "out").exit_code == 0
     page = (tmp_path / "out" / "report.html").read_text().replace("\u00a0", " ")
-    assert page.count("Margins of error, in individuals, at 95 %: at most ± ") == 2  # one a table
+    assert page.count("Half the width of an interval, in individuals, at 95 %: at most ") == 2  # one a table
     assert f"{int(is_noisy.sum())} of {len(readers)} cells have a standard error above 30 %" in page
 
 
@@ -120,7 +120,7 @@ def test_mark_depends_on_count_and_noise_alone(counts, reach, coefficient, confi
     assert (find_noisy_cells(released, margins + 1, coefficient, confidence) >= is_noisy).all()
     assert (find_noisy_cells(np.maximum(released - 1, 0), margins, coefficient, confidence) >= is_noisy).all()
     assert is_noisy[released == 0].all() == (reach > 0 or not (released == 0).any())
-    assert f"at most ± {margins.max():,} on level 1." in describe_margins([ends], confidence, "groups")
+    assert f"at most {margins.max():,} on level 1." in describe_margins([ends], confidence, "groups")
 
 
 @pytest.mark.parametrize("reach", [1e19, 1e300, np.inf])

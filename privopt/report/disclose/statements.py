@@ -224,7 +224,8 @@ def _state_attacks(opened: OpenedFolder, audit: Mapping[str, Any]) -> Iterator[T
     for line in collect_warnings(opened.mechanism, opened.problem, opened.release, opened.result):
         yield "attack.warning", {"line": f"{line.rstrip('.')}."}
     for name, value in audit.items():
-        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``.
+        # Figures that do not apply are None, and an epsilon that was not measured has None as ``achieved``. "gv" is the
+        # share of violated inequalities, and "statistical" an attack on samples.
         if value is None or (isinstance(value, Mapping) and value.get("achieved", 0) is None):
             continue
         if name == "over_time" and isinstance(value, Mapping) and "likelihood" in value:
@@ -297,7 +298,10 @@ def _state_ledger(opened: OpenedFolder, ledger: Ledger) -> Iterator[Told]:
 
 
 def _state_reports(attack: Mapping[str, Any]) -> Iterator[Told]:
-    """Yield statements on attacks on one and on many reports of a place, as ``audit --over-time`` measures them."""
+    """Yield statements on attacks on one and on many reports of a place, as ``audit --over-time`` measures them.
+
+    Reports are drawn anew each time ("fresh") or, if that was attacked too, the first one is repeated ("sticky").
+    """
     unit, counts = attack["unit"], [f"{count:,}" for count in attack["reports"]]
     medians = {name: [f"{median:.3g}" for median in errors["median"]] for name, errors in attack["likelihood"].items()}
     yield (

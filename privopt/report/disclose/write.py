@@ -72,4 +72,5 @@ def write_disclosure(
     if ask is not None:
         with new_file(ask, force=force, option="--ask") as file:
             file.write_text(questions_text(answers), "utf-8")
+    # A question without an answer is a statement whose claim is "open".
     return [statement.values["name"] for statement in release_statements if statement.claim == "open"]

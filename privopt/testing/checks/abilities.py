@@ -288,6 +288,7 @@ def _find_wrong_handle(trial: Trial, run: Run) -> str | None:
     hook = registry().handle_hook
     distributions = {trial.subject.plugin, *project_distributions()}
     for implementation in () if hook is None else hook.get_hookimpls():
+        # A wrapper is a generator around the other hooks, which returns nothing of its own.
         is_wrapper = implementation.hookwrapper or implementation.wrapper
         if _owner_of(implementation.plugin_name) in distributions and not is_wrapper:
             # The hook has one parameter, the release, which an implementation may leave out.

@@ -193,6 +193,7 @@ def _most_telling_pairs(
     covered: set[tuple[int, bool]] = set()
     # Records at an infinite distance may be distinguished, so such pairs show nothing.
     finite = np.flatnonzero(np.isfinite(distances))
+    # How far epsilon d is from 1. The lower limit avoids the logarithm of a distance of 0.
     log_deviations = np.abs(np.log(np.maximum(distances[finite] * epsilon, 1e-12)))
     # Greedy: a pair is taken if it covers a secret that no earlier pair does.
     for pair_number in finite[np.argsort(log_deviations, kind="stable")].tolist():
@@ -373,7 +374,7 @@ def draw_outcomes(trial: Trial, loaded: Any, count: int) -> NDArray[Any]:
     subject = trial.subject
     if subject.profile.draws is not None:
         return _as_rows(subject.profile.draws(loaded, subject.method.name, count))
-    assert subject.profile.observed is not None  # needs
+    assert subject.profile.observed is not None  # otherwise the check's ``needs`` skips it
     observations = []
     for _ in range(count):
         with watch_noise():  # which stops a mechanism that never stops drawing noise

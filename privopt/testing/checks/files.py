@@ -53,6 +53,6 @@ def oracle(trial: Trial) -> None:
     """
     problem, run = trial.draw_run()
     find_complaints = trial.subject.profile.oracle
-    assert find_complaints is not None  # needs
+    assert find_complaints is not None  # otherwise the check's ``needs`` skips it
     for complaint in find_complaints(run.problem, run.release, run.stated):
         trial.fail(complaint, problem)

@@ -113,7 +113,7 @@ def loss_monotone(trial: Trial) -> None:
     """
     problem = trial.problem()
     make_stricter = trial.subject.profile.stricter
-    assert make_stricter is not None  # needs
+    assert make_stricter is not None  # otherwise the check's ``needs`` skips it
     stricter = make_stricter(problem)
     if stricter is None:
         trial.be_idle("the profile's `stricter` has no stricter problem")

@@ -96,6 +96,9 @@ def epsilon_achieved(trial: Trial) -> None:
     """Check with the kit's own code that no ratio of probabilities is above exp(epsilon d).
 
     Under a notion that is not symmetric, only the ratio of a pair's first record to its second is bounded.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem, run, rows = solve_with_weights(trial)
     epsilon = Fraction(trial.subject.epsilon(run.problem))

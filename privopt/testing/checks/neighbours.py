@@ -373,7 +373,7 @@ def exact_epsilon(trial: Trial) -> None:
     epsilon = float(trial.subject.epsilon(loaded))
     probabilities = stated_distribution(trial.subject, loaded)
     list_neighbours = trial.subject.profile.neighbours
-    assert list_neighbours is not None  # needs
+    assert list_neighbours is not None  # otherwise the check's ``needs`` skips it
     has_neighbour = False
     for neighbour in list_neighbours(problem):
         has_neighbour = True
@@ -384,6 +384,7 @@ def exact_epsilon(trial: Trial) -> None:
                 f"The neighbour:\n{format_changes(problem, neighbour)}",
                 problem,
             )
+        # The index of the outcome whose ratio is largest, and a sentence; None if all ratios are allowed.
         finding = excess(probabilities, other_probabilities, epsilon, symmetric=trial.subject.notion.symmetric)
         if finding is not None:
             trial.fail(

@@ -102,7 +102,7 @@ def certificate_holds(trial: Trial) -> None:
     # The figures of a deterministic choice ("choice") need not be a privacy loss and its limit, so they are skipped.
     if worst is None or allowed is None or "choice" in trial.subject.traits:
         return
-    if worst > allowed * (1 + 1e-12):
+    if worst > allowed * (1 + 1e-12):  # the margin is for the rounding of both figures
         trial.fail(f"the certificate holds by its own word, but worst {worst!r} is above allowed {allowed!r}", problem)
 
 
@@ -139,7 +139,8 @@ def no_mutation(trial: Trial) -> None:
     """
     problem = trial.problem()
     original_state = _record_surroundings()
-    run = trial.run(problem, fresh=-1)  # not from the cache, so that the surroundings are those of this run
+    # The key -1, which no other check uses, asks for a run that is not cached yet: the two records enclose it.
+    run = trial.run(problem, fresh=-1)
     final_state = _record_surroundings()
     if run.changed:
         trial.fail(f"solve changed the problem it was given: {'; '.join(run.changed[:3])}", problem)

@@ -249,6 +249,7 @@ def _observe(trial: Trial, problem: GeneratedProblem, number: int, answer: Answe
         number: The number of the run. A run with the same arguments as an earlier one is taken from a cache.
         answer: Returns the noisy values instead of drawing them; None to draw them.
     """
+    # The key under which the run is cached. Other answers of the noise give another run.
     fresh = number if answer is None else (answer.__name__, number)
     with watch_noise(answer) as calls:
         run = trial.attempt(problem, fresh=fresh)

@@ -441,7 +441,8 @@ def _fit_classifier(first: Floats, second: Floats) -> Callable[[Floats], Floats]
     samples = np.concatenate([first, second])
     medians, spreads = np.median(samples, axis=0), np.subtract(*np.quantile(samples, (0.75, 0.25), axis=0))
     spreads = np.where(spreads > 0, spreads, 1.0)
-    # Only the columns whose means differ most, because the fit solves a system of their number.
+    # Only the CELLS_PER_VIEW columns whose means differ most, because the size of the linear system of the fit is twice
+    # the number of columns.
     order = np.argsort(-np.abs(first.mean(axis=0) - second.mean(axis=0)), kind="stable")[:CELLS_PER_VIEW]
 
     def features(numbers: Floats) -> Floats:
