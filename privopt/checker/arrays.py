@@ -107,7 +107,7 @@ def _unpack_numbers(body: bytes, descr: str, unit: int) -> tuple[Any, ...]:
         descr: Byte order and type of a number, such as ``"<u8"``.
         unit: The number of bytes of one number.
     """
-    # "|" stands for types of one byte, which have no order.
+    # "|" stands for types of one byte, which have no order. LETTERS has struct's letter for each type.
     order = ">" if descr[0] == ">" else "<"
     return struct.unpack(f"{order}{len(body) // unit}{LETTERS[descr[1:]]}", body)
 

@@ -147,6 +147,7 @@ def rho_of(epsilon: Fraction, delta: Fraction) -> Fraction:
     # Bisection for the logarithm of rho, from near the smallest double up to e times epsilon. The logarithms of delta's
     # terms are subtracted, because delta itself may underflow.
     log_delta, e = math.log(delta.numerator) - math.log(delta.denominator), float(epsilon)
+    # _best_order() returns the logarithm of delta at its second position.
     lower, upper = -700.0, math.log(e) + 1.0
     for _ in range(80):
         middle = (lower + upper) / 2

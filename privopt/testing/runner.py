@@ -159,6 +159,7 @@ def run_check(name: str, subject: Subject, *, how: Effort | str | None = None, s
     result = run_examples(name, lambda data: _run_example(check, subject, how, history, data), how, seed)
     status, reason = result.status, result.reason
     shown = history.examples - history.idle
+    # An example is idle if it could not have shown a fault. ``history.cannot`` says why the check had nothing to check.
     if status == "skipped" or (status == "passed" and not shown):
         nothing_checked = (
             NOTHING_TO_CHECK.format(len(history.solved)) if history.solved else f"{UNSOLVED}: see the check solves"

@@ -55,7 +55,11 @@ def greatest_log_ratio(x: int, y: int, allowed: Fraction) -> tuple[float, bool]:
 
 @check("rows-sum-to-one", version=2, of={"matrix"})
 def rows_sum_to_one(trial: Trial) -> None:
-    """Check that every row of weights sums to exactly 2**63."""
+    """Check that every row of weights sums to exactly 2**63.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem, _, rows = solve_with_weights(trial)
     for number, row in enumerate(rows):
         total = sum(row)
@@ -72,6 +76,9 @@ def zeros_on_both_sides(trial: Trial) -> None:
     """Check that no output has probability 0 for one record of a required pair but not for the other.
 
     Under a notion that is not symmetric, an output that only the second record gives is no fault.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
     """
     problem, run, rows = solve_with_weights(trial)
     names, outputs = run.release.records, run.release.outputs
@@ -132,7 +139,11 @@ def epsilon_achieved(trial: Trial) -> None:
 
 @check("sampler", version=2, of={"matrix", "sampler"}, share=0.3)
 def sampler(trial: Trial) -> None:
-    """Check that samples follow the certified weights, and that their order reveals nothing."""
+    """Check that samples follow the certified weights, and that their order reveals nothing.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem, run, rows = solve_with_weights(trial)
     number = trial.chance(problem).randrange(len(rows))
     record = str(run.release.records[number])
@@ -166,7 +177,11 @@ def sampler(trial: Trial) -> None:
 
 @check("channel-of-weights", of={"matrix"}, share=0.3, min_examples=4)
 def channel_of_weights(trial: Trial) -> None:
-    """Check that ``channel()`` states each probability as its weight divided by 2**63, up to rounding."""
+    """Check that ``channel()`` states each probability as its weight divided by 2**63, up to rounding.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem, run, _ = solve_with_weights(trial)
     release, channel = run.release, run.release.channel()
     if channel is None:
@@ -189,7 +204,11 @@ def channel_of_weights(trial: Trial) -> None:
 
 @check("verify-catches-rows", of={"matrix"}, share=0.3)
 def verify_catches_rows(trial: Trial) -> None:
-    """Check that verify refuses a release in which one record gives an output with certainty, unlike a neighbour."""
+    """Check that verify refuses a release in which one record gives an output with certainty, unlike a neighbour.
+
+    Args:
+        trial: One example of the check, which draws problems, runs the mechanism on them and reports a finding.
+    """
     problem, run, rows = solve_with_weights(trial)
     _, pairs, distances = required_pairs(trial.subject, run)
     is_finite = np.isfinite(distances)
