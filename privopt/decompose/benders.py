@@ -192,8 +192,8 @@ class _Run:
                 # The next points at which blocks are solved lie between this one and the master's.
                 self.state.centre = x[self.split.outer]
         cuts_of_blocks = []
-        # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block. The factor converts
-        # them from the user's units to those of the scaled costs.
+        # Any multipliers of the whole form, restricted to a block's rows, prove a cut of that block. The factor
+        # converts them from the user's units to those of the scaled costs.
         for multipliers in start.multipliers:
             duals = np.asarray(multipliers, dtype=np.float64) * self.split.scale
             is_better = self.state.raise_lower(*prove_bound(self.split, duals)) or is_better
