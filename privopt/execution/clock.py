@@ -75,8 +75,8 @@ class Clock:
         expired: Whether the scope's own deadline stopped its block.
         seconds: The time that the scope was given; infinite without a limit.
         hold_count: The number of blocks inside that may run past the deadline (:meth:`keep_waiting`).
-        was_held: Whether there has ever been such a block. A short block may begin and end between two looks at the
-            count.
+        begun_holds: The number of such blocks that have begun so far. A short block may begin and end between two
+            looks at ``hold_count``.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Clock:
         self.expired = False
         self.seconds = math.inf if seconds is None else seconds
         self.hold_count = 0
-        self.was_held = False
+        self.begun_holds = 0
         self.end = math.inf if seconds is None else self.now() + seconds
 
     def cancel(self) -> None:
@@ -183,7 +183,7 @@ class Clock:
             scope = scope.parent
         for held_scope in scopes:
             held_scope.hold_count += 1
-            held_scope.was_held = True
+            held_scope.begun_holds += 1
         try:
             yield
         finally:

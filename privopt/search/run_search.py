@@ -69,9 +69,11 @@ def run_search(
         # These offers are certified even if the search finds nothing, so that there is a release to publish.
         for make_offer in first_offers:
             make_offer()
+        # Work may have been held before the search, such as the building of its data.
+        earlier_holds = search_time.begun_holds if begins_held else None
         # A search may return quietly when its time is over, so the call returns whether there was time left.
         call = DaemonCall(lambda: (search(), clock().left > 0.0)[1], within=scope)
-        _certify_during(call, incumbent, search_time, has_limit=has_limit, begins_held=begins_held)
+        _certify_during(call, incumbent, search_time, has_limit=has_limit, earlier_holds=earlier_holds)
         error = call.error
         is_complete = call.done and error is None and call.result()
         # Out of time or memory, the offers so far still make a release; any other error is a fault of the solver.
@@ -105,7 +107,7 @@ def _certify_during(
     search_time: Clock,
     *,
     has_limit: bool,
-    begins_held: bool,
+    earlier_holds: int | None,
 ) -> None:
     """Wait for a search. Under a limit, certify and prove its offers if that takes at most a tenth of the time.
 
@@ -114,13 +116,14 @@ def _certify_during(
         incumbent: The incumbent that the search makes its offers to.
         search_time: The time scope of the search, whose end must leave time for the incumbent's closing steps.
         has_limit: Whether ``search_time`` ends; without a limit the function only waits.
-        begins_held: Whether to wait for the search to hold its time.
+        earlier_holds: The number of times that ``search_time`` was held before the search, which is waited for until it
+            holds it once more. None if it need not.
     """
     last_time = search_time.now()
 
     def is_awaited() -> bool:
         """Return whether the search does work that is known to be short, or has yet to begin such work."""
-        return search_time.hold_count > 0 or (begins_held and not search_time.was_held)
+        return search_time.hold_count > 0 or search_time.begun_holds == earlier_holds
 
     while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):
         if not has_limit:
