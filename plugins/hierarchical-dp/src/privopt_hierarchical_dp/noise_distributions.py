@@ -3,7 +3,7 @@
 :mod:`.relations` defines sensitivities. Except for tables under ``replaced``, no entry changes by more than 1, so the
 sum of squared changes equals the sum of absolute changes. Therefore one number Delta is both the L1 sensitivity and the
 square of the L2 sensitivity. A search over neighbours in the tests confirms this. Under ``replaced``, Delta is the
-number of these two that the notion's noise needs.
+former for double geometric noise and the latter for Gaussian noise.
 
 Double geometric noise of scale b spends epsilon = Delta / b, and discrete Gaussian noise of variance V spends rho =
 Delta / (2 V). Both budgets add up over the levels. With a part of 0, nothing is measured: there is no scale (None),
@@ -228,6 +228,7 @@ def _gaussian_moments(parameter: float) -> Noise:
 
         # The excess of the mean absolute value falls as the fourth cumulant rises, so it has one root.
         def excess_of(power: float) -> float:
+            """Return how far the modelled mean absolute value is above the exact one, at a ratio of exp(power)."""
             error = Estimate(
                 mean=0.0 * variance_array, variance=variance_array, fourth=3.0 * variance_array**2 * np.exp(power)
             )

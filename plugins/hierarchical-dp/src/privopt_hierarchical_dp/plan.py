@@ -43,15 +43,15 @@ BUDGET_TRIALS: Final = 3
 SMALL_COUNTS: Final = 20_000
 """Number of counts (regions times sizes) up to which each split gets as many trials as each budget, instead of one."""
 FRESH_SEED: Final = 1000
-"""First seed of the trials that judge the winner. They differ from the trials in which the split won."""
+"""First seed of the trials that compare the best split with the problem's own. Earlier seeds selected the best one."""
 JUDGE_TRIALS: Final = 30
-"""Number of judging trials if there are few counts. Otherwise `BUDGET_TRIALS` is used."""
+"""Number of trials of this comparison if there are few counts. Otherwise `BUDGET_TRIALS` is used."""
 SURE_DEVIATIONS: Final = 2.0
-"""Number of standard errors of the paired difference by which another split must win."""
+"""Number of standard errors of the paired difference of errors by which another split must be better."""
 ENOUGH_SHARE: Final = 0.995
 """Another split is proposed only if its errors are below this share of the errors of the problem's own split."""
 WASTED: Final = 1.1
-"""How many times the least errors a file's split may have before `solve` says so."""
+"""The ratio of the errors of a file's split to those of the default split above which `solve` warns the owner."""
 SPARSE: Final = "Before cells are made non-negative: where most are empty releases err less."
 NOISE_ALONE: Final = (
     "These are errors of unbiased estimates, before counts are made non-negative: where most sizes are empty releases "
@@ -61,6 +61,7 @@ LEAVES_ONLY: Final = "leaves-only"
 """The simplest baseline: the leaf regions' counts get the whole budget and are added up without a fit."""
 
 Splits = tuple[Split, Split]
+"""The shares of the levels, and those of the tables."""
 
 
 def plan(declared: CountsProblem, file: str, context: SolveContext) -> Plan:
@@ -306,7 +307,8 @@ def least_split(
         return costs
 
     def can_measure(levels: Floats, tables: Floats) -> bool:
-        # The leaves cannot be added up from another level, and some tables not from another table.
+        """Return whether each level and table has a share, or is a sum of others that have one."""
+        # The leaves are no sums of another level, and some tables are no sums of another table.
         return bool(levels[-1]) and all(
             bool(table_share) or not is_needed
             for is_needed, table_share in zip(design.need_shares(tables), tables, strict=True)
@@ -361,7 +363,7 @@ def describe_waste(design: Design) -> list[str]:
     ]
 
 
-def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, trials: int) -> Splits:
+def _best_simple(design: Design, smooth: Splits, leaves: Ints, error_weights: Floats, trials: int) -> Splits:
     """Return the one of four splits of the levels that has the least measured errors on public counts.
 
     The four splits are the problem's own, the best one for the linear fit, all budget on the leaves, and equal shares.
@@ -370,7 +372,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
         design: The design with the problem's own split.
         smooth: The split that is best for the linear fit.
         leaves: Public counts (R_L, N).
-        weigh: The weight of each level's errors.
+        error_weights: The weight of each level's errors.
         trials: Number of trials for each split.
     """
     depth = design.tree.depth
@@ -381,7 +383,7 @@ def _best_simple(design: Design, smooth: Splits, leaves: Ints, weigh: Floats, tr
         return (
             np.inf
             if changed_design is None
-            else float((_measure_errors(changed_design, leaves, trials) @ weigh).mean())
+            else float((_measure_errors(changed_design, leaves, trials) @ error_weights).mean())
         )
 
     leaves_split = (*(Fraction(0) for _ in range(depth - 1)), Fraction(1))

@@ -49,6 +49,7 @@ SPLIT: Final = ("split_levels", "split_tables")
 PUBLICATION: Final = "publish"
 """The folder of tables for readers, in which noisy cells are marked or suppressed."""
 ENDS: Final = ("low", "high")
+"""The columns of the ends of intervals."""
 ERRORS: Final = "l1_error_by_table_and_level"
 INSIDE: Final = "share_of_intervals_that_hold_by_table_and_level"
 """Keys of private/truth.json."""
@@ -64,7 +65,8 @@ class HierarchyRelease(Release):
         tree: The regions.
         layout: The files and the published form of the tables.
         counts: The counts (R_l, ...) of all cells, by table and level.
-        noisy: The noisy measured values (R_l, ...), by table and level.
+        noisy: The noisy values (R_l, ...) that were measured, by table and level. Those of levels that were not
+            measured are sums of the level below.
         totals: Numbers that are published exactly: (R_l,) for each level, for the root alone, or none.
         scales: The exact scales of the drawn noise, by table and level; for Gaussian noise, variances. None if the
             level was not measured.
@@ -248,7 +250,7 @@ def _read_publication(folder: Path) -> dict[str, bytes]:
 
 
 def _by_name(name: str, tree: Tree, levels: Sequence[Ints]) -> dict[str, Any]:
-    """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by region.
+    """Return the arrays of all levels (R_l, ...) by name, with their rows sorted by the names of the regions.
 
     Args:
         name: A name with a place for the number of the level.

@@ -41,17 +41,18 @@ NOTIONS: Final = {
     "zcdp": "zero-concentrated differential privacy with rho",
     "approx-dp": "(epsilon, delta)-differential privacy with epsilon",
 }
+"""The beginning of the statement of the budget in the methods paragraph, by notion."""
 SCOPES_IN_WORDS: Final = {
     "one individual moves one existing group by one size": "one person belongs to a group that exists without them",
     "one individual joins or leaves": "one individual is in the data",
 }
-"""What the first sentences say instead of a scope that its readers do not know the terms of."""
+"""What the headline says instead of scopes whose terms its readers do not know."""
 SHOWN_ROWS: Final = 10_000
 """The largest number of rows of a table on the page. If a table has more, the page says so and names the file."""
 SHOWN_CELLS: Final = 60
 """The largest number of cells in a figure. Larger tables have no figure."""
 UPRIGHT_CHARACTERS: Final = 10
-"""Number of characters that fit into a region's height, for names too long for its width."""
+"""The largest number of characters of a label that fits into the height of a region, if it is turned upright."""
 NARROW_SHARE: Final = 2e-4
 """Regions narrower than this share of the tree's width are not drawn."""
 
@@ -156,7 +157,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         return figures
 
     def headline(self, problem: Instance, release: HierarchyRelease, result: Result) -> str:
-        """Return a sentence on what was counted, the widths of intervals, and how often an attacker is right."""
+        """Return sentences on what was counted, how wide intervals are, and how often an attacker's guess is right."""
         tree, noun = release.tree, release.layout.noun
         regions = sum(int(tree.first_here(level).sum()) for level in range(tree.depth))
         total = format_digits(float(release.numbers[0].sum()))
@@ -166,6 +167,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
         if release.bounds is not None:
             # One for each table, because a number of a coarse table is a sum of several noisy ones.
             half_widths = sorted({math.ceil(np.median(upper - lower) / 2) for *_, (lower, upper) in release.bounds})
+            # The smallest and the largest of them, or the only one.
             ends = half_widths[:: len(half_widths) - 1 or 1]
             margins = " to ".join(f"\u00b1{format_digits(float(half_width))}" for half_width in ends)
             sure = f"{100 * problem.declared.confidence:g}\u00a0% probability"

@@ -1,8 +1,8 @@
 """Check a release of counts in a hierarchy: sums, bounds, exact numbers, noise scales, and what result.json says.
 
-The formulas are those of docs/reference/proof.md, "Counts in a hierarchy". What no folder can show, or what only
-``privopt verify`` computes again, is said in the line of its claim: that the noise was drawn at the stated scales, the
-widths of intervals, and the lower bound on the loss.
+The formulas are those of docs/reference/proof.md, "Counts in a hierarchy". The text about a claim says what this
+checker does not check: no folder can show that the noise was drawn at the stated scales, and only ``privopt verify``
+recomputes the widths of intervals and the lower bound on the loss.
 """
 
 from __future__ import annotations
@@ -34,11 +34,24 @@ MOST_CELLS = 10**7
 """The largest number of cells of a region in one table, as in ``solve``: more are refused before they are listed."""
 
 DRAWN = "that the noise was drawn, freshly and at those scales"
-"""What every certificate of noise rests on, because one release cannot show it."""
+"""The assumption of every certificate of noise, which one release cannot show."""
 
 
 class Counts:
-    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``."""
+    """The claims of a release of ``hierarchical-dp`` or ``hierarchical-tables``.
+
+    Attributes:
+        folder, problem, result: The release's folder, its problem file, and the contents of result.json.
+        hierarchy, privacy_table: The tables [hierarchy] and [privacy] of the problem file.
+        is_of_sizes: Whether the mechanism is hierarchical-dp, whose only table counts groups by size.
+        kind: The notion of privacy.
+        tables: The published tables, with their noisy values.
+        regions: The hierarchy.
+        promise: What the problem file and the method imply about the guarantee.
+        exact_numbers: The exact numbers of noisy.npz for each exact level.
+        scales, spent, allowed: The noise scales, the budget that they spend, and the most that is allowed (epsilon, rho
+            or delta). :meth:`privacy` sets them.
+    """
 
     def __init__(self, folder: Path, problem: Problem, result: dict[str, Any]) -> None:
         """Read the problem, the tables and the noisy values.
@@ -62,7 +75,7 @@ class Counts:
             else promise_of_tables(problem.tables, self.kind, depth)
         )
         self._read_noisy()
-        # A census that `plan` takes for the secret one has no part in what a release claims.
+        # Public counts that `plan` uses in place of the secret ones matter for no claim. They only must be readable.
         if "like" in self.hierarchy:
             problem.read(self.hierarchy["like"])
 

@@ -44,7 +44,7 @@ class Regions:
         self.levels = [roots]
         while any(name in self.children for name in self.levels[-1]):
             self.levels.append(sorted(below for name in self.levels[-1] for below in self.children.get(name, [name])))
-        # Whoever is in a circle is not below the root.
+        # Regions whose parents form a circle are not below the root.
         reached = {name for level in self.levels for name in level}
         need(reached == parents.keys(), f"{file}: regions outside the tree")
 
@@ -89,8 +89,8 @@ def read_rows(path: Path, header: list[str], cells: list[tuple[str, ...]]) -> tu
 def written_regions(problem: Problem, file: object) -> dict[str, str]:
     """Return the regions of a public table of regions, under the names that releases write, with their parents.
 
-    A name that several regions share is written as its path below the root, joined by ``/``; as its whole path where
-    that begins with the root's name twice.
+    A name that several regions share is written as the region's path below the root, joined by ``/``. If the second
+    name of the path is the root's own, the root is included.
 
     Args:
         problem: The problem.

@@ -1,7 +1,7 @@
-"""How far measured values change between neighbouring inputs, by the problem file, and what the guarantee says of it.
+"""The sensitivities and the words of a guarantee, as the problem file implies them.
 
-The changes are derived in docs/papers/hierarchical-dp.md and in the docstring of ``privopt_hierarchical_dp.relations``.
-Here each formula is stated once more, so that the checker shares no code with the mechanisms.
+The sensitivities are derived in docs/papers/hierarchical-dp.md and in the docstring of
+``privopt_hierarchical_dp.relations``. They are restated here, so that the checker shares no code with the mechanisms.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ METHODS = {
     "hierarchical": ("counts", "option"),
     "top-down": ("counts", "never"),
 }
-"""What a method of hierarchical-dp measures, and whether it publishes every region's number of groups: always, if
-``region_totals`` says so, or never. Methods whose releases need not add up are unknown here."""
+"""What a method of hierarchical-dp measures, and whether it publishes every region's number of groups: "always",
+"option" (if the key ``region_totals`` is set), or "never". Methods whose releases may be inconsistent are missing."""
 
 
 class Promise:
@@ -36,7 +36,8 @@ class Promise:
         exact: The number of levels, from the root down, whose numbers are published without noise.
         scope: The difference between neighbouring inputs, in words.
         unit: The unit of the budget.
-        has_totals: Whether every region's number of groups is published, so that cumulative counts end before it.
+        has_totals: Whether every region's number of groups is published exactly, so that the last cumulative count,
+            which equals it, is not measured.
     """
 
     def __init__(self, sensitivity: int, exact: int, scope: str, unit: str, *, has_totals: bool = False) -> None:

@@ -12,9 +12,10 @@ class Table:
     """One published table.
 
     Attributes:
-        prefix: What its arrays in noisy.npz begin with.
-        file: Its file.
-        attributes: The attributes that it counts by, as their number in the problem file; none for groups by size.
+        prefix: The beginning of the names of its arrays in noisy.npz.
+        file: Its file, relative to the release's folder.
+        attributes: The numbers (from 0, in the problem file's order) of the attributes that it counts by; none for
+            groups by size.
         cells: The values of each cell's columns.
         counts: The counts (cells) of each region.
         ends: The low and high ends of each region's cells; empty without intervals.

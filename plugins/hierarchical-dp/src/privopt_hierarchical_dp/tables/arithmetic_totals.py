@@ -165,7 +165,7 @@ def _has_subset(parts: Ints, total: Ints) -> bool:
     ordered = parts[np.argsort(-parts.sum(axis=1), kind="stable")]
     # Entry i is the sum of rows i and later, the most that can still be subtracted.
     remaining_sums = ordered[::-1].cumsum(axis=0)[::-1]
-    # (next row, what is left of the total, rows taken so far)
+    # Each entry has the next row, what is left of the total, and the number of rows taken so far.
     stack = [(0, total, 0)]
     for _ in range(MAX_STEPS):
         if not stack:

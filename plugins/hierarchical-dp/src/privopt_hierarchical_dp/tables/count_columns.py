@@ -40,7 +40,7 @@ NO_NAME: Final = "(without a name)"
 """The text that stands for an empty column name in messages."""
 
 MAX_CHANCE: Final = 0.01
-"""A table counts as aggregated if rows of individuals would differ as much with at most this probability."""
+"""A table is regarded as aggregated if rows of individuals would differ as much with at most this probability."""
 
 _NUMBER: Final = (
     r"^[\s(<>≤≥~=±]*[+-]?(\d{1,3}([,.'’\s\u{a0}\u{202f}\u{2009}]\d{3})+([.,]\d+)?|\d+([.,]\d*)?([eE][+-]?\d+)?|[.,]\d+)"
@@ -222,8 +222,8 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
 
     A column of numbers is a suspect if its name is that of a count, or if rows are distinct without it, or if rows of
     individuals would differ as much with a probability below 1 %. A suspect is taken as the count if rows are distinct
-    without it and one of the other two conditions holds. In addition, no other column may be a candidate. Whole numbers
-    with markers for suppressed or missing values are candidates as well.
+    without it, one of the other two conditions holds, and no other column may be the count as well. Columns of whole
+    numbers with markers for suppressed or missing values may be the count, too.
 
     Args:
         table: Any table of individuals or of counts.
@@ -245,7 +245,7 @@ def find_count_suspects(table: LevelTable, names: Sequence[str]) -> CountSuspect
         # A distinct key that includes columns of many values is evidence of its own, so both keys are tried.
         is_distinct, is_named = columns.are_distinct(key), is_count_name(name)
         chances = [
-            columns.chance_of_individuals(key_name) for key_name in (attributes, *([key] if is_distinct else []))
+            columns.chance_of_individuals(candidate) for candidate in (attributes, *([key] if is_distinct else []))
         ]
         is_aggregated = min(chances) < MAX_CHANCE
         if not (is_distinct or is_named or is_aggregated):

@@ -155,16 +155,16 @@ def _fit_step(
     given_counts = [level.reshape(len(level), -1) for level in tops]
     fitted_levels = [np.zeros(level.shape, np.int64) for level in targets]
     for cell in range(given_counts[0].shape[1]):
-        attribute = [level[:, cell] for level in given_counts]
+        cell_totals = [level[:, cell] for level in given_counts]
         # The root has nobody in this cell, so no region has, and zeros are the fit.
-        if not attribute[0][0]:
+        if not cell_totals[0][0]:
             continue
         fitted = fit_with_totals(
             tree,
             [np.ascontiguousarray(level[:, cell]) for level in targets],
-            totals=attribute,
-            # Equal weights, unlike in `_fit_over_tree`: here values are cut off at 0, and
-            # precisions would carry the bias upwards.
+            totals=cell_totals,
+            # Equal weights, unlike in `_fit_over_tree`: here values are cut off at 0, which biases them upwards, and
+            # weights by precision would carry this bias up the tree.
             weights=[1.0] * tree.depth,
             cumulative=False,
             gap=gap,
@@ -172,8 +172,8 @@ def _fit_step(
         for level, values in zip(fitted_levels, fitted.counts, strict=True):
             level[:, cell] = values
     # Undo the move of the axes.
-    split = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
-    return [np.moveaxis(level.reshape(len(level), *shape, *split), last, free) for level in fitted_levels]
+    free_shape = tuple(domain.sizes[a] for a in step.margin if a not in step.given)
+    return [np.moveaxis(level.reshape(len(level), *shape, *free_shape), last, free) for level in fitted_levels]
 
 
 def least_objective(tree: Tree, domain: Domain, levels: Sequence[float], differences: Tables) -> float:

@@ -27,7 +27,7 @@ __all__ = ["TOTAL", "Domain", "Effects", "Margin", "Step", "steps_of"]
 
 Margin: TypeAlias = tuple[int, ...]
 Effects: TypeAlias = dict[Margin, Floats]
-"""Effects (R, ...) of all regions of a level, from which any margin can be computed."""
+"""Effects (R, ...) of all R regions of a level, by their attributes. Any margin can be computed from them."""
 TOTAL: Final[Margin] = ()
 """The margin on no attribute, which is the number of individuals."""
 
@@ -168,7 +168,9 @@ class Domain:
         return {}
 
     def _effect_patterns(self, table: Margin, margin: Margin) -> tuple[Floats, Floats]:
-        """Return what each effect makes of a unit in the first cell of a table, on axes reduced to two values.
+        """Return the value of each effect of a table that has 1 in its first cell and 0 elsewhere.
+
+        Each axis is reduced to two values, the first and any other, because all others are equal.
 
         Args:
             table: The margin of the table.
@@ -187,8 +189,8 @@ class Domain:
                 pattern = np.ones(1)
                 for attribute in table:
                     mean = 1.0 / self.sizes[attribute]
-                    course = np.array([1.0 - mean, -mean] if attribute in effect else [1.0, 1.0])
-                    pattern = np.multiply.outer(pattern, course).ravel()
+                    axis_pattern = np.array([1.0 - mean, -mean] if attribute in effect else [1.0, 1.0])
+                    pattern = np.multiply.outer(pattern, axis_pattern).ravel()
                 patterns.append(pattern if set(effect) <= set(table) else np.zeros_like(pattern))
             self._patterns[table, margin] = np.array(patterns), cell_counts
         return self._patterns[table, margin]
@@ -211,9 +213,9 @@ class Domain:
                     if attribute in effect:
                         # A unit in the first cell, less the mean along this axis: what `effects`
                         # makes of it.
-                        course = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
-                        course[0] += 1.0
-                        factor = factor * course.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
+                        axis_pattern = -np.full(self.sizes[attribute], 1.0 / self.sizes[attribute])
+                        axis_pattern[0] += 1.0
+                        factor = factor * axis_pattern.reshape([-1 if k == axis else 1 for k in range(factor.ndim)])
                 influences[number] += factor / (total_precision * self._count_remaining_cells(margin, effect))
         return influences
 

@@ -23,6 +23,7 @@ from privopt_hierarchical_dp.tables.table_words import find_total_names
 __all__ = ["TablesProblem"]
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+"""A name of a table, which is also the name of a file."""
 MOST_UNEVEN: Final = 10**6
 """The largest ratio of two shares. Beyond it, doubles cannot combine values of such different precision reliably."""
 RESERVED: Final = frozenset({"region", "parent", "count", "low", "high"})

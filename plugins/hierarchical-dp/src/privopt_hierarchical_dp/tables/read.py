@@ -73,6 +73,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
     # Summed in doubles, because a sum of int64 could overflow before it is compared.
     if float(number.sum(dtype=np.float64)) >= GROUPS_LIMIT:
         raise InputError([Fault(source.name, f"column {count}", "too many individuals in all", "fewer than 2^50")])
+    # The number of each row's value of each attribute.
     codes = [
         column_cells.replace_strict(list(values), range(len(values)), return_dtype=pl.Int64).to_numpy()
         for column_cells, values in zip(cells, attributes.values(), strict=True)
@@ -82,7 +83,7 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
         leaves = np.zeros((regions.tree.widths[-1], *domain.shape(margin)), np.int64)
         # `add.at` counts every row: plain indexed addition would count one of several rows of the
         # same cell.
-        np.add.at(leaves, (leaf.to_numpy(), *(codes[column_cells] for column_cells in margin)), number)
+        np.add.at(leaves, (leaf.to_numpy(), *(codes[attribute] for attribute in margin)), number)
         counts.append(leaves)
     # Columns that are not read are named to the owner, who may have expected them to count.
     read = {*table.levels, *attributes, *(() if count is None else (count,))}
@@ -98,10 +99,13 @@ def read_individuals(problem: TablesProblem, regions: Regions, file: str) -> tup
 
 
 def _read_table(problem: TablesProblem, source: File) -> tuple[LevelTable, str | None]:
-    """Read the records as a table of text.
+    """Read the file of records, ``source``, and find the column of counts that the problem or a name declares.
 
     Returns:
         The table, and the column that states how many individuals a row counts, or None if each row is one individual.
+
+    Raises:
+        InputError: The table cannot be read, a column is missing, or a column is called ``count`` in other case.
     """
     attributes, named = problem.hierarchy.attributes, problem.hierarchy.count
     if named is not None:

@@ -18,6 +18,7 @@ _SPECIAL_LETTERS: Final = str.maketrans({"ł": "l", "ø": "o", "đ": "d", "ħ": 
 """Letters with a stroke, which Unicode normalisation does not decompose."""
 
 _CAMEL_CASE: Final = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""The place between two words that are written together, as in ``personID``."""
 
 
 def is_total_name(name: str) -> bool:
