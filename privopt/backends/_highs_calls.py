@@ -237,7 +237,14 @@ class LoadedModel:
         } and all(np.array_equal(self.arrays[name], arrays[name]) for name in names)
 
     def change(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel:
-        """Return the instance with the costs, bounds and sides of another model of the same matrix."""
+        """Change the instance to another model of the same matrix (see :meth:`fits`), and return it with that model.
+
+        Only costs, bounds and sides that differ are passed to HiGHS. The time limit is set by the caller.
+
+        Args:
+            arrays: The other model, as :func:`problem_arrays` returns it.
+            settings: Its options of HiGHS, by name.
+        """
         columns, rows = (np.arange(len(arrays[name]), dtype=np.int32) for name in ("c", "row_lower"))
         solver = self.solver
         if not np.array_equal(self.arrays["c"], arrays["c"]):
@@ -276,7 +283,7 @@ class HighsBasis(Basis):
             self._instances = [instance]
 
     def take_instance(self, arrays: dict[str, Any], settings: dict[str, Any]) -> LoadedModel | None:
-        """Return the instance if it has the same matrix and settings, and hold it no longer; None if there is none.
+        """Return the held instance if it fits a model (:meth:`LoadedModel.fits`), otherwise None. It is held no longer.
 
         The list has the instance at most once, and ``pop`` is atomic, so that no two solves get it.
         """
@@ -537,7 +544,13 @@ def _load_and_run(
     prepare: Callable[[Highs], None] | None,
     started: float,
 ) -> Raw:
-    """Load a model, run the solver within the time that remains since ``started``, and return its answer."""
+    """Load a model, run the solver within the time that remains since ``started``, and return its answer.
+
+    Args:
+        solver: The HiGHS instance, whose options are set except the time limit.
+        arrays, settings, prepare: As for :func:`_solve_here`, of which this is the second half.
+        started: Clock reading at the start of the solve.
+    """
     load_arrays(solver, arrays)
     if arrays.get("mip_start") is not None:
         # HiGHS refuses values outside the bounds, as those of an earlier solution are if the bounds have changed.

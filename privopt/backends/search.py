@@ -41,7 +41,7 @@ LARGEST_COST = 2.0**40
 
 
 class Backend(Protocol):
-    """What a search asks of a solver, all of which :class:`privopt.backends.Backend` has."""
+    """The part of :class:`privopt.backends.Backend` that a search uses; its attributes are explained there."""
 
     name: str
     capabilities: Any
@@ -421,7 +421,8 @@ class Search:
     def _has_improving_ray(self, backend: Backend) -> bool:
         """Return whether the objective improves without limit along a feasible direction of the linear relaxation.
 
-        If so, the form is unbounded, provided that it has a feasible point.
+        If so, the form is unbounded, provided that it has a feasible point. ``backend`` solves the linear program over
+        these directions.
         """
         result = backend.solve(recession_form(self.form), time_limit=self._remaining_options().time_limit)
         if result.x is None:
@@ -435,6 +436,10 @@ class Search:
 
         The objective must improve along a ray of the linear relaxation, and an integer program must have a feasible
         point.
+
+        Args:
+            backend: The backend that gave the answer, and solves the problems of this check.
+            result: The answer.
 
         Returns:
             The result, or another outcome if the integer program has no feasible point or none was found in time.

@@ -111,6 +111,7 @@ class ColdSession(Session):
 
     Attributes:
         form: The model as it is now.
+        _solver: The backend.
     """
 
     def __init__(self, solver: Solver, form: StandardForm) -> None:

@@ -37,7 +37,7 @@ def show_log() -> Iterator[str]:
 
 
 def _copy_log(path: str, has_ended: threading.Event) -> None:
-    """Copy text that is appended to a file to standard error, until the event is set and everything is copied."""
+    """Copy what is appended to the file ``path`` to standard error, until ``has_ended`` is set and all is copied."""
     with open(path, encoding="utf-8", errors="replace") as file:
         is_last = False
         while not is_last:

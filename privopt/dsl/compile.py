@@ -46,7 +46,12 @@ class CompiledParts:
     keys: dict[str, tuple[Family | Block, RowsKey | None]] = field(factory=dict)
 
     def drop_old_coefficients(self, families: Sequence[Family | Block], objective: Sequence[Term]) -> None:
-        """Drop the functions of families and objectives that the model no longer has, to free their memory."""
+        """Drop the functions of families and objectives that the model no longer has, to free their memory.
+
+        Args:
+            families: All families of the model as it is now.
+            objective: The terms of its objective.
+        """
         current = {id(family) for family in families}
         for family, _ in self.keys.values():
             if id(family) not in current:
@@ -175,7 +180,7 @@ def _old_rows(form: StandardForm, name: str) -> Rows:
 
 
 def _compile_objective(terms: Sequence[Term], n: int, coefficients: Coefficients) -> tuple[Floats, float]:
-    """Return the coefficients of the model's ``n`` columns in the objective, shape (n,), and its constant."""
+    """Return the coefficients (n,) of the model's columns in the sum of an objective's terms, and its constant."""
     cost, constant = np.zeros(n), 0.0
     for term in terms:
         # No index is free in an objective, so each term is evaluated as if for a single row.

@@ -86,7 +86,7 @@ def maximum(
     Args:
         expressions: One or more linear expressions.
         over: Indices for all of whose values the expressions count.
-        where: The tuples of their values that count, as for :func:`total`; None for all.
+        where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
     """
     return _extremum(True, expressions, over, where)
 
@@ -96,7 +96,12 @@ def minimum(
 ) -> sympy.Expr:
     """Return the smallest of some expressions, or the smallest value for all values of indices.
 
-    It may be maximised or bounded from below. The arguments are as for :func:`maximum`.
+    It may be maximised or bounded from below, where a model states it with rows. Compiling refuses any other use.
+
+    Args:
+        expressions: One or more linear expressions.
+        over: Indices for all of whose values the expressions count.
+        where: The tuples of their values that count, in any form that :func:`total` accepts; None for all.
     """
     return _extremum(False, expressions, over, where)
 
@@ -107,7 +112,16 @@ def _extremum(
     over: Index | Sequence[Index] | None,
     where: Where | None,
 ) -> sympy.Expr:
-    """Return the node of an extremum in a formula, with the arguments of :func:`maximum`."""
+    """Return a maximum or minimum as part of a formula; if it has no variables, as sympy's own maximum or minimum.
+
+    Args:
+        is_maximum: Whether it is a maximum, not a minimum.
+        expressions, over, where: The arguments of :func:`maximum` or :func:`minimum`.
+
+    Raises:
+        ModelError: There is no expression, ``where`` is given without ``over``, or there are indices although no
+            expression has a variable.
+    """
     name = "maximum" if is_maximum else "minimum"
     if not expressions:
         raise ModelError(f"{name}: must have an expression, got none")
@@ -272,7 +286,8 @@ class FunctionReplacer:
     def _tuples_of(self, indices: tuple[Index, ...], restrictions: tuple[Any, ...]) -> Any:
         """Return the index tuples that some indices are restricted to, as ``where`` takes them; None if to none.
 
-        Only a restriction of exactly these indices counts. A row for a tuple that is never used does no harm.
+        ``restrictions`` are those of the sums around; the family's own count as well. Only a restriction of exactly
+        these indices counts. A row for a tuple that is never used does no harm.
         """
         for restricted, positions in (*restrictions, *self.restricted):
             if indices and set(restricted) == set(indices):

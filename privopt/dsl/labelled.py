@@ -73,7 +73,10 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
 
 
 def _read_entries(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Iterable[tuple[Any, float]] | None:
-    """Return pairs of a label and a number, or None if the source has no labels."""
+    """Return pairs of a label and a number, or None if the source has no labels.
+
+    The number of ``sets`` tells how many columns of a polars table are labels. ``name`` begins error messages.
+    """
     if isinstance(source, Mapping):
         return source.items()
     library, kind = type(source).__module__.partition(".")[0], type(source).__name__

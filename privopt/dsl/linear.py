@@ -192,7 +192,12 @@ def read_indices(over: Index | Sequence[Index], name: str) -> tuple[Index, ...]:
 
 @frozen(eq=False)
 class SummedIndices:
-    """Indices that a term is summed over, and the tuples of values that the sum is restricted to (None for all)."""
+    """One sum around a term.
+
+    Attributes:
+        over: The indices that are summed over.
+        restriction: The tuples of index values that the sum is restricted to; None for all.
+    """
 
     over: tuple[Index, ...]
     restriction: Restriction | None
@@ -273,7 +278,7 @@ def _variable_names(expression: sympy.Expr) -> str:
 
 
 def _multiply_factors(expression: sympy.Expr, where: str) -> list[Term]:
-    """Multiply out a product in which at most one factor has variables, and return its terms.
+    """Multiply out the product ``expression``, in which at most one factor has variables, and return its terms.
 
     ``where`` is the place that an error message names: the family or "objective".
     """
@@ -323,10 +328,10 @@ def _merge_bindings(a: Term, b: Term, expression: sympy.Expr, where: str) -> tup
 
 
 def _numpy_function(arguments: list[sympy.Dummy], body: sympy.Expr) -> Callable[..., Any]:
-    """Return an expression as a NumPy function of its symbols.
+    """Return the expression ``body`` as a NumPy function of the symbols ``arguments``.
 
-    Products of symbols and integers, such as ``-p[i]``, are most of all coefficients. They need no code of sympy's
-    making, which takes milliseconds for each.
+    Most coefficients are products of symbols and integers, such as ``-p[i]``. They are multiplied here, because sympy
+    takes milliseconds to generate the code of a function.
     """
     factors = sympy.Mul.make_args(body)
     if not all(factor in arguments or factor.is_Integer for factor in factors):
@@ -404,7 +409,11 @@ class Coefficient:
 
 
 class Coefficients:
-    """The NumPy functions of a model's coefficients, kept so that a model with new numbers compiles without sympy."""
+    """The NumPy functions of a model's coefficients, kept so that a model with new numbers compiles without sympy.
+
+    Attributes:
+        _functions: The functions by the place that uses them (a family or "objective") and by expression.
+    """
 
     def __init__(self) -> None:
         self._functions: dict[str, dict[sympy.Expr, Coefficient]] = {}

@@ -184,7 +184,10 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
 
 def _read_range(relation: Range, where: str) -> tuple[list[Term], str, list[Term]]:
-    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them."""
+    """Return the ``terms``, the operator and the ``upper_terms`` of rows with two sides, as ``Family`` stores them.
+
+    ``where`` is the place that an error message names.
+    """
     terms, lower, upper = (linear_terms(x, where) for x in (relation.expression, relation.lower, relation.upper))
     if any(t.variable is not None for t in (*lower, *upper)):
         raise ModelError(f"{where}: the sides of {relation} must have no variables")
@@ -308,7 +311,7 @@ def line_families(epigraph: Epigraph) -> list[Family]:
 def _check_indices(location: str, terms: Sequence[Term], indices: tuple[Index, ...]) -> None:
     """Check that each index of the terms is either in forall or summed over, and that each index of forall is used.
 
-    ``location`` is the place that an error message names.
+    ``indices`` are those of forall, and ``location`` is the place that an error message names.
     """
     free = free_indices(terms)
     for term in terms:

@@ -209,7 +209,10 @@ def _mps_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _mps_bounds(lower: float, upper: float, *, is_integer: bool) -> list[tuple[str, float | None]]:
-    """Return the entries for a column in the section BOUNDS: kinds such as "UP", with a number or None."""
+    """Return the entries for a column with these bounds in the section BOUNDS: kinds such as "UP", each with a number.
+
+    The number is None if the kind has none, such as "FR" for a free column.
+    """
     if lower == upper:
         return [("FX", lower)]
     if np.isinf(lower) and np.isinf(upper):
@@ -270,7 +273,13 @@ def _lp_lines(form: StandardForm, name: str) -> Iterator[str]:
 
 
 def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNames) -> Iterator[str]:
-    """Yield the lines of a row: its name, then its terms, TERMS_IN_LINE in each line."""
+    """Yield the lines of a row: its name, then its terms, TERMS_IN_LINE in each line.
+
+    Args:
+        name: The row's name in the file.
+        columns, values: Column number and coefficient of each term.
+        names: The names of all columns in the file.
+    """
     terms = [
         f"{'-' if value < 0 else '+'} {_number(abs(value))} {names.columns[column]}"
         for column, value in zip(columns, values, strict=True)
@@ -281,7 +290,7 @@ def _lp_terms(name: str, columns: list[int], values: list[float], names: FileNam
 
 
 def _lp_quadratic(matrix: sparse.csr_matrix, names: FileNames) -> Iterator[str]:
-    """Yield the lines of the quadratic part of an objective, which readers divide by 2."""
+    """Yield the lines of the quadratic part ``x' matrix x / 2`` of an objective; ``names`` are those in the file."""
     half = sparse.tril(matrix).tocoo()
     yield "  + ["
     for row, column, value in zip(half.row.tolist(), half.col.tolist(), half.data.tolist(), strict=True):

@@ -24,7 +24,7 @@ class Outcome(Enum):
 
 
 class Basis:
-    """A simplex basis as arrays that can be pickled."""
+    """A simplex basis as arrays of statuses that can be pickled."""
 
     __slots__ = ("_columns", "_rows")
 
@@ -62,7 +62,7 @@ class Basis:
         )
 
     def carry_over(self, old_form: StandardForm, form: StandardForm) -> Basis:
-        """Return a basis for a changed form.
+        """Return a basis for ``form``, which ``old_form``, the form of this basis, was changed to.
 
         Variables and families that have the same name and size in the old form keep their status. Other columns are at
         their lower bounds, and other rows are basic. If the result is not a valid basis, the solver repairs it.

@@ -46,6 +46,9 @@ class Index(sympy.Dummy):  # type: ignore[misc]
 
     >>> Index("i", IndexSet("X", 4))
     i
+
+    Attributes:
+        index_set: The set.
     """
 
     __slots__ = ("index_set",)

@@ -338,7 +338,11 @@ class VectorExpression(Operators):
         return VectorExpression(indices, operator(formula, operand))
 
     def align(self, other: Any) -> tuple[tuple[Index, ...], sympy.Expr, sympy.Expr]:
-        """Return common indices of this expression and another operand, and both as formulas in these."""
+        """Return indices, and this expression and ``other`` as formulas in them.
+
+        The other operand is whatever :meth:`read_operand` takes. The indices are those of this expression, except that
+        declared sets of the other operand replace unnamed axes.
+        """
         operand, indices = self.read_operand(other), self.indices
         if isinstance(other, Operators) and (vector := other._as_vector()) is not None:
             # Of two sets the declared one has the labels.
@@ -349,9 +353,10 @@ class VectorExpression(Operators):
         return indices, self.formula, operand
 
     def read_operand(self, other: Any) -> sympy.Expr:
-        """Return a number, array, scalar, vector or whole variable as a formula in the indices of this expression.
+        """Return the operand ``other`` as a formula in the indices of this expression.
 
-        Arrays are broadcast as NumPy does. Labelled data (dicts, pandas, polars) are matched by label.
+        It may be a number, a scalar, a vector, a whole variable or parameter, an array, which is broadcast as NumPy
+        does, or labelled data (a dict, pandas, polars), which are matched by label.
 
         Raises:
             ModelError: The sets or the shape do not fit.
@@ -417,7 +422,10 @@ class VectorExpression(Operators):
 
 
 def replace_indices(formula: sympy.Expr, new_indices: dict[Index, Index]) -> sympy.Expr:
-    """Return a formula with other indices, also in the restrictions of its sums, which sympy does not look into."""
+    """Return a formula whose indices are replaced by ``new_indices``.
+
+    The indices of restricted sums are replaced too; sympy does not see them, because they are attributes.
+    """
     restrictions = {
         restriction: Restriction(tuple(new_indices.get(x, x) for x in restriction.indices), restriction.positions)
         for restriction in formula.atoms(Restriction)

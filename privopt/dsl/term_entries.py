@@ -137,8 +137,13 @@ def terms_matrix(
 ) -> tuple[Any, Floats]:
     """Return the CSR matrix of a sum of terms, shape (size, n), and the constant of every row, shape (size,).
 
-    ``size`` is the number of rows, and ``n`` is the number of columns of the model. Error messages name ``where``.
-    Constants may be infinite if ``allow_infinite``.
+    Args:
+        terms: The terms.
+        places: The positions of the values of each index in every row, shape (size,).
+        size, n: Numbers of rows, and of columns of the model.
+        where: The place that an error message names: the family or "objective".
+        coefficients: The NumPy functions of the model's coefficients; missing ones are added.
+        allow_infinite: Whether constants may be infinite.
     """
     rows, columns, values = [], [], []
     constant = np.zeros(size)

@@ -79,7 +79,7 @@ class Variable(Indexable):
         self._upper = read_only(np.minimum(bounds, 1.0) if self.kind == "binary" else bounds)
 
     def _broadcast_bound(self, bound_name: str, value: ArrayLike) -> Floats:
-        """Return a bound as one number for each column, shape (size,)."""
+        """Return the bounds ``value`` as one number for each column, shape (size,); errors name ``bound_name``."""
         value = match_labels(value, self.sets, f"variable {self.name}: {bound_name}")
         try:
             numbers = as_doubles(value)

@@ -362,8 +362,11 @@ def check_possible(outputs: Sequence[str], columns: Floats, counts: Floats | Int
 def group_functionals(ids: Sequence[str], groups: Mapping[str, Ints] | None) -> tuple[tuple[str, ...], csr_array]:
     """Return the names of the groups (or records), and a matrix (G, N) of ones where a record belongs to a group.
 
-    The matrix is sparse, because a dense one would take 20 GB for 50,000 single records. Without groups, each record is
-    a group.
+    The matrix is sparse, because a dense one would take 20 GB for 50,000 single records.
+
+    Args:
+        ids: (N,) ids of the records.
+        groups: The record numbers of each group, by its name. None if each record is a group.
     """
     members_by_group = [np.array([number]) for number in range(len(ids))] if groups is None else list(groups.values())
     # A record that a group names twice counts once.

@@ -75,7 +75,13 @@ class Walk:
     """
 
     def __init__(self, connection: sqlite3.Connection, path: Path, head: tuple[int, str] | None) -> None:
-        """Read all accounts and terms; see :func:`check_chain` for the arguments."""
+        """Read all accounts and terms.
+
+        Args:
+            connection: The ledger's database, in a transaction.
+            path: The ledger's file, for messages.
+            head: Number and hash of an entry that is known to have been written. None if none is.
+        """
         self.path, self.head = path, head
         accounts, terms = (connection.execute(f"SELECT * FROM {table}").fetchall() for table in ("accounts", "terms"))
         self.accounts = {number: AccountKey(*texts) for number, *texts in accounts if _are_texts(texts)}

@@ -136,6 +136,9 @@ def _check_later_entries(book: LedgerTransaction, checkpoint: _Checkpoint, progr
 class _LaterWalk(Walk):
     """Checks the entries after a checkpoint. Accounts, terms and earlier totals are read when an entry needs them.
 
+    Other attributes are those of :class:`.check_chain.Walk`, of which ``accounts``, ``terms`` and ``totals`` have only
+    what was read so far.
+
     Attributes:
         book: The ledger, open for reading.
         start: Number of the checkpoint's entry.

@@ -62,6 +62,7 @@ class KeptReports(LogFile):
     Attributes:
         ledger: The open ledger.
         folder: The folder of the reports and their key, next to the ledger.
+        _key: The key, 32 bytes.
 
     Raises:
         UsageError: The folder is missing although it must exist, is not a folder, belongs to another user, or is open

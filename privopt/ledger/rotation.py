@@ -414,7 +414,7 @@ def _open_exclusively(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: list[_Carried]) -> None:
-    """Write a new ledger's file, durably, with the given entries at their times."""
+    """Write a new ledger's file of a given form, durably, with the given entries at their times."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
@@ -433,7 +433,7 @@ def _write_ledger(path: Path, form: Form, clock: Callable[[], int], entries: lis
 
 
 def _archive_path(path: Path, now: int) -> Path:
-    """Return a free name for the archived file: the ledger's, with the time of the rotation."""
+    """Return a free name for the archived file of ``path``: its own, with the time ``now`` of the rotation (UTC)."""
     moment = (_EPOCH + timedelta(microseconds=now)).strftime("%Y%m%dT%H%M%SZ")
     candidate, number = path.with_name(f"{path.name}.until-{moment}"), 1
     while candidate.exists() and not candidate.samefile(path):

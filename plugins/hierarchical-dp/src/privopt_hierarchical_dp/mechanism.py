@@ -462,7 +462,10 @@ class HierarchicalTables(CountsMechanism):
         totals: Sequence[str] = (),
         keep_totals: bool = False,
     ) -> Sequence[str]:
-        """Write a problem file for a table of individuals. :func:`.tables.draft.init` explains the options."""
+        """Write a problem file ``out`` for a table of individuals, and return sentences on what was guessed.
+
+        The options are those of ``privopt init``, as :func:`.tables.draft.init` explains them.
+        """
         from privopt_hierarchical_dp.tables.draft import init
 
         return init(table, out, force=force, count=count, persons=persons, totals=totals, keep_totals=keep_totals)

@@ -256,7 +256,9 @@ def forecast_errors(design: Design) -> Floats:
 
 
 def format_descents(done: int, count: int, seconds: float) -> str:
-    """Format how many descents of a search are done, and about how long the others take.
+    """Format how many of ``count`` descents of a search are done, and about how long the others take.
+
+    The ``seconds`` are those since the search began.
 
     >>> format_descents(0, 14, 0.2), format_descents(3, 14, 30.0)
     ('search 1 of 14', 'search 4 of 14, about 110 s left')

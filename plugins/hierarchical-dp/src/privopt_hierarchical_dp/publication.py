@@ -120,6 +120,12 @@ def find_wrong_lines(
 ) -> list[str]:
     """Check the tables for readers against the release, with a tolerance for margins rounded on other machines.
 
+    Args:
+        release: The release, with its tables for readers.
+        table_ends: The intervals before rounding, by table and level.
+        rules: The rules of publication.
+        confidence: The confidence of the intervals.
+
     Returns:
         A message about the first wrong line of each file.
     """

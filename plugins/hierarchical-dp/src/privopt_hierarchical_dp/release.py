@@ -305,7 +305,11 @@ def _read_noisy(
 
 
 def _read_split(path: Path, texts: Sequence[Any]) -> tuple[Split, Split] | None:
-    """Read the shares of levels and tables, or return None if there are none.
+    """Read the shares of levels and tables from their arrays of texts, or return None if there are none.
+
+    Args:
+        path: The file, for faults.
+        texts: The array of the levels' shares and that of the tables'; None for one that is missing.
 
     Raises:
         InputError: Only one of both is there, or shares are not rationals of at least 0 that add up to 1.

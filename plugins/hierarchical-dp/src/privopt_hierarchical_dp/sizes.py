@@ -111,11 +111,15 @@ def compute_query(method: str, counts: Sequence[Ints], *, totals: bool, relation
 
 @frozen(kw_only=True, eq=False)
 class SizesDesign(Design):
-    """The design of a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits."""
+    """The design of a release by a method of hierarchical-dp: what it measures, with which noise, and how it fits.
+
+    Attributes:
+        problem: The declared problem.
+        totals: Whether every region's number of groups is published exactly.
+    """
 
     problem: HierarchyProblem
     totals: bool
-    """Whether every region's number of groups is published exactly."""
 
     @classmethod
     def of(

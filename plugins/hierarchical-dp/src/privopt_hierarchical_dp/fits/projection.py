@@ -109,7 +109,11 @@ def _worst_step(multiplier: Floats, totals: Floats) -> float:
 def _worst_entry(multiplier: Floats, totals: Floats) -> float:
     """Return the sum over rows of the largest inner product <y, z> for a non-negative z whose sum is G_r.
 
-    At the maximum, z is G_r at the largest entry of y and 0 elsewhere. The arguments are those of :func:`_worst_step`.
+    At the maximum, z is G_r at the largest entry of y and 0 elsewhere.
+
+    Args:
+        multiplier: (R, S) y.
+        totals: (R,) G_r.
     """
     return float(np.sum(multiplier.max(axis=1) * totals))
 
