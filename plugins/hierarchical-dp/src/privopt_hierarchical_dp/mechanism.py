@@ -235,11 +235,6 @@ class CountsMechanism(Mechanism[Instance, HierarchyRelease]):
     def verify(self, problem: Instance, release: HierarchyRelease, result: Result) -> list[str]:
         """Check counts, intervals, unmeasured levels, estimated totals and public bounds of a published release.
 
-        Args:
-            problem: The published problem, without its secrets.
-            release: The release.
-            result: The contents of ``result.json``.
-
         Returns:
             One line for each condition that fails.
         """
