@@ -81,6 +81,7 @@ class CbcModel:
             problem: Buffers by name, as ``privopt.backends.cbc.problem_arrays`` returns them.
         """
         self.columns, self.rows = len(problem["c"]) // DOUBLE_BYTES, len(problem["row_lower"]) // DOUBLE_BYTES
+        # The arrays in the order of the C function's parameters.
         doubles = ("value", "col_lower", "col_upper", "c", "row_lower", "row_upper")
         pointers = [_pointer("int", problem[name]) for name in ("start", "index")]
         pointers += [_pointer("double", problem[name]) for name in doubles]

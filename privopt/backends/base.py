@@ -93,7 +93,8 @@ class Backend(ABC):
 
         Args:
             form: The model. The bounds of its integer columns are rounded inwards first.
-            options: The attributes of :class:`Options`, except ``log_file``.
+            options: ``time_limit``, ``gap``, ``method``, ``threads``, ``seed``, ``basis``, ``start`` and ``log``, as
+                :class:`Options` explains them.
 
         Raises:
             SolverError: The solver died, refused the form, or gave no vector that satisfies rows, bounds and

@@ -229,7 +229,8 @@ class HighsSession(Session):
     def add_rows(self, matrix: csr_array, lower: Floats, upper: Floats) -> None:
         """Append rows ``lower <= matrix x <= upper`` (sparse, over all columns)."""
         rows = matrix.tocsr()
-        # Rows that are added later are not scaled: their factor is 1.
+        # Rows that are added later are not scaled: their factor is 1. The model then becomes stale, because HiGHS would
+        # keep its own scaling of the first rows.
         count = rows.shape[0]
         if count:
             _, low, high = _bound_arrays(np.arange(count), lower, upper)
@@ -243,8 +244,8 @@ class HighsSession(Session):
         """Append columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
-            lower, upper: Their bounds, likewise.
+            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries in the rows' own units, sparse, shape (all rows, new columns).
         """
         columns = matrix.tocsc(copy=True)

@@ -75,8 +75,8 @@ class Session(ABC):
         """Append continuous columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
-            lower, upper: Their bounds, likewise.
+            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries, sparse, shape (all rows, new columns).
         """
 
@@ -154,8 +154,8 @@ class ColdSession(Session):
         """Append continuous columns.
 
         Args:
-            costs: Their coefficients in the objective, in the form's sense; one for each, or one for all.
-            lower, upper: Their bounds, likewise.
+            costs: Their coefficients in the objective, in the form's sense; one for each column, or one for all.
+            lower, upper: Their bounds; one for each column, or one for all.
             matrix: Their entries, sparse, shape (all rows, new columns).
 
         Raises:

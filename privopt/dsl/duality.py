@@ -34,13 +34,13 @@ def weak_duality(
     Returns:
         The lower bound, -inf if the multipliers prove none; and the multipliers, with 0 for those of the wrong sign.
     """
-    # A multiplier needs a side to multiply: a positive one a lower side, a negative one an upper side.
+    # A positive multiplier needs a lower side, and a negative one an upper side. Others have the wrong sign.
     y = np.where((duals > 0) & ~np.isfinite(form.row_lower), 0.0, duals)
     y = np.where((y < 0) & ~np.isfinite(form.row_upper), 0.0, y)
     active = np.flatnonzero(y)
     active_sides = np.where(y[active] > 0, form.row_lower[active], form.row_upper[active])
     reduced = cost - form.A.T @ y
-    # Each reduced cost takes the bound of its column at which it is smallest.
+    # A reduced cost times its column is smallest at the column's lower bound if it is positive, else at the upper one.
     column_bounds = np.where(reduced > 0, lower, upper)
     is_unbounded = ~np.isfinite(column_bounds) & (reduced != 0)
     if (
@@ -183,7 +183,7 @@ def implied_bounds(form: StandardForm) -> tuple[Floats, Floats]:
     if not np.isinf(upper).any() or matrix.nnz == 0:
         return lower, upper
     row_of = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
-    # A row bounds each of its columns alone only if none of the others can be negative.
+    # A row bounds each of its columns alone only if none of its terms can be negative.
     has_negative = np.zeros(matrix.shape[0], dtype=bool)
     has_negative[row_of[(matrix.data < 0) | (lower[matrix.indices] < 0)]] = True
     is_usable = ~has_negative[row_of] & np.isfinite(form.row_upper)[row_of] & (matrix.data > 0)

@@ -78,4 +78,5 @@ def drop_binaries(form: StandardForm, result: Result) -> Result:
     columns, n = form.semicontinuous_columns, form.shape[1]
     x, is_used = result.x[:n].copy(), result.x[n:] > 0.5
     x[columns] = np.where(is_used, np.clip(x[columns], form.col_lower[columns], form.col_upper[columns]), 0.0)
+    # Backends refuse quadratic objectives with semicontinuous columns, so the objective is linear.
     return evolve(result, x=x, objective=float(form.c @ x) + form.c0)

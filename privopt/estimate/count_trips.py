@@ -104,7 +104,7 @@ def count_trips(channel: Channel, source: TableSource, columns: TripColumns) -> 
     Args:
         channel: The channel of the release that both reports were drawn from.
         source: The table.
-        columns: Its columns.
+        columns: The names of its columns of reports and of subjects.
 
     Raises:
         InputError: A column is missing, reports were not drawn independently, or a row has an unknown output or no

@@ -190,7 +190,7 @@ def fit_flows(columns: Floats, counts: Floats, groups: Floats, weights: Floats, 
         counts: (L, L) number of trips by the cells of their reports, starts in rows.
         groups: (M, G) part of each bump in each group.
         weights: (M, M) weights of the pairs of bumps at the beginning, above 0, summing to 1.
-        gap: Gap per trip at which rounds end.
+        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which rounds end.
         rounds: Number of rounds.
     """
     for number, current in enumerate(improve_flows(columns, counts, weights)):

@@ -44,7 +44,7 @@ class FlowModel(NamedTuple):
         bumps: Bumps of the fit.
         rounds: Number of its rounds.
         start_bumps, end_bumps: Bumps by which the shares of starts and of ends are estimated.
-        gap: Gap of the likelihood, per trip, at which a fit ends.
+        gap: Bound on the distance of the log-likelihood from its maximum, per trip, at which a fit ends.
     """
 
     bumps: Bumps

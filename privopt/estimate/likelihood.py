@@ -75,7 +75,7 @@ def fit(columns: Floats, parts: Floats, *, gap: float = 1e-6, progress: Progress
     Args:
         columns: (N, K) probability of each reported output given each record. Each output is possible for some record.
         parts: (K,) fractions of the reports, above 0, summing to 1.
-        gap: Gap at which the method ends, per report.
+        gap: Bound on the distance of the log-likelihood from its maximum, per report, at which the method ends.
         progress: Called with the gap after each step.
 
     Raises:

@@ -101,7 +101,7 @@ def _find_end(
         parts: (K,) fraction of all reports that each output has.
         level: Log-likelihood per report at the end of the interval.
         h: (N,) zeros and ones; the interval is of h . pi.
-        gap: Gap of each fit, per report.
+        gap: Distance of each fit's log-likelihood from its maximum, per report.
         tolerance: Largest distance of the profile from the level, in log-likelihood per report.
         sign: 1 for the lower end of the interval, -1 for the upper end.
     """

@@ -73,7 +73,7 @@ def smooth_intervals(
         resolution: Resolution of the estimate, above 0.
         functionals: (G, N) ones where a record belongs to a group, sparse.
         confidence: Confidence in (0, 1).
-        gap: Gap of the estimate, per report.
+        gap: Distance of the log-likelihood from its maximum, per report, at which the estimate's fit ended.
         progress: Called with the number of draws that are done.
 
     Raises:
@@ -82,6 +82,8 @@ def smooth_intervals(
     columns = np.hstack(channels)
     totals = [int(release_counts.sum()) for release_counts in counts]
     n = sum(totals)
+    # The pilot takes the place of the true shares: reports are drawn from it, and shares are estimated from these
+    # reports as they were from the real ones.
     pilot = _fit_pilot(columns, np.concatenate(counts), rows, resolution / PILOT_REFINEMENT, gap)
     pilot_shares = functionals @ pilot
     bumps = make_bumps(rows, len(columns), resolution)
@@ -143,7 +145,7 @@ def _fit_pilot(columns: Floats, counts: Ints, rows: Rows, resolution: float, gap
         counts: (K,) how often each output was reported.
         rows: Returns the distances (B, N) from some records to all.
         resolution: The pilot's resolution.
-        gap: Gap of the log-likelihood, per report.
+        gap: Distance of the log-likelihood from its maximum, per report, at which the fit ends.
     """
     is_reported = counts > 0
     pilot = fit_bumps(

@@ -232,6 +232,7 @@ class Batch:
     def _write_record(self, record: dict[str, Any]) -> None:
         """Replace the record durably and atomically."""
         target = self.folder / _RECORD
+        # Written into a temporary folder first, then renamed, so that a crash leaves the old record or the new one.
         with claim_folder(target) as work:
             new = work / "new"
             with open_private(new) as stream:

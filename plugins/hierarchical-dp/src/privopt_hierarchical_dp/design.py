@@ -378,11 +378,14 @@ class Design(ABC):
         """
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
-        """Return the expected errors (B, parts) of the linear fit, as :meth:`forecast`, for B splits of the budget.
+        """Return the expected errors of the linear fit, as :meth:`forecast`, for B splits of the budget.
 
         Args:
             levels: (B, L) The shares of the levels.
             tables: (B, T) The shares of the tables.
+
+        Returns:
+            The errors (B, parts), where each table on each level is a part, or (B, L) if there is one table.
         """
         total, errors = self.problem.privacy.budget, []
         for level_shares, table_shares in zip(levels, tables, strict=True):

@@ -178,13 +178,13 @@ def errors_of_cumulative(
     columns = min(size, 3)
     multiplicities = np.ones(columns)
     multiplicities[columns // 2] += size - columns
-    courses = moments_of(regions, noise, weights, columns=columns - 1)
+    cumulative_moments = moments_of(regions, noise, weights, columns=columns - 1)
     totals = moments_of(regions, noise, weights if known_levels else None, columns=1, known_levels=known_levels)
     for level, width in enumerate(regions.tree.widths[:known_levels]):
         totals[level] = exactly(np.zeros(width, np.int64))
     return np.array(
         [
             float(counts @ (mean_absolute(increments(course, last)) @ multiplicities))
-            for course, last, counts in zip(courses, totals, regions.counts, strict=True)
+            for course, last, counts in zip(cumulative_moments, totals, regions.counts, strict=True)
         ]
     )

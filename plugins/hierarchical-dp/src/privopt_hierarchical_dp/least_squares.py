@@ -407,9 +407,10 @@ class Ends:
     released: Ints
 
     def round_outwards(self, slack: float = 0.0) -> tuple[Ints, Ints]:
-        """Return the lower and upper ends (R, N) as integers from 0 to the total, moved outwards by ``slack``.
+        """Return the lower and upper ends (R, N) as integers from 0 to the total, widened to contain released counts.
 
-        Above 1e7, where doubles are coarser, the slack grows in proportion to the value.
+        Before rounding, ends are moved outwards by ``slack`` (inwards if it is negative). Above 1e7, where doubles are
+        coarser, the slack grows in proportion to the value.
         """
         reach = self.reach + slack * np.maximum(1.0, (np.abs(self.mean) + self.reach) * 1e-7)
         lower = np.clip(np.floor(self.mean - reach).astype(np.int64), 0, self.max_counts)
@@ -534,12 +535,13 @@ def _estimate_increments(
         descending: Whether groups of size s or more are counted, instead of size s or less.
     """
     if descending:
-        # The first column is the number of groups, the others are courses from the largest size down.
+        # The first column is the number of all groups, the others count groups of size 2 or more, 3 or more, and so on.
         numbers = least_squares_below(tree, [level[:, :1] for level in noisy], noise, totals)
-        courses = least_squares(tree, [level[:, 1:] for level in noisy], noise)
+        cumulative_levels = least_squares(tree, [level[:, 1:] for level in noisy], noise)
         # Read backwards, these are numbers of groups of the largest sizes, and the number of all at the end.
         ascending = [
-            increments(level.map_moments(_reverse_columns), end) for level, end in zip(courses, numbers, strict=True)
+            increments(level.map_moments(_reverse_columns), end)
+            for level, end in zip(cumulative_levels, numbers, strict=True)
         ]
         return [level.map_moments(_reverse_columns) for level in ascending]
     inner = least_squares(tree, [level[:, : size - 1] for level in noisy], noise)
@@ -548,7 +550,7 @@ def _estimate_increments(
         last = least_squares_below(tree, [level[:, size - 1 :] for level in noisy], noise, totals)
     else:
         last = [exactly(total) for total in totals]
-    return [increments(courses, end) for courses, end in zip(inner, last, strict=True)]
+    return [increments(cumulative_counts, end) for cumulative_counts, end in zip(inner, last, strict=True)]
 
 
 def _reverse_columns(values: Floats) -> Floats:

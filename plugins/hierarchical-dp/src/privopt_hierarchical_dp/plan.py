@@ -409,7 +409,9 @@ def _is_surely_better(challenger: Floats, current: Floats) -> bool:
 
 
 def _measure_errors(design: Design, leaves: Ints | None, trials: int, seed: int = 0) -> Floats:
-    """Return errors (trials, parts) measured on public counts, or the linear fit's forecast if there are none.
+    """Return errors (trials, parts) measured on public counts, or (1, parts) of the linear fit if there are none.
+
+    The parts are the levels or, with several tables, each table on each level.
 
     Args:
         design: The design.

@@ -302,6 +302,7 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
     form, tree, rules = release.layout.forms[number], release.tree, declared.publish
     cells, rows = _cell_labels(form), list[list[Any]]()
     level_bounds = None if release.bounds is None else release.bounds[number]
+    # Whether cells can be too noisy, so that the table has a column "quality".
     is_ruled = level_ends is not None and rules.coefficient_of_variation is not None
     for level, counts in enumerate(release.counts[number]):
         # Whether each region is not a repeated leaf.

@@ -165,7 +165,8 @@ class SizesDesign(Design):
         total_sentence = f"The number of all {noun}s is exact." if exact else f"No number of {noun}s is exact."
         if exact > 1:
             total_sentence = f"{describe_exact_levels(exact, noun + 's')}."
-        # If neighbours agree on all numbers, inputs are checked in all of them, published or not.
+        # Inputs are checked against bounds in the numbers on which all neighbours agree: those of all regions, whether
+        # published or not, or those of the exact levels.
         is_checked_in_part = exact_levels > 0 and not relation.exact
         bounds_sentence = EXACT_BOUNDS if is_checked_in_part else BOUNDS[relation.exact]
         all_totals_sentence = f"Every region's number of {noun}s is exact."

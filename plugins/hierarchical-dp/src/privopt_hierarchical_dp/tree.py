@@ -164,6 +164,7 @@ class Tree:
         numbers = np.concatenate(
             [offsets[level] + np.flatnonzero(self.first_here(level)) for level in range(self.depth)]
         )
+        # The number of each region, in the order of names.
         order = np.empty(len(numbers), np.int64)
         order[np.concatenate(self.ranks)[numbers]] = numbers
         # The root has no parent; -1 stands for it until it becomes null.

@@ -65,7 +65,7 @@ def fit_with_totals(
     """
     region_totals = [np.asarray(total, dtype=np.int64) for total in totals]
     size = noisy[0].shape[1]
-    # With one size its counts are the totals, and cumulative counts have no column.
+    # The number of columns is 0 for cumulative counts of a single size, whose counts are the totals.
     if size == 0:
         return Fit(
             counts=[total[:, None] for total in region_totals],
@@ -79,13 +79,15 @@ def fit_with_totals(
     projection = project_jointly(tree, noisy, weights=weights, totals=region_totals, rows=rows, gap=gap)
     # Model 2 has no column for size N, whose cumulative count is the total.
     if cumulative:
-        courses = add_up(
+        cumulative_levels = add_up(
             tree, np.concatenate([projection.leaves, region_totals[-1][:, None].astype(np.float64)], axis=1)
         )
     else:
-        courses = [np.cumsum(level, axis=1) for level in add_up(tree, projection.leaves)]
+        cumulative_levels = [np.cumsum(level, axis=1) for level in add_up(tree, projection.leaves)]
     return Fit(
-        counts=deal_down(tree, _round_root(courses[0][0], int(region_totals[0][0])), courses, region_totals),
+        counts=deal_down(
+            tree, _round_root(cumulative_levels[0][0], int(region_totals[0][0])), cumulative_levels, region_totals
+        ),
         lower_bound=projection.lower_bound,
         iterations=projection.iterations,
         solver="ADMM and error diffusion",

@@ -151,15 +151,15 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
     pooled = np.add.reduceat(weight * observed[:, observed_range], bounds - bounds[0], axis=1) / precision
     expected = tops[:, None] * (counts[support] / counts.sum())[None, :]
     target = np.cumsum(counts[support])[:-1].astype(np.float64)
-    course = np.empty_like(expected)
+    continuous = np.empty_like(expected)
     spread = np.empty_like(expected)
     h2 = np.ascontiguousarray(square[support])
-    _smooth_rows(expected, h2, pooled, 1.0 / precision, tops, course, spread)
+    _smooth_rows(expected, h2, pooled, 1.0 / precision, tops, continuous, spread)
     # The correction that makes children add up to their parent is divided in proportion to their variances.
     loose = np.maximum(spread[:, :-1], 1e-6)
     correction_share = loose / loose.sum(axis=0)
     pull = 1.0 / loose
-    smooth = np.ascontiguousarray(course[:, :-1])
+    smooth = np.ascontiguousarray(continuous[:, :-1])
     summed = smooth + correction_share * (target - smooth.sum(axis=0))
     rising = np.empty_like(smooth)
     equal_weights = np.ones(smooth.shape[1])
@@ -172,8 +172,8 @@ def _smooth_family(observed: Floats, variance: Floats, counts: Ints, totals: Int
         # ADMM is the smoother once more.
         pulled = precision + 2.0 * pull
         point = (precision * pooled + pull * (summed - dual_sum + rising - dual_rise)) / pulled
-        _smooth_rows(expected, h2, point, 1.0 / pulled, tops, course, spread)
-        smooth = course[:, :-1]
+        _smooth_rows(expected, h2, point, 1.0 / pulled, tops, continuous, spread)
+        smooth = continuous[:, :-1]
         # Over-relaxation by 1.5, as is usual for ADMM.
         ahead = 1.5 * smooth
         relaxed_sum = ahead - 0.5 * summed + dual_sum
@@ -221,12 +221,12 @@ def smooth_root(estimates: Floats, spreads: Floats, totals: Ints) -> Floats:
     expected = (sums[:, end + 1] - sums[:, begin]) / (end - begin + 1)
     # Without neighbours the prior is so wide that the observations alone count.
     square = np.where(reach > 0, _ROOT_SQUARE, 1e6)
-    course = np.empty((rows, size + 1))
-    spread = np.empty_like(course)
-    _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, course, spread)
-    rising = np.empty_like(course)
+    continuous = np.empty((rows, size + 1))
+    spread = np.empty_like(continuous)
+    _smooth_rows(expected, square, np.ascontiguousarray(estimates), spreads, tops, continuous, spread)
+    rising = np.empty_like(continuous)
     # The smoother does not know that counts are not negative.
-    isotonic_floats(course, high=tops, weights=np.ones(size + 1), fitted=rising)
+    isotonic_floats(continuous, high=tops, weights=np.ones(size + 1), fitted=rising)
     return rising
 
 
@@ -269,9 +269,9 @@ def smooth_down(
             if len(tops) == 1:
                 children[siblings] = parent_counts
             else:
-                course = _smooth_family(
+                continuous = _smooth_family(
                     pooled[level + 1].mean[siblings], spreads[level + 1][siblings], parent_counts, tops, square
                 )
-                children[siblings] = deal(course, parent_counts, tops)
+                children[siblings] = deal(continuous, parent_counts, tops)
         counts.append(children)
     return counts

@@ -172,9 +172,11 @@ def _has_subset(parts: Ints, total: Ints) -> bool:
             return False
         number, rest, size = stack.pop()
         if not rest.any():
+            # A single row that equals the total proves nothing.
             if size > 1:
                 return True
             continue
+        # Even all remaining rows together would not reach the total.
         if number == len(ordered) or (remaining_sums[number] < rest).any():
             continue
         # Pushed first, so popped last: taking the row is tried before leaving it out.

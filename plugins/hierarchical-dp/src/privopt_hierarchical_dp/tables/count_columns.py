@@ -332,8 +332,8 @@ def _identifies_rows(texts: pl.Series) -> bool:
     """Return whether a column identifies rows: its values are distinct, and its name is that of an id.
 
     The values alone are not enough. In a table of counts by one attribute, the values of the attribute differ in each
-    row, and ages from 0 look like row numbers. A column without a name passes, because programs write an index this
-    way.
+    row, and ages from 0 look like row numbers. A column without a name counts as an id, because programs write an index
+    this way.
     """
     is_unique = texts.n_unique() == len(texts) > 1
     return is_unique and (not texts.name or is_id_name(texts.name))

@@ -422,11 +422,14 @@ class TablesDesign(Design):
         return np.asarray(self._forecast_cases(variances, fourths, np.array(tables, dtype=np.float64)[:, None])[0])
 
     def forecast_splits(self, levels: Floats, tables: Floats) -> Floats:
-        """Return the expected errors (B, parts) of the linear fit for B splits of the budget, computed all at once.
+        """Return the expected errors of the linear fit for B splits of the budget, computed all at once.
 
         Args:
             levels: (B, L) The shares of the levels.
             tables: (B, T) The shares of the tables.
+
+        Returns:
+            The errors (B, L T) of all tables on level 1, then on level 2, and so on.
         """
         # (T, L): whether a table is measured on a level.
         is_measured = np.array(
@@ -436,7 +439,8 @@ class TablesDesign(Design):
             ],
             dtype=np.float64,
         )
-        # In doubles what `level_rates` computes exactly.
+        # In doubles what `level_rates` computes exactly: tables that are measured on a level share the part of those
+        # that are not, and levels without any measured table leave their parts to others.
         measured_shares = tables @ is_measured
         rates = np.divide(levels, measured_shares, out=np.zeros_like(levels), where=measured_shares > 0.0)
         spent = (rates * measured_shares).sum(axis=1, keepdims=True)
