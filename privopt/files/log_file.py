@@ -118,8 +118,8 @@ class LogFile:
     def _open_file(self) -> sqlite3.Connection:
         """Open the file at the path, and remember which file it is."""
         while True:
-            with suppress(OSError):
-                status = self.path.stat()
+            status = _status_of(self.path)
+            if status is not None:
                 self._identity = status.st_dev, status.st_ino
                 _check_names(self.path, status)
             connection = _open_connection(self.path, self.form)
@@ -284,6 +284,13 @@ def _open_connection(path: Path, form: Form) -> sqlite3.Connection:
     return connection
 
 
+def _status_of(path: Path) -> os.stat_result | None:
+    """Return a file's status; None if there is none, as of a link to a file that is gone."""
+    with suppress(OSError):
+        return path.stat()
+    return None
+
+
 def _check_names(path: Path, status: os.stat_result) -> None:
     """Refuse a file that has another name (a hard link), under which a program would write another log beside it.
 
@@ -302,7 +309,9 @@ def _check_names(path: Path, status: os.stat_result) -> None:
     # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
     name = glob.escape(path.name)
     own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
-    own_count = sum((other.stat().st_dev, other.stat().st_ino) == (status.st_dev, status.st_ino) for other in own)
+    own_count = sum(
+        (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino) for other in map(_status_of, own) if other
+    )
     if status.st_nlink > 1 + own_count:
         raise UsageError(
             f"{path} must be the only name of its file, got one of {status.st_nlink} (hard links): programs that use "
