@@ -70,7 +70,7 @@ def check_ledger(
     known_head = None if head is None else head_of(head)
     archive = None if known_head is None else find_closed_head(book, known_head, form, progress=progress)
     if archive is not None:
-        # The entry is in an archive, to whose last hash the open period's first entry is chained.
+        # The entry is in an archive. The archives from there on were checked, and what each left to the next ledger.
         known_head = None
     checkpoint = None if full or head is not None else _read_checkpoint(book)
     if checkpoint is None:

@@ -171,10 +171,10 @@ def knows_others(book: LedgerTransaction, subject: str, form: Form) -> bool:
 def find_closed_head(
     book: LedgerTransaction, head: tuple[int, str], form: Form, *, progress: Progress | None = None
 ) -> Path | None:
-    """Return the archived ledger that has an entry, or None if no archive that is there has it.
+    """Return the archived ledger that has an entry, or None if the open ledger has it, or none at all.
 
-    The last entry of the newest archive is recognised without the file, because the open ledger names it. For any other
-    entry, the archive's chain is checked from its beginning to its end, which the next ledger names.
+    Each archive from the newest one to that of the entry is checked, and what it left to the next ledger: whoever
+    forges the open ledger can still name the true archive in it.
 
     Args:
         book: The open ledger.
@@ -183,21 +183,22 @@ def find_closed_head(
         progress: Called with the number of entries that are checked.
 
     Raises:
-        DoesNotHoldError: The archive that has the entry was changed.
+        DoesNotHoldError: One of these archives was changed, or the next ledger begins otherwise than it must; or the
+            open ledger does not have the entry, and an archive that may have it is missing.
     """
     number, digest = head
-    newest = predecessor_of(book)
-    if newest is None or _has_hash(book, number, digest):
+    if _has_hash(book, number, digest):
         return None
-    if newest.head == head:
-        return newest.path
-    for predecessor, archived in predecessors(book, form):
-        older = predecessor_of(archived)
-        if older is not None and older.head == head:
-            return older.path
+    missing = predecessor_of(book)
+    for predecessor, archived in _checked_archives(book, form, progress):
+        missing = predecessor_of(archived)
         if number <= predecessor.number and _has_hash(archived, number, digest):
-            check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
             return predecessor.path
+    if missing is not None:
+        raise DoesNotHoldError(
+            f"{missing.path}: missing: without it nobody can check that what it left counts today, nor whether it has "
+            f"the head {number}:{digest}; put the archive back into the folder"
+        )
     return None
 
 
@@ -485,8 +486,23 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
         DoesNotHoldError: An archive is missing or changed, the next ledger begins otherwise than it must, or an archive
             was charged after its rotation.
     """
-    count, successor = 0, book
-    missing = predecessor_of(book)
+    count, oldest, missing = 0, book.path, predecessor_of(book)
+    for _, archived in _checked_archives(book, form, progress):
+        count, oldest, missing = count + 1, archived.path, predecessor_of(archived)
+    if missing is not None:
+        raise DoesNotHoldError(f"{missing.path}: missing: the ledger that {oldest.name} continues")
+    return count
+
+
+def _checked_archives(
+    book: LedgerTransaction, form: Form, progress: Progress | None
+) -> Iterator[tuple[Predecessor, LedgerTransaction]]:
+    """Yield each archive, as its successor names it and open for reading, once it was checked.
+
+    What it left to its successor is checked too. The newest comes first, and a missing archive ends the list. See
+    :func:`check_history` for arguments and errors.
+    """
+    successor = book
     for predecessor, archived in predecessors(book, form):
         missing = predecessor_of(archived)
         check_chain(archived.connection, predecessor.path, head=predecessor.head, progress=progress)
@@ -507,7 +523,5 @@ def check_history(book: LedgerTransaction, form: Form, *, progress: Progress | N
                 )
         if successor.count_entries() < len(expected) + 1:
             raise DoesNotHoldError(f"{successor.path}: changed: charges of {predecessor.path.name} are missing")
-        count, successor = count + 1, archived
-    if missing is not None:
-        raise DoesNotHoldError(f"{missing.path}: missing: the ledger that {successor.path.name} continues")
-    return count
+        yield predecessor, archived
+        successor = archived

@@ -19,8 +19,11 @@ from hypothesis import strategies as st
 
 from privopt.errors import BudgetSpentError, DoesNotHoldError, InputError, StoppedError, UsageError
 from privopt.interfaces.cost import EPSILON, Cost
+from privopt.ledger.balances import LedgerTransaction
+from privopt.ledger.entries import Terms
 from privopt.ledger.kept_reports import KeptReports
-from privopt.ledger.ledger import Ledger
+from privopt.ledger.ledger import FORM, Ledger
+from privopt.ledger.rotation import _Carried, _write_ledger
 
 HOUR = 3_600 * 10**9
 START = int(datetime(2026, 5, 20, tzinfo=UTC).timestamp()) * 10**9
@@ -243,6 +246,8 @@ def test_second_name_of_the_file_is_refused(tmp_path):
     clock, path, other = Clock(), tmp_path / "l", tmp_path / "other"
     fill_ledger(path, {"amount": 80}, clock)
     os.link(path, other)
+    # The name is like that of an archive, and its file is gone: it excuses no second name.
+    path.with_name("l.until-x").symlink_to(tmp_path / "gone")
     for name in (path, other):
         with pytest.raises(UsageError, match="must be the only name of its file, got one of 2"):
             Ledger(name, clock=clock)
@@ -317,6 +322,34 @@ def test_heads_of_closed_periods_are_recognised(tmp_path):
         connection.commit()
     with Ledger(path, clock=clock) as ledger, pytest.raises(DoesNotHoldError):
         ledger.check(head=midst)
+
+
+def test_head_of_a_closed_period_does_not_vouch_for_a_forged_one(tmp_path):
+    """The forged ledger names the true archive, but begins without what the archive left."""
+    clock, path = Clock(), tmp_path / "l"
+    fill_ledger(path, {"amount": 8}, clock, charges=10)
+    with Ledger(path, clock=clock) as ledger:
+        midst = ledger.head
+        ledger.charge("anna", cost())
+        end, archive = ledger.head, ledger.rotate().archive
+        with ledger.reading() as connection:
+            book = LedgerTransaction(connection=connection, path=path, clock=clock)
+            beginning, (time, _, limit) = book.first_terms, book.first_entries(1)[0]
+    for name in ("l", "l-wal", "l-shm"):
+        path.with_name(name).unlink(missing_ok=True)
+    entries = (beginning, limit._replace(amount="300"), Terms(kind="names", purpose="plain"))
+    _write_ledger(path, FORM, clock, [_Carried(time, None, terms) for terms in entries])
+    with Ledger(path, clock=clock) as ledger:
+        ledger.check()
+        for head in (midst, end):
+            with pytest.raises(DoesNotHoldError, match=f"not what {archive.name} leaves"):
+                ledger.check(head=head)
+    # Without the archive nobody can tell what counts, so its head is not confirmed either.
+    archive.unlink()
+    for head in (midst, end):
+        completed = privopt("budget", path, "--head", head)
+        assert completed.exit_code == 1
+        assert "missing: without it nobody can check" in completed.stderr
 
 
 @pytest.mark.parametrize("is_archive_there", [True, False])
@@ -475,7 +508,6 @@ def test_history_finds_forgeries(tmp_path, forgery):
 
 def _begin_with_less(path, clock):
     """Write the ledger again, chain and all, with the first charge halved: only the archive can tell."""
-    from privopt.ledger.balances import LedgerTransaction
 
     with sqlite3.connect(path, isolation_level=None) as connection:
         book = LedgerTransaction(connection=connection, path=path, clock=clock)
