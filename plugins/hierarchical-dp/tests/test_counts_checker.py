@@ -11,16 +11,23 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
-from helpers.mended_sums import edit, mend, rewrite
+from helpers.mended_sums import edit, is_refused, mend, rewrite
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from privopt.checker import check
+from privopt.checker.exact import RefusedError
+from privopt.checker.files import Problem, check_sums
 from privopt.command.checker_file import checker_file
+from privopt.declare import load_problem
 from privopt.numbers.gaussian import delta_of, rho_of
 from privopt.run.solve import solve
 from privopt.run.task import Options
+from privopt.run.verify import verify
 from privopt_hierarchical_dp.checkers.budgets import delta_above
+from privopt_hierarchical_dp.checkers.counts import Counts
+from privopt_hierarchical_dp.tables.design import TablesDesign
+from privopt_hierarchical_dp.tables.problem import TablesProblem
 
 REGIONS = "level_1,level_2,level_3\nUS,N,a\nUS,N,b\nUS,Guam,\nUS,S,a\nUS,S,c\n"
 COUNTS = "level_1,level_2,level_3,size,groups\n" + "".join(
@@ -267,3 +274,97 @@ def test_problem_of_a_method_that_need_not_add_up_is_unknown(folders):
     code, lines = _check(folder)
     assert (code, "unknown here" in lines[-1]) == (2, True)
     assert json.loads((folder / "result.json").read_text())["method"] == "hierarchical-relaxed"
+
+
+SECRET = {
+    "all": [[20 * 4], [16, 32, 32], [16] * 5],
+    "sex": [[[40, 40]], [[8, 8], [16, 16], [16, 16]], [[8, 8]] * 5],
+}
+"""The true counts of RECORDS by table and level, regions sorted by name."""
+
+
+@pytest.mark.parametrize("table", SECRET)
+@pytest.mark.parametrize("level", [1, 2, 3])
+def test_both_programs_refuse_secret_counts_in_a_table_without_noise(folders, table, level):
+    folder = folders("tables")
+    with np.load(folder / "noisy.npz") as archive:
+        assert set(archive[f"{table}.scales"]) == {""}
+        assert set(archive["both.scales"]) != {""}
+        shape = archive[f"{table}.level_{level}"].shape
+    secret = np.array(SECRET[table][level - 1]).reshape(shape)
+    rewrite(folder, "noisy.npz", **{f"{table}.level_{level}": secret})
+    code, lines = _check(folder)
+    assert (code, lines[-1].split(": ")[1]) == (1, "unmeasured"), lines
+    complaints = verify(folder).complaints
+    assert any(f"{table} on level {level} has no noise" in line for line in complaints), complaints
+
+
+def test_both_programs_refuse_leaves_without_noise(folders):
+    folder = folders("smoothed")
+    rewrite(folder, "noisy.npz", scales=lambda texts: np.array([*texts[:-1], ""]))
+    assert _check(folder)[0] == 1
+    assert is_refused(folder)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+@pytest.mark.parametrize("name", ["tables", "exact tables"])
+def test_both_programs_derive_every_value_without_noise(name, opened, data):
+    design, counts = opened(name)
+    widths, depth = design.tree.widths, design.tree.depth
+    is_measured = data.draw(st.lists(st.lists(st.booleans(), min_size=depth, max_size=depth), min_size=3, max_size=3))
+    random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
+    totals = [random.integers(0, 99, width) for width in widths[: design.exact]]
+    noisy = [[random.integers(-99, 99, (width, *form.shape)) for width in widths] for form in design.layout.forms]
+    filled = design.fill_unmeasured(noisy, is_measured, totals)
+    places = [(table, level) for table in range(3) for level in range(depth)]
+    for table, level in places:
+        if is_measured[table][level] and not design.shows_exact_numbers(design.layout.forms[table], level):
+            assert (filled[table][level] == noisy[table][level]).all()
+    # What has no noise does not depend on what was in its place.
+    other = [
+        [values if has_noise else values + 1 for values, has_noise in zip(*pair, strict=True)]
+        for pair in zip(noisy, is_measured, strict=True)
+    ]
+    again = design.fill_unmeasured(other, is_measured, totals)
+    assert all((again[table][level] == filled[table][level]).all() for table, level in places)
+
+    # The checker has regions in the order of their published names.
+    names = [[design.tree.name_of(level, region) for region in range(width)] for level, width in enumerate(widths)]
+    orders = [sorted(range(len(level)), key=level.__getitem__) for level in names]
+    counts.exact_numbers = [numbers[order].tolist() for numbers, order in zip(totals, orders, strict=False)]
+    for table, levels, parts in zip(counts.tables, filled, is_measured, strict=True):
+        ordered = zip(levels, orders, strict=True)
+        table.noisy = [values[order].reshape(len(order), -1).tolist() for values, order in ordered]
+        table.scales = [Fraction(part) for part in parts]
+    if not any(levels[-1] for levels in is_measured):
+        assert all((levels[-1] == 0).all() for levels in filled)
+        with pytest.raises(RefusedError, match="the leaves are not measured"):
+            counts.unmeasured()
+        return
+    counts.unmeasured()
+    table, level = data.draw(st.sampled_from(places))
+    region = data.draw(st.integers(0, widths[level] - 1))
+    counts.tables[table].noisy[level][region][0] += 1
+    is_exact = design.shows_exact_numbers(design.layout.forms[table], level)
+    if not is_measured[table][level] or is_exact:
+        with pytest.raises(RefusedError):
+            counts.unmeasured()
+
+
+@pytest.fixture(scope="module")
+def opened(folders):
+    """Return a function that opens a solved problem of several tables: its design, and the checker's part."""
+    cache = {}
+
+    def opened_once(name):
+        if name not in cache:
+            folder = folders(name)
+            result = json.loads((folder / "result.json").read_text())
+            problem = Problem(folder, result["problem"], check_sums(folder))
+            file = folder / "problem" / result["problem"]["file"]
+            declared = load_problem(TablesProblem, file, public=True)
+            cache[name] = TablesDesign.of(declared, file.name), Counts(folder, problem, result)
+        return cache[name]
+
+    return opened_once

@@ -196,8 +196,8 @@ class Design(ABC):
             seed: A seed for experiments; None draws secure noise.
 
         Returns:
-            The noisy values, and a record of each draw. A level without budget has no record; its values are the sums
-            of the level below.
+            The noisy values, and a record of each draw. A level without budget has no record;
+            :meth:`fill_unmeasured` says what values it has.
         """
         noisy: Tables = []
         records: list[list[NoiseRecord | None]] = []
@@ -212,17 +212,21 @@ class Design(ABC):
         return self.fill_unmeasured(noisy, self.budgets, numbers_of(counts)[: self.exact]), records
 
     def fill_unmeasured(self, noisy: Tables, measured: Sequence[Sequence[object]], totals: Sequence[Ints]) -> Tables:
-        """Return the values with those of each unmeasured level replaced by the sums of the level below.
+        """Return the values with those without noise replaced by what follows from public numbers and other values.
 
-        A number that is published exactly takes the place of its own measurement if it is not measured.
+        Where no table is measured on a level, the values are the sums of the level below. Where another table is, or
+        on the leaves, they are 0. A number that is published exactly takes the place of its own measurement. So no
+        value without noise can carry a secret count.
 
         Args:
             noisy: The noisy values (R_l, ...) by table and level.
             measured: The part of the budget or the scale, by table and level. Truthy if the level was measured.
             totals: The exact numbers (R_l,) of the first levels.
         """
-        filled = [list(levels) for levels in noisy]
-        # Either all tables of a level have a part of the budget or none has, unless a table has no share at all.
+        filled = [
+            [values if part else np.zeros_like(values) for values, part in zip(levels, parts, strict=True)]
+            for levels, parts in zip(noisy, measured, strict=True)
+        ]
         is_measured = [any(level) for level in zip(*measured, strict=True)]
         # From the leaves up: a level that is not measured may lie above another one.
         for level, start in reversed(list(enumerate(self.tree.start))):

@@ -541,22 +541,19 @@ def _certified_bound(
 
 
 def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[str]:
-    """Check that the noisy values of each unmeasured level are the sums of the level below it.
+    """Check that values without noise are those that :meth:`.Design.fill_unmeasured` derives, for each table and level.
 
     Returns:
-        A line for each level for which this is false.
+        A line for each table and level for which this is false.
     """
-    wrong_levels = {
-        level
-        for noisy_levels, filled_levels in zip(
-            release.noisy, design.fill_unmeasured(release.noisy, release.scales, release.totals), strict=True
-        )
+    filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
+    complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below, or 0"
+    return [
+        f"{NOISY}: {form.part(level)} {complaint} where another table is measured"
+        for form, noisy_levels, filled_levels in zip(release.layout.forms, release.noisy, filled_tables, strict=True)
         for level, (noisy, filled) in enumerate(zip(noisy_levels, filled_levels, strict=True), start=1)
         if (noisy != filled).any()
-    }
-    # A level is reported once, whichever tables are wrong.
-    complaint = "is not measured, and its values are neither exact numbers nor the sums of the level below"
-    return [f"{NOISY}: level {level} {complaint}" for level in sorted(wrong_levels)]
+    ]
 
 
 def _check_publication(design: Design, release: HierarchyRelease) -> list[str]:

@@ -56,7 +56,7 @@ class MeasuredNoise(PrivacyConstraint[HierarchyRelease]):
         calls, checked = [], 0
         for level in range(design.tree.depth):
             for table, (form, scales) in enumerate(zip(release.layout.forms, release.scales, strict=True)):
-                # An unmeasured level has the sums of the level below, which spend nothing.
+                # Values without noise are derived from others and spend nothing (`verify` of the mechanism checks it).
                 if (scale := scales[level]) is None:
                     continue
                 budget_share, name = design.budgets[table][level], form.part(level + 1)

@@ -269,29 +269,38 @@ class Counts:
         return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
 
     def unmeasured(self) -> str:
-        """Check that the values of a level without noise are sums of the level below, or exact numbers.
+        """Check that values without noise are exact numbers, sums of the level below, or 0.
+
+        They are sums where no table is measured on the level, and 0 where another one is: other values could be the
+        secret counts.
 
         Raises:
             RefusedError: They are other values.
         """
         levels, count = self.regions.levels, 0
         is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]
+        need(is_measured[-1], "noisy.npz: the leaves are not measured")
         for table in self.tables:
+            is_number_alone = not self.is_of_sizes and len(table.cells) == 1
             for depth, names in enumerate(levels):
-                is_number_alone = not self.is_of_sizes and len(table.cells) == 1
                 if is_number_alone and depth < self.promise.exact:
                     numbers = [[value] for value in self.exact_numbers[depth]]
                     need(table.noisy[depth] == numbers, f"noisy.npz: {table.prefix}level_{depth + 1}: no exact numbers")
-                elif not is_measured[depth]:
-                    need(depth + 1 < len(levels), "noisy.npz: the leaves are not measured")
+                    continue
+                if table.scales[depth]:
+                    continue
+                derived = [[0] * len(row) for row in table.noisy[depth]]
+                if not is_measured[depth]:
                     below = dict(zip(levels[depth + 1], table.noisy[depth + 1], strict=True))
-                    sums = [
+                    derived = [
                         [sum(v) for v in zip(*(below[c] for c in self.regions.children.get(name, [name])), strict=True)]
                         for name in names
                     ]
-                    need(sums == table.noisy[depth], f"noisy.npz: {table.prefix}level_{depth + 1}: no sums")
-                    count += 1
-        return f"{count} levels of a table without noise are sums of those below"
+                expected = "zeros" if is_measured[depth] else "sums"
+                place = f"noisy.npz: {table.prefix}level_{depth + 1}"
+                need(derived == table.noisy[depth], f"{place}: values without noise that are no {expected}")
+                count += 1
+        return f"{count} levels of a table without noise are zeros, or sums of those below"
 
     def intervals(self) -> str:
         """Check that each interval contains its count, and that an exact number has width 0.
