@@ -16,11 +16,11 @@ from privopt.declare import File
 from privopt.errors import StoppedError, UsageError, faults_in
 from privopt.execution import from_url
 from privopt.execution.clock import Clock, clock, interrupts, within
-from privopt.execution.memo import remembering
 from privopt.execution.resources import GB, available, limited_to, resident
 from privopt.files.new_folder import check_target, open_workspace
 from privopt.interfaces import Outcome, SolveContext
 from privopt.run.build_result import build_result
+from privopt.run.measure import remembering
 from privopt.run.publish import Run, SolveOutcome, new_copies, publish_release
 from privopt.run.task import Options, Task, read_task, select_method
 

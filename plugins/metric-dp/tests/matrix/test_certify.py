@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from privopt.errors import UsageError
-from privopt.execution import memo, resources
+from privopt.execution import resources
 from privopt.numbers import TOTAL
+from privopt.run.measure import remembering
 from privopt_metric_dp.matrix.certify import certify
 from privopt_metric_dp.matrix.privacy import MetricDP
 from privopt_metric_dp.matrix.repair import repair, round_to_weights
@@ -189,7 +190,7 @@ def test_only_identical_arrays_are_cached(monkeypatch):
     calls = []
     measure = module.max_ratios
     monkeypatch.setattr(module, "max_ratios", lambda *a: calls.append(1) or measure(*a))
-    with memo.remembering():
+    with remembering():
         first = certify(weights, pairs, lengths, Fraction(1))
         assert certify(weights.copy(), pairs.copy(), lengths.copy(), Fraction(1)) == first
         assert len(calls) == 1

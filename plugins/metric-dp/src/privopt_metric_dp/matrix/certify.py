@@ -18,9 +18,9 @@ from attrs import frozen
 
 from privopt.arrays import Floats, Ints, Unsigned
 from privopt.errors import UsageError
-from privopt.execution.memo import content_key, facts
 from privopt.execution.resources import in_threads
 from privopt.numbers.exp_log_bounds import exp_bounds, exp_fixed, float_up, log_bounds
+from privopt.run.measure import content_key, facts
 
 __all__ = [
     "Failure",

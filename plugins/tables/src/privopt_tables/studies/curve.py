@@ -24,9 +24,9 @@ from privopt.declare.toml_text import exact_text
 from privopt.errors import CertificationError, InfeasibleError, InputError, StoppedError, UsageError
 from privopt.execution import Executor, from_url
 from privopt.execution.clock import clock, interrupts, limit
-from privopt.execution.memo import remembering
 from privopt.interfaces import Objective, SolveContext
 from privopt.interfaces.abilities import check_memory
+from privopt.run.measure import remembering
 from privopt.run.task import Options
 from privopt_metric_dp.problem.declared import PerKm
 from privopt_tables.studies.curve_file import CurveTable, Key, PointsFile
