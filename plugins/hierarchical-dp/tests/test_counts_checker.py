@@ -68,6 +68,16 @@ PROBLEMS = {
         "margins",
         TABLES.format('exact = ["level_2"]\nbudget = [1, 1, 4]') + '[privacy]\nkind = "zcdp"\nrho = 0.1\n',
     ),
+    "shares of tables": ("margins", TABLES.format("") + "share = 0.7\n[privacy]\nepsilon = 0.3\n"),
+    "shares of a delta": (
+        "margins",
+        TABLES.format("budget = [0.1, 0, 0.3]").replace("by = []", "by = []\nshare = 0")
+        + '[privacy]\nkind = "approx-dp"\nepsilon = 0.5\ndelta = 1e-7\nrelation = "attributes"\n',
+    ),
+    "shares of levels": (
+        "top-down",
+        SIZES + '[privacy]\nkind = "approx-dp"\nepsilon = 1\ndelta = 1e-6\n[hierarchical-dp]\nbudget = [0.2, 1, 0.7]\n',
+    ),
 }
 
 
@@ -182,6 +192,12 @@ def _reword(folder, **changes):
     return edit(folder, lambda result: result["problem"].update(sha256=digest))
 
 
+def _append(folder, lines):
+    """Append lines to the problem file, and change its checksum in result.json."""
+    text = (folder / "problem" / "problem.toml").read_text()
+    return _reword(folder, **{text: f"{text}\n{lines}\n"})
+
+
 FAULTS = {
     "a leaf that its parent does not know of": ("smoothed", lambda f: _add_to_line(f, "N/a,N,2", 1), "sums"),
     "a negative count": ("smoothed", lambda f: _replace(f, "release.csv", "US,,1,", "US,,1,-"), "files"),
@@ -245,6 +261,91 @@ FAULTS = {
         "groups",
         lambda f: edit(f, lambda r: r.update(method="hierarchical-dp")),
         "objective",
+    ),
+    "an unknown key of the hierarchy": ("groups", lambda f: _reword(f, **{"sizes = 3": "sizes = 3\nfoo = 5"}), "files"),
+    "an unknown key of the privacy": (
+        "groups",
+        lambda f: _reword(f, **{"epsilon = 2": "epsilon = 2\nfoo = 5"}),
+        "files",
+    ),
+    "an unknown key of the method": ("groups", lambda f: _append(f, "[hierarchical-dp]\nfoo = 5"), "files"),
+    "an unknown key of the plan": ("tables", lambda f: _append(f, "[plan]\nfoo = 5"), "files"),
+    "an unknown key of the publication": ("tables", lambda f: _append(f, "[publish]\nfoo = 5"), "files"),
+    "an unknown key of a table": ("tables", lambda f: _reword(f, **{"by = []": "by = []\nfoo = 5"}), "files"),
+    "a household under another relation": ("smoothed", lambda f: _append(f, "max_household = 5"), "files"),
+    "an amount of another notion": ("smoothed", lambda f: _append(f, "rho = 0.5"), "files"),
+    "an unknown attribute": ("tables", lambda f: _reword(f, **{'by = ["sex"]': 'by = ["sex", "zzz"]'}), "files"),
+    "an attribute twice": ("tables", lambda f: _reword(f, **{'by = ["sex"]': 'by = ["sex", "sex"]'}), "files"),
+    "a quantity that is no whole number": (
+        "bounds",
+        lambda f: _append(f, "[hierarchical-dp]\nmax_quantity = 1.0"),
+        "files",
+    ),
+    "shares without any for the leaves": (
+        "smoothed",
+        lambda f: _append(f, "[hierarchical-dp]\nbudget = [1, 0, 0]"),
+        "privacy",
+    ),
+    "noise on a level without a share": (
+        "smoothed",
+        lambda f: _append(f, "[hierarchical-dp]\nbudget = [1, 0, 3]"),
+        "privacy",
+    ),
+    "less noise than the level's share": (
+        "unmeasured",
+        lambda f: _reword(f, **{"[1, 0, 3]": "[1, 0, 4]"}),
+        "privacy",
+    ),
+    "less noise than the level's share of rho and delta": (
+        "approximate",
+        lambda f: _append(f, "[hierarchical-dp]\nbudget = [1, 1, 2]"),
+        "privacy",
+    ),
+    "less noise than the table's share": (
+        "exact tables",
+        lambda f: _reword(f, **{'by = ["sex"]': 'by = ["sex"]\nshare = 0.5'}),
+        "privacy",
+    ),
+    "another relation in words": (
+        "smoothed",
+        lambda f: edit(f, lambda r: r["guarantee"].update(relation="groups")),
+        "words",
+    ),
+    "a household in words": (
+        "smoothed",
+        lambda f: edit(f, lambda r: r["guarantee"].update(max_household=9)),
+        "words",
+    ),
+    "a delta in words": ("smoothed", lambda f: edit(f, lambda r: r["guarantee"].update(delta_claim="0")), "words"),
+    "a rho in words": (
+        "smoothed",
+        lambda f: edit(f, lambda r: r["guarantee"].update(rho=0.5, rho_text="0.5")),
+        "words",
+    ),
+    "exact totals in words": (
+        "groups",
+        lambda f: edit(f, lambda r: r["guarantee"].update(region_totals_exact=True)),
+        "words",
+    ),
+    "exact totals as a number": (
+        "groups",
+        lambda f: edit(f, lambda r: r["guarantee"].update(region_totals_exact=0)),
+        "words",
+    ),
+    "fewer tables in words": (
+        "tables",
+        lambda f: edit(f, lambda r: r["guarantee"].update(tables=["sex", "all"])),
+        "words",
+    ),
+    "a guarantee without a statement": (
+        "tables",
+        lambda f: edit(f, lambda r: r["guarantee"].pop("statement")),
+        "words",
+    ),
+    "a warning without a seed": (
+        "tables",
+        lambda f: edit(f, lambda r: r["guarantee"].update(warning="none")),
+        "words",
     ),
     "tables that disagree": ("tables", lambda f: _replace(f, "tables/all.csv", "US,,", "US,,9"), "sums"),
     "a loss without a unit": ("tables", lambda f: edit(f, lambda r: r["objective"].update(unit="")), "objective"),

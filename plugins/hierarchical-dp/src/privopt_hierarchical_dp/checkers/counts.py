@@ -18,17 +18,13 @@ from privopt.checker.arrays import read_npz
 from privopt.checker.exact import down, need, number, rational
 from privopt.checker.files import Problem
 from privopt_hierarchical_dp.checkers.budgets import delta_above, ratio
+from privopt_hierarchical_dp.checkers.keys import BUDGETS, check_keys
 from privopt_hierarchical_dp.checkers.regions import Regions, read_rows, written_regions
 from privopt_hierarchical_dp.checkers.relations import METHODS, promise_of_sizes, promise_of_tables
+from privopt_hierarchical_dp.checkers.shares import stated_parts
 from privopt_hierarchical_dp.checkers.tables import Table, measure, project
 
 __all__ = ["Counts"]
-
-TABLES = {"hierarchy", "privacy", "hierarchical-dp", "plan", "publish"}
-"""The tables of a problem file of either mechanism."""
-
-BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
-"""The keys of [privacy] that state the budget, by notion."""
 
 MOST_CELLS = 10**7
 """The largest number of cells of a region in one table, as in ``solve``: more are refused before they are listed."""
@@ -59,14 +55,13 @@ class Counts:
         Raises:
             RefusedError: A file is malformed, or contains something that this checker does not know.
         """
-        problem.allow(TABLES)
         self.folder, self.problem, self.result = folder, problem, result
-        self.hierarchy, self.privacy_table = problem.tables["hierarchy"], problem.tables["privacy"]
         self.is_of_sizes = result["mechanism"] == "hierarchical-dp"
         is_known = self.is_of_sizes or (result["mechanism"], result["method"]) == ("hierarchical-tables", "margins")
         need(is_known, f"mechanism {result['mechanism']!r}, method {result['method']!r}: unknown here", 2)
+        check_keys(problem, is_of_sizes=self.is_of_sizes)
+        self.hierarchy, self.privacy_table = problem.tables["hierarchy"], problem.tables["privacy"]
         self.kind = self.privacy_table.get("kind", "pure-dp")
-        need(self.kind in BUDGETS, f"problem: privacy.kind {self.kind!r}: unknown here", 2)
         self.tables = self._read_tables()
         depth = len(self.regions.levels)
         self.promise = (
@@ -247,26 +242,65 @@ class Counts:
         Double geometric noise of scale b spends epsilon = sensitivity / b, discrete Gaussian noise of variance V spends
         rho = sensitivity / (2 V); both add up over tables and levels.
 
+        A table spends on a level at most its share of the budget, if the problem states shares.
+
         Raises:
-            RefusedError: More is spent than the budget, or nothing was measured.
+            RefusedError: More is spent than the budget or a share of it, or nothing was measured.
         """
         times = 1 if self.kind == "pure-dp" else 2
         measured = [scale for level in zip(*(table.scales for table in self.tables), strict=True) for scale in level]
         self.scales = [scale for scale in measured if scale]
         need(self.scales, "noisy.npz: nothing was measured")
         self.spent = sum((self.promise.sensitivity / (times * scale) for scale in self.scales), Fraction(0))
-        budget = {name: number(self.privacy_table[name]) for name in BUDGETS[self.kind]}
-        need(min(budget.values()) > 0, "problem: privacy: expected a budget above 0", 2)
-        if self.kind == "approx-dp":
-            self.allowed = budget["delta"]
-            need(self.allowed < 1, "problem: privacy.delta: expected less than 1", 2)
-            is_kept = delta_above(self.spent, budget["epsilon"]) <= self.allowed
-            need(is_kept, f"rho {float(self.spent):g} at epsilon {float(budget['epsilon']):g} needs a larger delta")
-        else:
-            self.allowed = next(iter(budget.values()))
-            need(self.spent <= self.allowed, f"spent {float(self.spent):g}, the budget is {float(self.allowed):g}")
+        self.budget = {name: number(self.privacy_table[name]) for name in BUDGETS[self.kind]}
+        need(min(self.budget.values()) > 0, "problem: privacy: expected a budget above 0", 2)
+        # The last amount is the allowed one: epsilon, rho, or the delta at epsilon.
+        self.allowed = self.budget[BUDGETS[self.kind][-1]]
+        need(self.kind != "approx-dp" or self.allowed < 1, "problem: privacy.delta: expected less than 1", 2)
+        self._need_within_budget(self.spent)
+        self._check_shares(times)
         name = "epsilon" if self.kind == "pure-dp" else "rho"
         return f"{name} {float(self.spent):g} {self.promise.unit} is spent; it rests on what no folder shows: {DRAWN}"
+
+    def _need_within_budget(self, spent: Fraction, where: str = "") -> None:
+        """Refuse an amount of epsilon, or of rho, that is above the budget.
+
+        Args:
+            spent: The amount, above 0.
+            where: The beginning of the message.
+
+        Raises:
+            RefusedError: The amount is above the budget.
+        """
+        if self.kind == "approx-dp":
+            epsilon = self.budget["epsilon"]
+            is_kept = delta_above(spent, epsilon) <= self.allowed
+            need(is_kept, f"{where}rho {float(spent):g} at epsilon {float(epsilon):g} needs a larger delta")
+            return
+        need(spent <= self.allowed, f"{where}spent {float(spent):g}, the budget is {float(self.allowed):g}")
+
+    def _check_shares(self, times: int) -> None:
+        """Check that each table spends on each level at most the share that the problem states.
+
+        Args:
+            times: What a scale is multiplied by before the sensitivity is divided by it.
+
+        Raises:
+            RefusedError: More is spent.
+        """
+        depth = len(self.regions.levels)
+        are_exact = [[self._shows_exact_numbers(table, level) for level in range(depth)] for table in self.tables]
+        parts = stated_parts(self.problem.tables, depth, are_exact, is_of_sizes=self.is_of_sizes)
+        if parts is None:
+            return
+        for table, table_parts in zip(self.tables, parts, strict=True):
+            for level, (scale, part) in enumerate(zip(table.scales, table_parts, strict=True), start=1):
+                where = f"noisy.npz: {table.prefix}level_{level}: "
+                need(part or not scale, f"{where}noise where the problem gives no share of the budget")
+                if scale:
+                    # An amount within a part of the budget is within the whole one when it is divided by the part.
+                    spent = self.promise.sensitivity / (times * scale * part)
+                    self._need_within_budget(spent, f"{where}divided by its share of the budget, ")
 
     def unmeasured(self) -> str:
         """Check that values without noise are exact numbers, sums of the level below, or 0.
@@ -281,9 +315,8 @@ class Counts:
         is_measured = [any(scales) for scales in zip(*(table.scales for table in self.tables), strict=True)]
         need(is_measured[-1], "noisy.npz: the leaves are not measured")
         for table in self.tables:
-            is_number_alone = not self.is_of_sizes and len(table.cells) == 1
             for depth, names in enumerate(levels):
-                if is_number_alone and depth < self.promise.exact:
+                if self._shows_exact_numbers(table, depth):
                     numbers = [[value] for value in self.exact_numbers[depth]]
                     need(table.noisy[depth] == numbers, f"noisy.npz: {table.prefix}level_{depth + 1}: no exact numbers")
                     continue
@@ -301,6 +334,10 @@ class Counts:
                 need(derived == table.noisy[depth], f"{place}: values without noise that are no {expected}")
                 count += 1
         return f"{count} levels of a table without noise are zeros, or sums of those below"
+
+    def _shows_exact_numbers(self, table: Table, level: int) -> bool:
+        """Return whether a table of individuals has nothing but exact numbers on a level, counted from 0."""
+        return not self.is_of_sizes and len(table.cells) == 1 and level < self.promise.exact
 
     def intervals(self) -> str:
         """Check that each interval contains its count, and that an exact number has width 0.
@@ -365,18 +402,8 @@ class Counts:
         Raises:
             RefusedError: One of these differs, or is missing.
         """
-        guarantee, certificate = self.result["guarantee"], self.result["certificate"]
-        privacy = self.privacy_table
-        expected = {"kind": self.kind, "scope": self.promise.scope, "unit": self.promise.unit}
-        for key, value in expected.items():
-            need(guarantee[key] == value, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
-        for name in ("epsilon", "rho", "delta"):
-            text = guarantee.get(f"{name}_text")
-            is_stated = (text is None) == (name not in privacy) and (guarantee.get(name) is None) == (text is None)
-            need(is_stated, f"guarantee.{name}_text: {text!r}")
-            if text is not None:
-                is_equal = rational(text) == number(privacy[name]) and guarantee[name] == float(rational(text))
-                need(is_equal, f"guarantee.{name}_text: {text!r}")
+        self._check_guarantee()
+        certificate = self.result["certificate"]
         need(certificate["holds"] is True and certificate["evidence"] == "declared", "certificate: not declared")
         need(certificate["kind"] == self.kind and certificate["rests_on"] == DRAWN, "certificate.rests_on")
         need([*map(Fraction, certificate["scales"])] == self.scales, "certificate.scales: not those of noisy.npz")
@@ -396,6 +423,40 @@ class Counts:
             if scale
         )
         need(certificate["checked"] == checked, f"certificate.checked: {checked} values have noise")
-        if "seeded" in guarantee:
-            need(guarantee["seeded"] is True and "warning" in guarantee, "guarantee.seeded", 2)
         return f"{self.promise.scope}; {self.result['status']}"
+
+    def _check_guarantee(self) -> None:
+        """Check the guarantee in result.json, of which only the sentences are not compared.
+
+        Raises:
+            RefusedError: An entry differs, is missing, or is nothing that a release of counts claims.
+        """
+        guarantee, privacy = self.result["guarantee"], self.privacy_table
+        expected: dict[str, object] = {
+            "kind": self.kind,
+            "scope": self.promise.scope,
+            "unit": self.promise.unit,
+            "relation": privacy.get("relation", "sizes" if self.is_of_sizes else "individuals"),
+        }
+        if self.is_of_sizes:
+            expected["region_totals_exact"] = self.promise.has_totals
+        else:
+            expected["tables"] = [*self.hierarchy["tables"]]
+        keys = {*expected, "statement", "epsilon", "epsilon_text"}
+        keys |= {key for name in ("rho", "delta") if name in privacy for key in (name, f"{name}_text")}
+        if "seeded" in guarantee:
+            need(guarantee["seeded"] is True, "guarantee.seeded", 2)
+            keys |= {"seeded", "warning"}
+        differing = sorted(guarantee.keys() ^ keys)
+        need(not differing, f"guarantee: {differing}: keys that are missing, or that no release of counts has")
+        for key, value in expected.items():
+            # 1 equals true in Python, so types are compared as well.
+            is_equal = type(guarantee[key]) is type(value) and guarantee[key] == value
+            need(is_equal, f"guarantee.{key}: {guarantee[key]!r} is claimed, {value!r} found")
+        for name in ("epsilon", "rho", "delta"):
+            text = guarantee.get(f"{name}_text")
+            is_stated = (text is None) == (name not in privacy) and (guarantee.get(name) is None) == (text is None)
+            need(is_stated, f"guarantee.{name}_text: {text!r}")
+            if text is not None:
+                is_equal = rational(text) == number(privacy[name]) and guarantee[name] == float(rational(text))
+                need(is_equal, f"guarantee.{name}_text: {text!r}")

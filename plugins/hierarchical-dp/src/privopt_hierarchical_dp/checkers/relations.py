@@ -91,6 +91,7 @@ def promise_of_sizes(tables: Mapping[str, Any], method: str, depth: int) -> Prom
     relation = tables["privacy"].get("relation", "sizes")
     levels, first_size = count_exact_levels(hierarchy.get("exact")), hierarchy.get("first_size", 1)
     classes, steps = hierarchy["sizes"] + 1 - first_size, settings.get("max_quantity", 1)
+    need(type(steps) is int, f"problem: max_quantity: {steps!r}: expected a whole number", 2)
     need(first_size in (0, 1) and classes >= 1 and steps >= 1 and levels <= depth, "problem: sizes or levels", 2)
     # Under these two relations a change leaves every region's number of groups as it is.
     keeps_numbers = relation in ("sizes", "replaced")

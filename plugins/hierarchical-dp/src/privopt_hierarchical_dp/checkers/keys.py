@@ -1,0 +1,79 @@
+"""The keys that problem files of counts may have. The checker refuses others, as ``verify`` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from privopt.checker.exact import need
+from privopt.checker.files import Problem
+
+__all__ = ["BUDGETS", "check_keys"]
+
+SIZES_KEYS = "counts units regions totals like bounds exact sizes first_size"
+"""The keys of [hierarchy] for groups by size."""
+
+TABLES_KEYS = "regions records count persons totals attributes tables bounds exact budget confidence"
+"""The keys of [hierarchy] for several tables of individuals."""
+
+TABLE_KEYS = "by share"
+"""The keys of one of these tables, [hierarchy.tables.NAME]."""
+
+PRIVACY_KEYS = "kind epsilon rho delta relation max_household"
+"""The keys of [privacy]. A notion and a relation allow only some of them."""
+
+OPTIONAL_TABLES = {
+    "hierarchical-dp": "budget level_weights region_totals confidence max_quantity",
+    "plan": "errors",
+    "publish": "coefficient_of_variation too_noisy",
+}
+"""The keys of the tables that a problem file may lack."""
+
+BUDGETS = {"pure-dp": ("epsilon",), "zcdp": ("rho",), "approx-dp": ("epsilon", "delta")}
+"""The keys of [privacy] that state the budget, by notion."""
+
+
+def check_keys(problem: Problem, *, is_of_sizes: bool) -> None:
+    """Refuse tables, keys and names of attributes that a problem file of counts cannot have.
+
+    Args:
+        problem: The problem file.
+        is_of_sizes: Whether it is one of groups by size, and not of several tables of individuals.
+
+    Raises:
+        RefusedError: There is an unknown table, key or attribute, a key of another notion or relation, or a table that
+            counts by an attribute twice.
+    """
+    problem.allow({"hierarchy", "privacy", *OPTIONAL_TABLES})
+    hierarchy = problem.table("hierarchy", SIZES_KEYS if is_of_sizes else TABLES_KEYS)
+    privacy = problem.table("privacy", PRIVACY_KEYS)
+    for name, keys in OPTIONAL_TABLES.items():
+        # [hierarchical-dp] in a problem of several tables is a table of another mechanism, on which no claim depends.
+        if name in problem.tables and (is_of_sizes or name != "hierarchical-dp"):
+            problem.table(name, keys)
+    kind = privacy.get("kind", "pure-dp")
+    need(kind in BUDGETS, f"problem: privacy.kind {kind!r}: unknown here", 2)
+    household = {"max_household"} if privacy.get("relation") == "replaced" else set()
+    others = sorted(privacy.keys() - {"kind", "relation", *BUDGETS[kind]} - household)
+    need(not others, f"[privacy]: {others}: not with this kind and relation", 2)
+    if not is_of_sizes:
+        _check_tables(hierarchy)
+
+
+def _check_tables(hierarchy: dict[str, Any]) -> None:
+    """Refuse tables with an unknown key, or an attribute that is unknown or occurs twice.
+
+    Args:
+        hierarchy: The table [hierarchy] of several tables of individuals.
+
+    Raises:
+        RefusedError: There is one.
+    """
+    attributes = hierarchy.get("attributes", {})
+    for name, table in hierarchy["tables"].items():
+        where = f"[hierarchy.tables.{name}]"
+        unknown_keys = sorted(table.keys() - {*TABLE_KEYS.split()})
+        need(not unknown_keys, f"{where}: {unknown_keys}: unknown here", 2)
+        by = table["by"]
+        is_list = isinstance(by, list) and all(isinstance(attribute, str) for attribute in by)
+        need(is_list and {*by} <= attributes.keys(), f"{where}: by: expected attributes, got {by!r}", 2)
+        need(len({*by}) == len(by), f"{where}: by: an attribute twice in {by!r}", 2)

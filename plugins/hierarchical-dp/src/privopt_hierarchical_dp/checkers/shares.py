@@ -1,0 +1,56 @@
+"""The parts of the budget that a problem file gives to each table and level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from privopt.checker.exact import need, number
+
+__all__ = ["stated_parts"]
+
+LEAF_PARTS = 127
+"""What the leaves weigh for each level above them, of weight 1, if tables have shares but levels have none.
+
+The leaves then get 127/128 of the budget, and the other levels share the rest evenly.
+"""
+
+
+def stated_parts(
+    tables: Mapping[str, Any], depth: int, are_exact: list[list[bool]], *, is_of_sizes: bool
+) -> list[list[Fraction]] | None:
+    """Return the part of the budget of each table on each level, by the problem file. All parts add up to 1.
+
+    Args:
+        tables: The problem file.
+        depth: The number of levels.
+        are_exact: By table and level, whether the table shows nothing but exact numbers there. It then has no part, and
+            the other tables share what the level has.
+        is_of_sizes: Whether the problem is one of groups by size.
+
+    Returns:
+        The parts, or None if the file leaves them to the method.
+
+    Raises:
+        RefusedError: A share is below 0, that of the leaves or of all tables is 0, or there is not one for each level.
+    """
+    hierarchy = tables["hierarchy"]
+    budget = (tables.get("hierarchical-dp", {}) if is_of_sizes else hierarchy).get("budget")
+    shares = [Fraction(1)] if is_of_sizes else [number(t.get("share", 1)) for t in hierarchy["tables"].values()]
+    if budget is None and all(share == 1 for share in shares):
+        return None
+    levels = [Fraction(1)] * (depth - 1) + [Fraction(max(1, LEAF_PARTS * (depth - 1)))]
+    if budget is not None:
+        need(isinstance(budget, list) and len(budget) == depth, f"problem: budget: expected {depth} shares", 2)
+        levels = [number(share) for share in budget]
+    need(min(levels) >= 0 and levels[-1] > 0, "problem: budget: expected shares of at least 0, the last above 0", 2)
+    need(min(shares) >= 0 and max(shares) > 0, "problem: share: expected shares of at least 0, one above 0", 2)
+    parts = [[Fraction(0)] * depth for _ in shares]
+    for level, level_share in enumerate(levels):
+        measured = [0 if exact[level] else share for share, exact in zip(shares, are_exact, strict=True)]
+        for table, share in enumerate(measured):
+            parts[table][level] = level_share * share / sum(measured) if share else Fraction(0)
+    total = sum(map(sum, parts), Fraction(0))
+    need(total, "problem: no table has anything to measure", 2)
+    return [[part / total for part in table_parts] for table_parts in parts]
