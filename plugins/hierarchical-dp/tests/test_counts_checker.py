@@ -469,3 +469,17 @@ def opened(folders):
         return cache[name]
 
     return opened_once
+
+
+@pytest.mark.parametrize("name", ["Gu\x1cam\x1f", "\x1dGuam", "Gue\u0301", "Gu\u00e9"])
+def test_accepts_names_of_regions_that_solve_keeps(tmp_path, name):
+    # `str.strip` takes the characters 0x1C to 0x1F for blanks; `solve` does not.
+    (tmp_path / "counts.csv").write_text(COUNTS.replace("Guam", name))
+    (tmp_path / "regions.csv").write_text(REGIONS.replace("Guam", f" {name}\u00a0"))
+    (tmp_path / "bounds.csv").write_text(f"region, at_most\n{name} , 500\n")
+    method, text = PROBLEMS["bounds"]
+    (tmp_path / "problem.toml").write_text(text)
+    folder = solve("hierarchical-dp", tmp_path / "problem.toml", tmp_path / "out", Options(method=method)).folder
+    code, lines = _check(folder)
+    assert code == 0, lines
+    assert verify(folder).complaints == ()

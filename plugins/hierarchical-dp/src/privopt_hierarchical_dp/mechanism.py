@@ -547,9 +547,9 @@ def _check_unmeasured_levels(design: Design, release: HierarchyRelease) -> list[
         A line for each table and level for which this is false.
     """
     filled_tables = design.fill_unmeasured(release.noisy, release.scales, release.totals)
-    complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below, or 0"
+    complaint = "has no noise, and its values are neither exact numbers nor the sums of the level below"
     return [
-        f"{NOISY}: {form.part(level)} {complaint} where another table is measured"
+        f"{NOISY}: {form.part(level)} {complaint} (0 where another table has noise)"
         for form, noisy_levels, filled_levels in zip(release.layout.forms, release.noisy, filled_tables, strict=True)
         for level, (noisy, filled) in enumerate(zip(noisy_levels, filled_levels, strict=True), start=1)
         if (noisy != filled).any()

@@ -19,7 +19,7 @@ from privopt.checker.exact import down, need, number, rational
 from privopt.checker.files import Problem
 from privopt_hierarchical_dp.checkers.budgets import delta_above, ratio
 from privopt_hierarchical_dp.checkers.keys import BUDGETS, check_keys
-from privopt_hierarchical_dp.checkers.regions import Regions, read_rows, written_regions
+from privopt_hierarchical_dp.checkers.regions import Regions, normalize, read_rows, written_regions
 from privopt_hierarchical_dp.checkers.relations import METHODS, promise_of_sizes, promise_of_tables
 from privopt_hierarchical_dp.checkers.shares import stated_parts
 from privopt_hierarchical_dp.checkers.tables import Table, measure, project
@@ -226,12 +226,12 @@ class Counts:
         if "bounds" not in self.hierarchy:
             return "none are stated"
         file = self.hierarchy["bounds"]
-        columns = {str(name).strip().casefold(): cells for name, cells in self.problem.columns(file).items()}
-        for place, region in enumerate(name.strip() for name in columns["region"]):
+        columns = {str(name).casefold(): cells for name, cells in self.problem.columns(file).items()}
+        for place, region in enumerate(map(normalize, columns["region"])):
             need(region in self.regions.parents, f"problem/{file}: region {region!r} is unknown")
             number_released = sum(self.tables[0].counts[region])
             for column, sign in (("at_least", 1), ("at_most", -1)):
-                text = columns[column][place].strip() if column in columns else ""
+                text = columns[column][place] if column in columns else ""
                 keeps = not text or sign * number_released >= sign * rational(text)
                 need(keeps, f"region {region!r} has {number_released}, hierarchy.bounds has {column} {text}")
         return f"{len(columns['region'])} regions within them"

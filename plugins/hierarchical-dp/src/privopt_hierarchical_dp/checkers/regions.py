@@ -11,7 +11,7 @@ from typing import Any
 from privopt.checker.exact import need
 from privopt.checker.files import Problem
 
-__all__ = ["Regions", "read_rows", "written_regions"]
+__all__ = ["Regions", "normalize", "read_rows", "written_regions"]
 
 
 class Regions:
@@ -100,9 +100,9 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
         RefusedError: The table is no CSV file.
     """
     need(not problem.read(file).startswith(b"PAR1"), f"problem/{file}: a Parquet file cannot be read here", 2)
-    columns = {str(name).strip().casefold(): cells for name, cells in problem.columns(file).items()}
+    columns = {str(name).casefold(): cells for name, cells in problem.columns(file).items()}
     depth = sum(name.startswith("level_") for name in columns)
-    cells = [[_clean(cell) for cell in columns[f"level_{level + 1}"]] for level in range(depth)]
+    cells = [[normalize(cell) for cell in columns[f"level_{level + 1}"]] for level in range(depth)]
     paths = {tuple(name for name in path if name) for path in zip(*cells, strict=True)}
     regions = {path[:length] for path in paths for length in range(1, len(path) + 1)}
     times = Counter(region[-1] for region in regions)
@@ -114,6 +114,9 @@ def written_regions(problem: Problem, file: object) -> dict[str, str]:
     return {written[region]: written.get(region[:-1], "") for region in regions}
 
 
-def _clean(cell: str) -> str:
-    """Return a cell without blanks around it, in Unicode's normal form C, in which names are compared."""
-    return unicodedata.normalize("NFC", cell.strip())
+def normalize(name: str) -> str:
+    """Return a name in Unicode's normal form C, in which names are compared.
+
+    Blanks around it are no part of a cell: :meth:`.Problem.columns` removes those that ``solve`` removes.
+    """
+    return unicodedata.normalize("NFC", name)
