@@ -52,7 +52,7 @@ _WITHOUT_SYMPY = ("privopt.dsl.form", "privopt.dsl.model_files", "privopt.dsl.se
 _HOMES = {
     "privopt.dsl.extrema": ("maximum", "minimum"),
     "privopt.dsl.form": ("FamilyBlock", "StandardForm", "VariableBlock"),
-    "privopt.dsl.linear": ("Eq", "Ge", "Le", "exp", "total"),
+    "privopt.dsl.linear": ("Eq", "Ge", "Le", "exp", "log", "sqrt", "total"),
     "privopt.dsl.lowering": ("between", "implies"),
     "privopt.dsl.model": ("Model",),
     "privopt.dsl.model_files": ("write_form",),
@@ -60,7 +60,6 @@ _HOMES = {
     "privopt.dsl.solution": ("Solution", "solve_form"),
     "privopt.dsl.symbols": ("Index", "Param"),
     "privopt.dsl.variables": ("Variable",),
-    "sympy": ("log", "sqrt"),
 }
 """The names of ``__all__``, by the module that defines them."""
 

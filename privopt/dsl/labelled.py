@@ -12,6 +12,9 @@ from privopt.arrays import Floats
 from privopt.dsl.sets import IndexSet
 from privopt.errors import ModelError, number_of
 
+MASKED_ADVICE = "a masked array (numpy.ma) may lack numbers; give one without a mask, as a.filled(0)"
+"""The end of the error about a masked array."""
+
 
 def as_doubles(values: Any) -> Floats:
     """Return numbers as an array of doubles.
@@ -26,6 +29,12 @@ def as_doubles(values: Any) -> Floats:
     if np.iscomplexobj(array):
         raise TypeError("complex numbers")
     return array.astype(np.float64)
+
+
+def refuse_masked(values: Any, name: str) -> None:
+    """Raise an error for a masked array, some of whose numbers are missing; ``name`` is what it meets or belongs to."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ModelError(f"{name}: {MASKED_ADVICE}")
 
 
 def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> Any:
@@ -43,6 +52,7 @@ def match_labels(source: Any, sets: tuple[IndexSet, ...] | None, name: str) -> A
         ModelError: The numbers have labels but no sets were given, a label is not in its set, a label is missing or
             repeated, or a label has a value that is not a number.
     """
+    refuse_masked(source, name)
     entries = _read_entries(source, sets, name)
     if entries is None:
         return source

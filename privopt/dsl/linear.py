@@ -15,7 +15,7 @@ import sympy
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats, Ints
-from privopt.dsl.operators import as_plain, is_vector
+from privopt.dsl.operators import as_number, as_plain, is_vector, with_operators
 from privopt.dsl.relations import AtLeast, AtMost, Equal
 from privopt.dsl.symbols import Access, Index, IndexSet, Param, Restriction, Total, VectorExpression, vector_relation
 from privopt.dsl.variables import Variable
@@ -23,6 +23,9 @@ from privopt.errors import ModelError
 
 # For each index the position (from 0) of its value in its set, in every row; all arrays have one shape.
 Places = Mapping[Index, Ints]
+
+_DOUBLE_BITS = 53
+"""The precision of Python's floats."""
 
 Expression: TypeAlias = sympy.Expr | float
 """A part of a formula: a sympy expression or a number."""
@@ -48,7 +51,7 @@ def as_expression(value: Expression) -> sympy.Expr:
     if isinstance(value, str):
         raise ModelError(f"an expression must be of variables, params and numbers, got the text {value!r}")
     try:
-        expression = sympy.sympify(value.item() if isinstance(value, np.generic) else value, strict=True)
+        expression = sympy.sympify(as_number(value), strict=True)
     except sympy.SympifyError:
         expression = None
     if not isinstance(expression, sympy.Expr):
@@ -70,12 +73,27 @@ def exp(exponent: Expression) -> sympy.Expr:
     """
     expression = as_expression(exponent)
     if not expression.is_number:
-        return sympy.exp(expression)
+        return with_operators(sympy.exp(expression))
     number = float(expression)
     if not np.isfinite(number):
         raise ModelError(f"exp({number}): the exponent must be finite")
     # A parameter is not evaluated; it is printed as the number.
-    return sympy.exp(Param(str(exponent), None, number))
+    return with_operators(sympy.exp(Param(str(exponent), None, number)))
+
+
+def log(value: Expression) -> sympy.Expr:
+    """Return the natural logarithm of an expression of params, or of a number."""
+    return _with_operators_unless_number(sympy.log(as_expression(value)))
+
+
+def sqrt(value: Expression) -> sympy.Expr:
+    """Return the square root of an expression of params, or of a number."""
+    return _with_operators_unless_number(sympy.sqrt(as_expression(value)))
+
+
+def _with_operators_unless_number(expression: sympy.Expr) -> sympy.Expr:
+    """Return an expression with the operators of formulas; a number such as ``sqrt(2)`` remains one of sympy's."""
+    return expression if expression.is_number else with_operators(expression)
 
 
 def _relation(kind: type[sympy.Rel], left: Side, right: Side) -> Any:
@@ -377,6 +395,12 @@ class Coefficient:
             if not param.is_scalar and not any(isinstance(a, Access) and a.base is param for a in self._accesses):
                 raise ModelError(f"{where}: {param.name} must be used with its indices, got none")
         numbers = [x for x in expression.atoms(sympy.Number) if not x.is_Integer]
+        for number in numbers:
+            if number.is_Float and number._prec < _DOUBLE_BITS:
+                raise ModelError(
+                    f"{where}: the coefficient {expression} has a number of {number._prec} bits, such as a float32, to "
+                    "which sympy rounds the numbers beside it; write float(...) around it"
+                )
         # Parameters and inexact numbers become arguments of the function: sympy would print 15 digits of them.
         stand_ins = {
             x: sympy.Dummy(f"q{position}", real=True) for position, x in enumerate((*self._accesses, *numbers))

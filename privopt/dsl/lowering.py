@@ -62,6 +62,24 @@ Relation: TypeAlias = sympy.Rel | Range | Implication
 """A relation that the rows of a family can state."""
 
 
+def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
+    """Return a side of a block's rows as one number for each row, shape (rows,).
+
+    Args:
+        name: The block, for messages.
+        side_name: "lower" or "upper", for messages.
+        value: One number for all rows, or one for each row.
+        rows: Number of rows.
+    """
+    try:
+        sides = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
+    except ValueError:
+        raise ModelError(f"block {name}: {side_name} must have shape ({rows},), got {np.shape(value)}") from None
+    if np.isnan(sides).any():
+        raise ModelError(f"block {name}: {side_name} holds a NaN")
+    return sides
+
+
 def between(lower: Expression, expression: Expression, upper: Expression) -> Range:
     """Return the relation ``lower <= expression <= upper``, which becomes rows with two sides.
 
@@ -166,6 +184,11 @@ def _read_relation(relation: sympy.Rel, where: str) -> tuple[list[Term], str]:
 
     ``where`` is the place that an error message names.
     """
+    if isinstance(relation, np.ndarray):
+        raise ModelError(
+            f"{where}: must be a relation, got an array of shape {relation.shape}; a relation of whole variables, as "
+            "A @ x <= b, states a row for each value, and one of numbers alone states nothing"
+        )
     # A relation without variables was decided by Python or sympy before it came here.
     if relation in (True, False, sympy.true, sympy.false):
         raise ModelError(

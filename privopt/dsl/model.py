@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Literal, Unpack, cast, get_args
+from typing import Literal, NoReturn, Unpack, cast, get_args
 
 import numpy as np
 import sympy
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from privopt.arrays import Floats, Ints
+from privopt.arrays import Ints
 from privopt.dsl import show
 from privopt.dsl.compile import CompiledParts, compile_model
 from privopt.dsl.curvature import check_curvature
@@ -22,9 +22,10 @@ from privopt.dsl.extrema import Epigraph, FunctionReplacer
 from privopt.dsl.form import StandardForm
 from privopt.dsl.labelled import as_doubles
 from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression
-from privopt.dsl.lowering import Block, Family, Relation, family, line_families, piecewise_lines
+from privopt.dsl.lowering import Block, Family, Relation, broadcast_side, family, line_families, piecewise_lines
 from privopt.dsl.outcome import Basis
 from privopt.dsl.quadratic import QuadraticTerm, quadratic_terms
+from privopt.dsl.relations import refuse_copy
 from privopt.dsl.sets import IndexSet
 from privopt.dsl.solution import (
     BackendOptions,
@@ -438,7 +439,7 @@ class Model:
         if not np.isfinite(block_matrix.data).all():
             raise ModelError(f"block {name}: a coefficient is {block_matrix.data[~np.isfinite(block_matrix.data)][0]}")
         sides = [
-            _broadcast_side(name, side_name, value, rows) for side_name, value in (("lower", lower), ("upper", upper))
+            broadcast_side(name, side_name, value, rows) for side_name, value in (("lower", lower), ("upper", upper))
         ]
         block = Block(name=name, matrix=block_matrix, lower=sides[0], upper=sides[1], columns=columns)
         self._insert_rows(block, replace)
@@ -571,6 +572,9 @@ class Model:
 
     __repr__ = __str__
 
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        refuse_copy(f"model {self.name}")
+
     def latex(self) -> str:
         """Return the model as one aligned formula in LaTeX, without dollar signs."""
         return show.format_latex(self)
@@ -580,21 +584,3 @@ class Model:
 
     def _repr_html_(self) -> str:
         return show.format_html(self)
-
-
-def _broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Floats:
-    """Return a side of a block's rows as one number for each row, shape (rows,).
-
-    Args:
-        name: The block, for messages.
-        side_name: "lower" or "upper", for messages.
-        value: One number for all rows, or one for each row.
-        rows: Number of rows.
-    """
-    try:
-        sides = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
-    except ValueError:
-        raise ModelError(f"block {name}: {side_name} must have shape ({rows},), got {np.shape(value)}") from None
-    if np.isnan(sides).any():
-        raise ModelError(f"block {name}: {side_name} holds a NaN")
-    return sides

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 import sympy
 
-from privopt.dsl.relations import Above, AtLeast, AtMost, Below, MisuseError
+from privopt.dsl.labelled import MASKED_ADVICE, refuse_masked
+from privopt.dsl.relations import Above, AtLeast, AtMost, Below, MisuseError, refuse_copy
 from privopt.errors import ModelError
 
 _UFUNC_METHODS = {
@@ -43,6 +44,7 @@ _NUMPY_ADVICE = {
     **dict.fromkeys(("max", "amax", "maximum", "fmax"), "maximum(...) is the largest of some expressions"),
     **dict.fromkeys(("min", "amin", "minimum", "fmin"), "minimum(...) is the smallest of some expressions"),
     **dict.fromkeys(("exp", "log", "sqrt"), "those of privopt.dsl take parameters"),
+    "where": "for an array mask of 0 and 1, write mask * a + (1 - mask) * b",
 }
 
 
@@ -79,12 +81,13 @@ class Operators:
 
     def _compare(self, relation: type[sympy.Rel], other: Any) -> Any:
         """Return a relation as it is written: of vectors if a side is one, and otherwise of scalars."""
+        other = as_number(other)
         vector = self._as_vector()
         other_vector: Any = other._as_vector() if isinstance(other, Operators) else None
         has_vectors = is_vector(self) or is_vector(other)
         if vector is None and not has_vectors:
             try:
-                right = sympy.sympify(other.item() if isinstance(other, np.generic) else other, strict=True)
+                right = sympy.sympify(other, strict=True)
             except sympy.SympifyError:
                 raise ModelError(f"{self} must be compared with an expression, got {other!r}") from None
             return relation(as_plain(self), as_plain(right), evaluate=False)
@@ -109,14 +112,28 @@ class Operators:
             other: The other operand.
             method: sympy's name of the operator's method, such as ``__radd__``.
         """
-        vector = self._as_vector()
+        other, vector = as_number(other), self._as_vector()
         if vector is not None:
             return vector.combine_with(operator, other)
-        if isinstance(other, np.ndarray) or (isinstance(other, Operators) and other._as_vector() is not None):
-            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {self}")
+        other_vector: Any = other._as_vector() if isinstance(other, Operators) else None
+        if other_vector is not None:
+            return other_vector.combine_with(lambda a, b: operator(b, a), self)
+        if isinstance(other, np.ndarray):
+            return self._combine_with_array(operator, other)
         if other is None or isinstance(other, str | bytes | list | tuple | dict | set):
             raise MisuseError(f"{self} meets {other!r}; arithmetic is with numbers, params and variables")
         return with_operators(getattr(sympy.Expr, method)(as_plain(self), as_plain(other)))
+
+    def _combine_with_array(self, operator: Callable[[Any, Any], Any], array: Any) -> Any:
+        """Return ``operator`` of this scalar and each entry of an array of expressions; refuse one of numbers."""
+        refuse_masked(array, str(self))
+        if array.dtype != object:
+            text = f"({self})" if isinstance(self, sympy.Add) else str(self)
+            raise ModelError(f"{self} is a scalar, and meets an array; write it with indices, as p[i] * {text}")
+        result = np.empty(array.shape, dtype=object)
+        for place, entry in np.ndenumerate(array):
+            result[place] = operator(self, entry)
+        return result
 
     def __add__(self, other: Any) -> Any:
         return self._combine(lambda a, b: a + b, other, "__add__")
@@ -179,6 +196,9 @@ class Operators:
         vector = self._as_vector()
         return self if vector is None else vector.total()
 
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse_copy(str(self))
+
     # What follows refuses uses that are no formulas, and says what to write instead.
 
     def __iter__(self) -> Any:
@@ -218,10 +238,16 @@ class Operators:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Apply an operator that NumPy was asked for, with an array on either side, or refuse the function."""
+        # NumPy hands its scalars over as arrays without axes.
+        inputs = tuple(as_number(value) for value in inputs)
+        left, right = inputs[0], inputs[-1]
+        if ufunc.__name__ in ("equal", "not_equal"):
+            if any(isinstance(value, np.ndarray) for value in inputs):
+                raise MisuseError(f"{self} meets an array: == does not state an equation; write Eq(left, right)")
+            return left == right if ufunc.__name__ == "equal" else left != right
         methods = _UFUNC_METHODS.get(ufunc.__name__)
         if methods is None or method != "__call__" or options:
             self._refuse_numpy(ufunc.__name__)
-        left, right = inputs[0], inputs[-1]
         if len(inputs) == 1:
             return getattr(left, methods[0])()
         if isinstance(left, Operators):
@@ -229,15 +255,44 @@ class Operators:
         return getattr(right, methods[1])(left)
 
     def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
-        """Return ``numpy.sum`` of a whole variable or vector, and refuse NumPy's other functions."""
+        """Return ``numpy.sum`` of a whole variable or vector, or ``numpy.where`` of scalars, and refuse the others."""
+        if function is np.where and not any(
+            isinstance(value, Operators) and value._as_vector() is not None for value in arguments
+        ):
+            return np.where(*map(_in_array, arguments), **options)
         if function is not np.sum or len(arguments) > 1 or options or self._as_vector() is None:
             self._refuse_numpy(function.__name__)
         return self.sum()
+
+    @property
+    def _data(self) -> NoReturn:
+        """Refuse a masked array on the left. It asks for this attribute, and would multiply entry by entry."""
+        raise ModelError(f"{self}: {MASKED_ADVICE}")
 
     def _refuse_numpy(self, name: str) -> NoReturn:
         """Raise the error of a function of NumPy, called ``name``."""
         advice = _NUMPY_ADVICE.get(name, "use operators, maximum, minimum, abs and total")
         raise MisuseError(f"numpy.{name} takes numbers, and {self} is none before a solve; {advice}")
+
+
+def as_number(value: Any) -> Any:
+    """Return a scalar of NumPy's, or an array without axes, as Python's number, and any other value unchanged.
+
+    sympy would keep the precision of a float32, 24 bits, and round the numbers that it is combined with.
+    """
+    if isinstance(value, np.longdouble):
+        return float(value)
+    is_scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
+    return value.item() if is_scalar and not isinstance(value, np.ma.MaskedArray) else value
+
+
+def _in_array(value: Any) -> Any:
+    """Return an expression as an array without axes, which NumPy's functions take, and any other value unchanged."""
+    if not isinstance(value, Operators):
+        return value
+    array = np.empty((), dtype=object)
+    array[()] = value
+    return array
 
 
 def is_vector(value: Any) -> bool:
@@ -277,7 +332,26 @@ class Abs(Operators, sympy.Abs):  # type: ignore[misc]
     __slots__ = ()
 
 
-_SUBCLASSES = {sympy.Add: _Sum, sympy.Mul: _Product, sympy.Pow: _Power, sympy.Abs: Abs}
+class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
+    """The exponential of params, under sympy's name for the same reason."""
+
+    __slots__ = ()
+
+
+class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
+    """The logarithm of params, under sympy's name for the same reason."""
+
+    __slots__ = ()
+
+
+_SUBCLASSES = {
+    sympy.Add: _Sum,
+    sympy.Mul: _Product,
+    sympy.Pow: _Power,
+    sympy.Abs: Abs,
+    sympy.exp: exp,
+    sympy.log: log,
+}
 _SYMPY_CLASSES = {subclass: sympy_class for sympy_class, subclass in _SUBCLASSES.items()}
 
 
@@ -297,4 +371,9 @@ def as_plain(expression: Any) -> Any:
 def _rebuild(expression: Any, classes: dict[Any, Any]) -> Any:
     """Return an expression in the class that replaces its own, with the same arguments, which are not simplified."""
     new_class = classes.get(type(expression))
-    return expression if new_class is None else new_class(*expression.args, evaluate=False)
+    if new_class is None:
+        return expression
+    if issubclass(new_class, sympy.Add | sympy.Mul):
+        # The constructor would look at every argument again, which takes long in a sum that a loop builds.
+        return new_class._from_args(expression.args, is_commutative=expression.is_commutative)
+    return new_class(*expression.args, evaluate=False)

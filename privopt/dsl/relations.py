@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import sympy
 
@@ -29,6 +29,14 @@ def refuse_as_condition(relation: object) -> NoReturn:
     )
 
 
+def refuse_copy(name: str) -> NoReturn:
+    """Raise the error of ``copy`` and ``pickle`` for a model or a part of one, called ``name`` in the message."""
+    raise MisuseError(
+        f"{name} cannot be copied or pickled, because formulas know variables by identity; build the model again, or "
+        "pickle the arrays of Model.compile()"
+    )
+
+
 class NoCondition:
     """Mixed into relations, which have no truth value and cannot be combined by ``&``, ``|`` and ``~``."""
 
@@ -44,6 +52,9 @@ class NoCondition:
 
     def __invert__(self) -> NoReturn:
         refuse_as_condition(self)
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        refuse_copy(str(self))
 
 
 class AtMost(NoCondition, sympy.Le):  # type: ignore[misc]

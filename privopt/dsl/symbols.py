@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.dsl.labelled import as_doubles, match_labels
-from privopt.dsl.operators import Operators, as_plain, refuse_array_beside
+from privopt.dsl.labelled import as_doubles, match_labels, refuse_masked
+from privopt.dsl.operators import Operators, as_number, as_plain, refuse_array_beside
 from privopt.dsl.relations import MisuseError, NoCondition
 from privopt.dsl.sets import IndexSet
 from privopt.dsl.sums import Index, Restriction, Total, latex_name
@@ -142,7 +142,11 @@ class Param(Indexable):
             param._source, param.sets = source, sets or ()
             return param
         if sets is None:
-            shape: tuple[int, ...] = np.shape(match_labels(source, None, f"param {name}"))
+            values = match_labels(source, None, f"param {name}")
+            try:
+                shape: tuple[int, ...] = np.shape(values)
+            except (TypeError, ValueError):
+                raise ModelError(f"param {name}: must be a number or an array of numbers, got {values}") from None
             sets = tuple(IndexSet(f"axis {number}", size) for number, size in enumerate(shape))
         param.sets = sets
         param._source = param.check_value(source)
@@ -244,6 +248,10 @@ class Access(Operators, sympy.Expr):  # type: ignore[misc]
     def indices(self) -> tuple[Any, ...]:
         """The index expressions."""
         return tuple(self.args[1:])
+
+    def _eval_subs(self, old: Any, new: Any) -> Any:
+        # sympy puts numbers in place of symbols to see whether a formula is constant; a number has no indices.
+        return self if old == self.base and not isinstance(new, Indexable) else None
 
     def _sympystr(self, printer: Any) -> str:
         places = zip(self.indices, self.base.axes(len(self.indices)), strict=True)
@@ -371,8 +379,9 @@ class VectorExpression(Operators):
             if not is_same:
                 raise ModelError(f"{self} and {other} run over different sets; write them with indices")
             return replace_indices(other.formula, dict(zip(other.indices, self.indices, strict=True)))
-        if isinstance(other, sympy.Expr | int | float | np.number) and not isinstance(other, bool):
-            return sympy.sympify(other.item() if isinstance(other, np.number) else other)
+        other = as_number(other)
+        if isinstance(other, sympy.Expr | int | float) and not isinstance(other, bool):
+            return sympy.sympify(other)
         sets = tuple(index.index_set for index in self.indices)
         values = match_labels(other, sets, f"array beside {self}")
         try:
@@ -397,6 +406,7 @@ class VectorExpression(Operators):
             raise ModelError(f"{self} runs over {len(self.indices)} sets: @ takes an expression over one")
         if isinstance(matrix, VectorExpression | Indexable):
             raise ModelError(f"@ takes a vector or matrix of numbers beside {self}, got {matrix}; write (x * y).sum()")
+        refuse_masked(matrix, f"@ beside {self}")
         (index,), is_sparse = self.indices, sparse.issparse(matrix)
         try:
             numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)

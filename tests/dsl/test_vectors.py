@@ -104,7 +104,6 @@ MISUSES: list[tuple[Any, str]] = [
     (lambda m, x, w, s: x @ np.ones((2, 2)), r"must have shape \(3, \.\.\.\), got \(2, 2\)"),
     (lambda m, x, w, s: np.ones((2, 3)) @ w, "@ takes an expression over one"),
     (lambda m, x, w, s: np.ones(3) * s, "s is a scalar, and meets an array"),
-    (lambda m, x, w, s: s + x, "s is a scalar"),
     (lambda m, x, w, s: s @ np.ones(3), "s is a scalar: @"),
     (lambda m, x, w, s: implies(m.variable("h", kind="binary"), 2 * x <= 1), "of whole variables"),
     (lambda m, x, w, s: x @ x, r"got x; write \(x \* y\)\.sum\(\)"),
