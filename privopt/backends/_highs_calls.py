@@ -91,7 +91,7 @@ def create_solver() -> Highs:
 
 
 def check_status(status: HighsStatus, action: str) -> None:
-    """Raise a SolverError if a call of HiGHS returned an error; ``action`` completes "highs refused to"."""
+    """Raise a SolverError if a call to HiGHS returned an error; ``action`` completes "highs refused to"."""
     if status == highspy_module().HighsStatus.kError:
         raise SolverError(f"highs refused to {action}")
 

@@ -175,7 +175,7 @@ def _check_multipliers(conditioned: ScaledForm, result: Result, raw: Raw) -> Res
 
 
 def cost_magnitude(form: StandardForm, x: Floats | None) -> float:
-    """Return the sum of the absolute values of the objective's terms at a point: the scale of its rounding error."""
+    """Return the sum of the objective's absolute terms at ``x``, the scale of its rounding error; 0 without ``x``."""
     return 0.0 if x is None else float(np.abs(form.c) @ np.abs(x)) + abs(form.c0)
 
 

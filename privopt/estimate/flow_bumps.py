@@ -105,6 +105,7 @@ class BumpMaker:
             shapes = make_bumps(self._rows, self._records, resolution)
             if shapes is not None and len(shapes) <= max_bumps:
                 return resolution
+            # FINER is the ratio of neighbouring resolutions, above 1, so the bumps become wider and fewer.
             resolution *= FINER
         # However coarse, each part that is connected by finite distances has a bump of its own.
         raise UsageError(

@@ -39,7 +39,7 @@ def write_disclosure(
         out: The file to write.
         facts: The TOML file with the owner's answers, or None.
         ask: The file to write the questions to, with the answers so far, or None.
-        ledger: The ledger that counts the release's reports, or None. No subject in it is named.
+        ledger: The ledger that counts the release's reports, or None. The document names none of its subjects.
         force: Whether to replace existing files.
         progress: Called during long work, or None.
 
@@ -48,8 +48,9 @@ def write_disclosure(
 
     Raises:
         DoesNotHoldError: A claim of DIR does not hold, or an entry of the ledger was changed; nothing is written.
-        InputError: DIR, the ledger or the facts cannot be read, or the registry's schema refuses an answer.
-        UsageError: A file must not be written.
+        InputError: DIR, the ledger or the facts cannot be read, or an answer does not fit
+            the schema of the registry of deployments.
+        UsageError: A file to write exists and ``force`` is false, is read too, or lies in the release folder.
     """
     # Paths and answers are checked first, because verifying and attacking a large release takes minutes.
     read = [path for path in (facts, ledger) if path is not None]

@@ -246,9 +246,9 @@ class Trial:
     def once_only(self, what: str) -> bool:
         """Return True for only one example of the check. Use this for a step that is too expensive for all examples.
 
-        The chosen example is the first one after the second that asks for the step, because the first two are the
-        simplest problems. After a failure all smaller examples run the step as well, because it may be the step that
-        failed.
+        The first two examples are skipped, because they are the simplest problems. Of the later ones, the first that
+        asks for the step is chosen. After a failure all smaller examples run the step as well, because it may be the
+        step that failed.
 
         Args:
             what: The step in words, under which the number of the chosen example is stored.

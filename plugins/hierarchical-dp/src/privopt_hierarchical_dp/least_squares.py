@@ -367,7 +367,7 @@ def mean_absolute(error: Estimate) -> Floats:
 
     Let a normal error have a variance that is gamma-distributed with shape k. Its mean absolute value is sqrt(2 / pi)
     Gamma(k + 1 / 2) / (Gamma(k) sqrt(k)) times its standard deviation: 0.707 for a Laplace error, and 0.798 if many
-    errors are pooled. An error more peaked than a Laplace error is factor and is modelled as a multiple of a double
+    errors are pooled. An error more peaked than a Laplace error is discrete, and is modelled as a multiple of a double
     geometric variate with variance v = 1 / (cosh(1 / scale) - 1). Let r be the fourth cumulant divided by 3 variance^2,
     which is 1 for Laplace and 1 + 1 / (3 v) here. The mean absolute value 1 / sinh(1 / scale) is then sqrt(v / (3 r -
     1)).
@@ -375,10 +375,11 @@ def mean_absolute(error: Estimate) -> Floats:
     from scipy.special import gammaln
 
     ratio = error.fourth / np.maximum(3.0 * error.variance**2, 1e-300)
-    # The shape of the gamma variance; for ratios near 0 nearly normal.
+    # The shape of the gamma-distributed variance. If the ratio is near 0, the error is nearly normal.
     shape = 1.0 / np.clip(ratio, 1e-6, 1.0)
     gamma_factor = np.sqrt(2.0 / np.pi) * np.exp(gammaln(shape + 0.5) - gammaln(shape)) / np.sqrt(shape)
-    # Above Laplace's ratio of 1 the error is factor; the tolerance keeps Laplace errors out of this branch.
+    # Above Laplace's ratio of 1 the error is treated as discrete. The tolerance keeps Laplace errors out of this
+    # branch.
     factor = np.where(ratio > 1.0 + 1e-9, 1.0 / np.sqrt(np.maximum(3.0 * ratio - 1.0, 1.0)), gamma_factor)
     return np.asarray(np.sqrt(error.variance) * factor)
 

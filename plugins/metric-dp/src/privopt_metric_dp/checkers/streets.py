@@ -137,7 +137,7 @@ class Streets:
         return replace(losses, prior=[1] * count, whole=total_mass, column=column)
 
     def _place_people(self) -> list[tuple[Piece, int, int]]:
-        """Return people at Gauss points: the piece, the position on it as a fraction in 2**-256ths, and the weight."""
+        """Return people at Gauss points: the piece, the position as a fraction of it in 2**-256ths, and the weight."""
         root = math.isqrt(ONE * ONE // 3)
         # Interval j // 2 has its middle at j / 32 of the piece, and its two Gauss points 1 / sqrt(3) of half its width
         # away.

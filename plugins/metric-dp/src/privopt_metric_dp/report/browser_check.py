@@ -45,7 +45,8 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
 
     Returns:
         A section with the release and a button that checks it, or, for a region, a section that names the stand-alone
-        checker. None if the page cannot carry the release.
+        checker. None if the release has a mark, which says that it is not private, or if the page cannot check it: more
+        than ``MOST_RECORDS`` records or outputs, a scope that its program does not know, no pairs, or chosen outputs.
     """
     if release.region is not None and not result.mark:
         return Section(
@@ -57,6 +58,7 @@ def check_section(folder: Path, release: MatrixRelease, result: Result) -> Secti
     size, file = release.weights.shape, folder / PROBLEM / result.problem.file
     # Decimals remain texts, because the page computes with rationals, and doubles would already be rounded.
     problem = tomllib.loads(file.read_text("utf-8-sig"), parse_float=lambda text: text.replace("_", ""))
+    # A single record has no pairs to check.
     has_pairs = bool(len(release.pairs)) or size[0] == 1
     # Outputs that were chosen among the records are not listed in the problem.
     has_chosen_outputs = result.objective.bound_over is not None

@@ -82,8 +82,9 @@ class _IterateStatus:
 def _measure_iterate(state: State) -> _IterateStatus:
     """Compute the loss, bound, complementarity and row sums of the current iterate."""
     losses, products, sums, min_reduced = zip(*state.map_groups(lambda group: group.measure()), strict=True)
-    # Only representative outputs are solved for. Symmetries map the others to them, and a record to others of its
-    # orbit, so its smallest reduced cost over all outputs is the smallest of its orbit over the representatives.
+    # Rows of the matrix sum to one, so the sum over records of their smallest reduced cost bounds the loss from below.
+    # Only representative outputs are solved for, and symmetries map all others to them. So the minimum of a record is
+    # that over its whole orbit. `state.orbit` follows the solver's order of records, and `symmetry.orbit` the data's.
     by_orbit = np.full(len(state.y), np.inf)
     np.minimum.at(by_orbit, state.orbit, np.minimum.reduce(min_reduced))
     return _IterateStatus(

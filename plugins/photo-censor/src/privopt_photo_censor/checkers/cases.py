@@ -1,4 +1,4 @@
-"""Check a proof by cases that no choice of photos is better (proof.md, "Cases of a photo folder")."""
+"""Check a proof by cases that no choice is better than the released one (proof.md, "Cases of a photo folder")."""
 
 from __future__ import annotations
 
