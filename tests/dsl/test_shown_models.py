@@ -52,3 +52,11 @@ def test_latex_has_a_line_for_each_formula() -> None:
     assert m._repr_latex_() == f"$\\displaystyle {latex}$"
     assert r"\sum_{i \in X, k \in X} \left(d_{i, k} z_{i, k} - 1\right)" in latex
     assert r"\forall (i, j) \in \text{1 tuples}, k \in X" in latex
+
+
+def test_latex_shows_nested_exponentials() -> None:
+    m, X = Model("nested"), IndexSet("X", 3)
+    j = Index("j", X)
+    y, r = m.variable("y"), m.param("r", [1.0, 2.0, 3.0], X)
+    m.require("row", exp(-exp(-r[j])) * y <= exp(-exp(r[j]) / 2), forall=j)
+    assert r"y e^{- e^{- r_{j}}} \leq" in m.latex()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -25,7 +27,8 @@ V, W = M.variable("V", X), M.variable("W", X)
 x, y, h = M.variable("x"), M.variable("y"), M.variable("h", kind="binary")
 p, s = M.param("p", [1.0, 2.0, 3.0], X), M.param("s", 2.0)
 ONES = np.ones(3)
-SCOPE = {name: getattr(language, name) for name in language.__all__} | globals()
+MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
+SCOPE = {name: getattr(language, name) for name in language.__all__} | globals() | {"copy": copy, "pickle": pickle}
 
 CONDITIONS = [
     "0 <= x <= 1",
@@ -84,6 +87,38 @@ REFUSED = {
     **dict.fromkeys(["V + 'a'", "'5' * V", "V * ['1', '2', '3']"], "must meet numbers"),
     **dict.fromkeys(["x + ONES", "ONES * V[i]", "ONES * (x + y)", "V[i] - ONES"], "is a scalar, and meets an array"),
     **dict.fromkeys(["ONES <= x", "x + y >= ONES", "V[i] <= ONES"], r"meets an array; write the array with indices"),
+    **dict.fromkeys(["ONES * (x + y)", "(x + y) - ONES"], r"as p\[i\] \* \(x \+ y\)"),
+    **dict.fromkeys(["ONES == V", "V != ONES", "x == ONES", "V + 1 == ONES[0]"], r"write Eq\(left, right\)"),
+    **dict.fromkeys(
+        [
+            "MASKED * V",
+            "V * MASKED",
+            "(MASKED * V).sum()",
+            "MASKED * x",
+            "x + MASKED",
+            "MASKED <= V",
+            "V >= MASKED",
+            "MASKED @ V",
+            "V @ MASKED",
+            "M.param('masked', MASKED)",
+            "M.variable('masked', X, upper=MASKED)",
+        ],
+        r"a masked array \(numpy.ma\) may lack numbers; .* a.filled\(0\)",
+    ),
+    "np.where(ONES > 0, V, W)": r"write mask \* a \+ \(1 - mask\) \* b",
+    **dict.fromkeys(
+        ["M.param('q', [[1, 2], [3]])", "M.param('q', x)", "M.param('q', V + 1)"],
+        "param q: must be a number or an array of numbers",
+    ),
+    "M.require('r', ONES <= 2)": r"must be a relation, got an array of shape \(3,\)",
+    **dict.fromkeys(
+        [
+            f"{function}({part})"
+            for function in ("copy.copy", "copy.deepcopy", "pickle.dumps")
+            for part in ("M", "x", "p", "x + y", "V + 1", "V[i]", "x <= 1", "total(V[i], over=i)", "exp(s)")
+        ],
+        r"cannot be copied or pickled, .* pickle the arrays of Model.compile\(\)",
+    ),
     "1 if V + W else 2": "is no condition",
     "M.require('r', x == 1)": "Write it with Le, Ge or Eq",
     "M.require('r', x + y < 1)": "strict relations and != cannot be rows",
@@ -170,3 +205,142 @@ def test_formulas_equal_those_of_sympy(a: Any, b: Any) -> None:
     assert as_expression(a + b) == sympy.Add(as_expression(a), as_expression(b))
     assert as_expression(a - b) == sympy.Add(as_expression(a), sympy.Mul(-1, as_expression(b)))
     assert as_expression(a * b) == sympy.Mul(as_expression(a), as_expression(b))
+
+
+SCALAR_TYPES = [np.float16, np.float32, np.float64, np.longdouble]
+SCALAR_TYPES += [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
+STATEMENTS: dict[str, Callable[[Any, Any], None]] = {
+    "sum on the right": lambda m, n: m.require("r", m.x + n + 1000001 >= 0),
+    "sum on the left": lambda m, n: m.require("r", n + (m.x + 1000001) >= 0),
+    "difference": lambda m, n: m.require("r", (n - m.x) / 3 + 1000001 >= 0),
+    "product on the right": lambda m, n: m.minimize(m.x * n * 1000001),
+    "product on the left": lambda m, n: m.minimize(n * m.x / 3),
+    "quotient": lambda m, n: m.minimize(m.x / n + m.p / n),
+    "quotient of a param": lambda m, n: m.minimize(n / m.p * m.x / 3),
+    "power": lambda m, n: m.minimize(m.p**n * m.x),
+    "base": lambda m, n: m.minimize(n**m.p * m.x),
+    "at most": lambda m, n: m.require("r", m.x <= n),
+    "at least": lambda m, n: m.require("r", m.x >= n),
+    "on the left of at most": lambda m, n: m.require("r", n <= m.x + m.p / 3),
+    "on the left of at least": lambda m, n: m.require("r", n >= m.z[i], forall=i),
+    "Le": lambda m, n: m.require("r", language.Le(n, m.x / 3)),
+    "Ge": lambda m, n: m.require("r", language.Ge(m.x / 3, n)),
+    "Eq": lambda m, n: m.require("r", Eq(m.x, n)),
+    "between": lambda m, n: m.require("r", language.between(n, m.x / 3, 1000)),
+    "implies": lambda m, n: m.require("r", language.implies(m.h, n * m.x >= n)),
+    "total": lambda m, n: m.minimize(total(n * m.z[i] / 3, over=i)),
+    "total of a number": lambda m, n: m.require("r", total(n, over=i) / 3 >= m.x),
+    "maximum": lambda m, n: m.minimize(maximum(m.x, n)),
+    "minimum": lambda m, n: m.maximize(minimum(n, m.x / 3)),
+    "absolute value": lambda m, n: m.minimize(abs(m.x - n)),
+    "exp": lambda m, n: m.minimize(language.exp(n) * m.x + language.exp(n * m.p / 3) * m.x),
+    "exp of a param": lambda m, n: m.minimize(n * language.exp(m.p) * m.x / 3),
+    "log": lambda m, n: m.minimize(language.log(n) * m.x + language.log(m.p) * n / 3),
+    "sqrt": lambda m, n: m.minimize(language.sqrt(n) * m.x + n * language.sqrt(m.p) / 3),
+    "piecewise": lambda m, n: m.minimize(m.piecewise("t", n * m.x / 3, [0, n], [0, 1])),
+    "whole variable": lambda m, n: m.minimize((n * m.z / 3 + n).sum()),
+    "relation of vectors": lambda m, n: m.require("r", n <= m.z + m.x),
+    "bound": lambda m, n: setattr(m.x, "upper", n),
+    "param": lambda m, n: m.minimize(m.param_of(n) * m.x / 3),
+}
+
+
+class Parts:
+    """A small model with its parts as attributes."""
+
+    def __init__(self) -> None:
+        self.model: Any = Model("scalars")
+        self.x, self.z = self.model.variable("x", upper=100), self.model.variable("z", X, upper=100)
+        self.h, self.p = self.model.variable("h", kind="binary"), self.model.param("p", 2.0)
+
+    def param_of(self, number: Any) -> Any:
+        return self.model.param("n", number)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+
+def stated_form(statement: str, number: Any) -> Any:
+    parts = Parts()
+    STATEMENTS[statement](parts, number)
+    form = parts.compile()
+    arrays = (form.c, form.A.toarray(), form.row_lower, form.row_upper, form.col_lower, form.col_upper)
+    return form.c0, *(array.tolist() for array in arrays)
+
+
+@given(
+    st.sampled_from(sorted(STATEMENTS)), st.sampled_from(SCALAR_TYPES), st.integers(1, 100), st.sampled_from([1, 3, 7])
+)
+def test_numpy_scalars_state_the_model_of_the_python_number(
+    statement: str, scalar_type: Any, numerator: int, denominator: int
+) -> None:
+    number = scalar_type(numerator) if issubclass(scalar_type, np.integer) else scalar_type(numerator) / denominator
+    plain = int(number) if issubclass(scalar_type, np.integer) else float(number)
+    assert stated_form(statement, scalar_type(number)) == stated_form(statement, plain)
+
+
+@pytest.mark.parametrize("statement", ["x + {}", "{} * x", "x <= {}", "{} <= x", "V + {}", "{} * V", "x / {}", "x**{}"])
+def test_numpy_booleans_are_those_of_python(statement: str) -> None:
+    outcomes = []
+    for value in ("True", "np.True_"):
+        try:
+            outcomes.append(str(eval(statement.format(value), SCOPE)))
+        except (ModelError, TypeError) as error:
+            outcomes.append(type(error).__name__)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_numbers_of_low_precision_that_reach_sympy_are_refused() -> None:
+    m: Any = Model("low precision")
+    z = m.variable("z", X)
+    m.minimize(total(i * np.float32(0.1) * z[i], over=i))
+    with pytest.raises(ModelError, match=r"number of 24 bits, .* write float\(...\) around it"):
+        m.compile()
+
+
+def test_comparing_with_a_numpy_scalar_is_comparing_with_a_number() -> None:
+    for number in (1, np.float64(1), np.float32(1), np.int64(1)):
+        assert (operator.eq(x, number), operator.eq(number, x)) == (False, False)
+        assert (operator.ne(x, number), operator.ne(number, x)) == (True, True)
+
+
+def test_scalars_and_vectors_combine_in_either_order() -> None:
+    assert str(x - V) == "(x - V[i] for i in X)"
+    assert str(s / (V + 1)) == "(s/(V[i] + 1) for i in X)"
+    m: Any = Model("orders")
+    a, z, c = m.variable("a"), m.variable("z", X), m.param("c", 2.0)
+    m.require("left", c * z + 1 >= a - z)
+    m.require("right", z * c + 1 >= -1 * (z - a))
+    form = m.compile()
+    assert (
+        form.A.toarray()[:3].tolist()
+        == form.A.toarray()[3:].tolist()
+        == [
+            [-1, 3, 0, 0],
+            [-1, 0, 3, 0],
+            [-1, 0, 0, 3],
+        ]
+    )
+
+
+def test_arrays_of_expressions_are_combined_entry_by_entry() -> None:
+    pair = np.array([x, y])
+    assert list(pair + (x + y)) == [x + x + y, y + x + y]
+    assert list((x + y) - pair) == [y + 0, x + 0]
+    assert list(s * pair) == [s * x, s * y]
+    assert list(np.where([True, False, True], x + y, 0)) == [x + y, 0, x + y]
+    assert list(np.where([True, False], x, pair)) == [x, y]
+
+
+def test_form_of_a_model_can_be_pickled() -> None:
+    form = pickle.loads(pickle.dumps(Parts().compile()))
+    assert form.shape == (0, 5)
+
+
+def test_long_sums_are_those_of_sympy() -> None:
+    m: Any = Model("long")
+    many = m.variable("many", IndexSet("N", 30))
+    whole = sum(2 * many[k] for k in range(30))
+    assert as_expression(whole) == sympy.Add(*(2 * as_expression(many[k]) for k in range(30)))
+    assert whole.is_commutative
+    assert hash(as_expression(whole)) == hash(sympy.Add(*(2 * as_expression(many[k]) for k in range(30))))
