@@ -333,13 +333,13 @@ class Abs(Operators, sympy.Abs):  # type: ignore[misc]
 
 
 class exp(Operators, sympy.exp):  # type: ignore[misc]  # noqa: N801
-    """The exponential of params, under sympy's name for the same reason."""
+    """The exponential of params. It has the name of sympy's class, because sympy prints a function by its name."""
 
     __slots__ = ()
 
 
 class log(Operators, sympy.log):  # type: ignore[misc]  # noqa: N801
-    """The logarithm of params, under sympy's name for the same reason."""
+    """The logarithm of params. It has the name of sympy's class, because sympy prints a function by its name."""
 
     __slots__ = ()
 

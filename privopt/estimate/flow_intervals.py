@@ -54,7 +54,11 @@ class FlowModel(NamedTuple):
     gap: float
 
     def estimate(self, counts: Floats) -> Floats:
-        """Return the estimated flows (G, G), which sum to 1, from counts (L, L) of trips by their reports' cells."""
+        """Return the estimated flows between groups, (G, G), which sum to 1.
+
+        Args:
+            counts: (L, L) number of trips by the reported cells of their starts (rows) and ends (columns).
+        """
         flows = self.bumps.fit(counts, self.bumps.find_links(counts)[0], gap=self.gap, rounds=self.rounds).flows
         margin_gap = max(self.gap, REPLICATE_GAP)
         starts = self.start_bumps.fit_weights(counts.sum(axis=1), margin_gap) @ self.start_bumps.groups

@@ -144,7 +144,8 @@ def third_party(page: Path) -> Iterator[None]:
     point = EntryPoint(name=project, value=THIRD_PARTIES[project], group=GROUP)
     project_table = tomllib.loads((EXAMPLES / project / "pyproject.toml").read_text("utf-8"))["project"]
     # as importlib.metadata does
-    vars(point)["dist"] = SimpleNamespace(name=project_table["name"], version=project_table["version"])
+    metadata = {"Name": project_table["name"], "Version": project_table["version"]}
+    vars(point)["dist"] = SimpleNamespace(name=metadata["Name"], version=metadata["Version"], metadata=metadata)
     sys.path.insert(0, str(EXAMPLES / project / "src"))
     try:
         with using(discover([*entry_points(group=GROUP), point])):

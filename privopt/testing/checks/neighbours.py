@@ -247,9 +247,9 @@ def _privacy_loss(
     """Return the exact privacy loss between two inputs, and a line for each call that distinguishes them.
 
     Args:
-        subject: The method under trial, whose notion says what a call costs.
-        calls: The calls of the noise for the first input.
-        others: The calls of the noise for the second input, in the same number.
+        subject: The method under test, whose notion determines the cost of a call.
+        calls: The calls that drew noise for the first input.
+        others: Those for the second input, as many as in ``calls``.
 
     Returns:
         The sum of the losses in the unit of the notion's budget (epsilon or rho), and pairs of a line for messages and

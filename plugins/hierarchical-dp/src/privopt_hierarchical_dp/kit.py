@@ -287,6 +287,7 @@ def least_objective(tree: Tree, noisy: Sequence[Ints], total: int) -> int:
 def _check_optimum(problem: Instance, release: HierarchyRelease, result: Result) -> Iterator[str]:
     """Yield a line for each inconsistency of a release, and one if it misses the optimum of the paper's cost tables."""
     method = result.method
+    # Releases of the other methods need not be consistent, so that no optimum is claimed of them.
     if not METHODS[method].valid:
         return
     yield from release.complaints()

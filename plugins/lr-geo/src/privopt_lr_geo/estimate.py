@@ -142,9 +142,9 @@ class TableCosts:
         return bounds
 
     def details(self) -> dict[str, Any]:
-        """Return figures for result.json: number of cells, largest answer in bytes, share covered, and shifts.
+        """Return figures for result.json: the cells, the largest answer in bytes, the share covered, and the shifts.
 
-        A shift is the travel between a place and its cell.
+        A shift is the travel distance between a place and its cell.
         """
         shift = self.cells.shift
         return {

@@ -96,15 +96,15 @@ def _enclose_left(  # type: ignore[no-untyped-def]
     left_ik rises with costs and falls with factors, so each of its bounds uses the opposite bounds of the factors.
 
     Args:
-        cost, max_cost, relative_error: (N, K) costs, prior included. The exact costs lie between the two arrays, up to
-            this relative error.
+        cost, max_cost: (N, K) costs, prior included. But for rounding, exact costs lie in [cost - excess, max_cost].
         excess: (N,) amount by which a record's ``cost`` may exceed the exact costs.
+        relative_error: Relative rounding error of both arrays.
         prices: (N,) prices y.
         parents: (K, N) parents; a root is its own parent.
         is_above: (K, N) whether a record is above its parent.
         edges: (K, N) number of the pair of a record and its parent.
         growth, lower: (E + 1,) upper and lower bounds of each pair's factor.
-        smallest, greatest: (N,) results, infinite before.
+        smallest, greatest: (N,) lower and upper bounds, the results. The caller fills them with infinity.
 
     Returns:
         An output whose trees have a cycle; -1 if there is none.

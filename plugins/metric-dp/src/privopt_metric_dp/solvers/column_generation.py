@@ -58,8 +58,8 @@ def _seed_rays(instance: Instance, symmetry: Symmetry, kernel: Floats) -> Floats
 class ColumnGeneration:
     """Improves a mixture of rays of the privacy cone by column generation, until the gap is reached.
 
-    The first rays are those of the star. So this solver follows the star on parts for which the star is a mechanism.
-    On other parts it runs if it is requested by name, or if the methods before it failed.
+    The first rays are those of :class:`StarSolver`. So this solver runs after that one on parts for which the star is a
+    mechanism. On other parts it runs if it is requested by name, or if the methods before it failed.
     """
 
     name = "column-generation"
