@@ -90,7 +90,7 @@ def budget(
     head: str | None,
     as_json: bool,
 ) -> None:
-    """Show what subjects have spent, exactly; every entry of the ledger's open period is checked."""
+    """Show what subjects have spent, exactly; the ledger's open period is checked."""
     # The docstring is the text of --help. A subject is a person (or device) whose privacy budget the ledger counts;
     # ``subject``, ``forget`` and ``erase`` are ids of subjects. Amounts are texts, which are parsed exactly: ``limit``
     # is the new limit of each subject, ``window`` its length in hours, ``per`` and ``zone`` a calendar period and its
@@ -121,8 +121,9 @@ def budget(
     with Ledger(ledger, key=key, make=new_limit is not None) as book:
         with progress_display(quiet=False) as progress:
             # Check the ledger before anything is changed or shown. For one subject a partial check suffices, whose time
-            # does not grow with the number of entries in the open period.
-            archive = book.check(head=head, full=subject is None or history, progress=progress)
+            # does not grow with the number of entries in the open period. Conversion at a delta reads every charge.
+            is_full = subject is None or history or delta is not None
+            archive = book.check(head=head, full=is_full, progress=progress)
             if archive is not None:
                 complain(f"{ledger}: head {head} is of a closed period, {archive.name}, which this ledger continues")
             if history:
@@ -171,8 +172,8 @@ def _list_accounts(book: Ledger, subject: str, hours: str | None, unit: str) -> 
     account = book.account(subject, hours=hours, unit=unit)
     if account.period is None:
         return [account]
-    periods = dict.fromkeys(charge.period for charge in book.charges(subject) if charge.cost.account == unit)
-    return [book.account(subject, period=period, unit=unit) for period in sorted(filter(None, periods))] or [account]
+    periods = book.periods(subject, unit)
+    return [book.account(subject, period=period, unit=unit) for period in periods] or [account]
 
 
 def _forget_subject(book: Ledger, subject: str) -> None:

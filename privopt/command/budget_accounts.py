@@ -90,8 +90,14 @@ def show_accounts(
     Raises:
         UsageError: ``delta`` is given, but some charges are of a notion that does not convert.
     """
+    checked = "every entry holds"
+    if book.checked_from != 1:
+        checked = (
+            f"the accounts and limits of the last check, and all entries since then, hold (privopt budget {book.path} "
+            "checks every entry)"
+        )
     complain(
-        f"{book.path}: every entry holds; head {book.head}: keep a copy elsewhere, to see "
+        f"{book.path}: {checked}; head {book.head}: keep a copy elsewhere, to see "
         f"later whether entries at the end were cut off"
     )
     if delta is not None and (refused_notions := sorted(filter(None, map(_by_distance, book.charges())))):

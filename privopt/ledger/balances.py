@@ -37,7 +37,8 @@ Mark = tuple[int, bytes]
 
 _ACCOUNT: Final = ", ".join(AccountKey._fields)
 _TERMS: Final = ", ".join(Terms._fields)
-_NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
+NEWEST: Final = "ORDER BY time DESC, number DESC LIMIT 1"
+"""The order in SQL that finds the newest of entries by the index."""
 _MAX_PENDING_ROWS: Final = 20_000
 """Number of added entries at which those in memory are written to the database."""
 
@@ -134,9 +135,20 @@ class LedgerTransaction:
         row = self._read_texts(f"SELECT {_ACCOUNT} FROM accounts WHERE id = ?", number)
         return None if row is None else AccountKey(*row)
 
+    def number_of(self, key: AccountKey) -> int | None:
+        """Return the number of an account, or None if there is none."""
+        condition = " AND ".join(f"{name} = ?" for name in key._fields)
+        row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
+        return None if row is None else int(row[0])
+
+    def periods(self, subject: str, unit: str) -> list[str]:
+        """Return the calendar periods in which a subject was charged in a unit, in order."""
+        query = "SELECT period FROM accounts WHERE subject = ? AND unit = ? ORDER BY period"
+        return [period for (period,) in self.connection.execute(query, (subject, unit)) if period]
+
     def newest_charge(self, account: int, last: int) -> Entry | None:
         """Return the newest entry of an account among the entries up to number ``last``; None if it has none there."""
-        return self._find_entry(f"account = ? AND number <= ? {_NEWEST}", account, last)
+        return self._find_charge(account, f"AND number <= ? {NEWEST}", last)
 
     def hash_of(self, number: int) -> bytes:
         """Return the hash of the entry with the given number; empty bytes if there is no such entry."""
@@ -165,7 +177,7 @@ class LedgerTransaction:
         """Return the terms of the newest entry of a kind ("limit", "names") in a unit, or None if there is no entry."""
         # Limits and names are entries like charges, of which the newest one is in force.
         condition = "terms IN (SELECT id FROM terms WHERE kind = ? AND unit = ?)"
-        entry = self._find_entry(f"account IS NULL AND {condition} {_NEWEST}", kind, unit)
+        entry = self._find_entry(f"account IS NULL AND {condition} {NEWEST}", kind, unit)
         return None if entry is None else self.terms_at(entry.terms)
 
     def limit_of(self, unit: str) -> Limit | None:
@@ -236,7 +248,7 @@ class LedgerTransaction:
         return self.connection.execute(query, (subject,)).fetchone() is not None
 
     def _read_balance(self, key: AccountKey, micros: int | None) -> _Balance:
-        """Return an account's balance, from its newest entry and, with a window, the newest entry before the window.
+        """Return an account's balance, from its newest entry and, with a window, the entries beside its beginning.
 
         Args:
             key: The account.
@@ -247,20 +259,45 @@ class LedgerTransaction:
             DoesNotHoldError: The account has no entry, or an entry was changed.
         """
         nothing = zero_sum(key.unit)
-        condition = " AND ".join(f"{name} = ?" for name in key._fields)
-        row = self.connection.execute(f"SELECT id FROM accounts WHERE {condition}", key).fetchone()
-        if row is None:
+        account = self.number_of(key)
+        if account is None:
             return _Balance(None, nothing, 0, nothing)
         # The newest entry of an account has its total, so no other entry is read.
-        last, window_start = self._find_entry(f"account = ? {_NEWEST}", row[0]), None
+        last = self._find_charge(account, NEWEST)
         if last is None:
             raise DoesNotHoldError(f"{self.path}: changed: a subject without an entry")
         # Totals are cumulative, so one entry gives all that was spent before the window.
-        if micros is not None:
-            window_start = self._find_entry(f"account = ? AND time <= ? {_NEWEST}", row[0], self.now - micros)
-        return _Balance(
-            row[0], sum_of(last.total), last.charges, nothing if window_start is None else sum_of(window_start.total)
-        )
+        earlier_total = nothing if micros is None else self._total_until(self.now - micros, account, last, nothing)
+        return _Balance(account, sum_of(last.total), last.charges, earlier_total)
+
+    def _find_charge(self, account: int, where: str, *values: int) -> Entry | None:
+        """Return the first entry of an account that meets a condition in SQL, or None; see :meth:`_find_entry`."""
+        entry = self._find_entry(f"account = ? {where}", account, *values)
+        # The lookup is by the index, and the entry is from the table.
+        if entry is not None and entry.account != account:
+            raise DoesNotHoldError(f"{self.path}: changed: the index of entry {entry.number}")
+        return entry
+
+    def _total_until(self, time: int, account: int, last: Entry, nothing: Sum) -> Sum:
+        """Return an account's total up to a time.
+
+        Both entries beside the time are read, and their counts compared, so a time that was changed is noticed.
+
+        Args:
+            time: The time in microseconds since 1970, UTC, which counts itself.
+            account, last: Number of the account, and its newest entry.
+            nothing: The total of no charges.
+
+        Raises:
+            DoesNotHoldError: An entry was changed.
+        """
+        before = self._find_charge(account, f"AND time <= ? {NEWEST}", time)
+        after = self._find_charge(account, "AND time > ? ORDER BY time, number LIMIT 1", time)
+        count = 0 if before is None else before.charges
+        is_beside = last.charges == count if after is None else after.charges == count + 1 and after.time > time
+        if not is_beside or (before is not None and before.time > time):
+            raise DoesNotHoldError(f"{self.path}: changed: the times of entries up to entry {last.number}")
+        return nothing if before is None else sum_of(before.total)
 
     # --- accounts and charges -----------------------------------------------------------------------------
 
@@ -362,6 +399,36 @@ class LedgerTransaction:
                 costs[terms_number] = terms.cost
             cost = costs[terms_number]
             charges.append(Charge(number=number, subject=owner, time=time, cost=cost, period=period or None))
+        return charges
+
+    def charges_for(self, purpose: str) -> dict[AccountKey, list[tuple[int, Fraction]]]:
+        """Return the time and amount (epsilon or rho) of each charge for a purpose, oldest first, by account.
+
+        Entries that were removed are not noticed: what was paid seems less then, and is charged again.
+
+        Raises:
+            DoesNotHoldError: One of these entries was changed.
+        """
+        charges: dict[AccountKey, list[tuple[int, Fraction]]] = {}
+        # Many entries share few terms: if no terms have the purpose, no entry needs to be read.
+        exists_query = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
+        if self.connection.execute(exists_query, (purpose,)).fetchone() is None:
+            return charges
+        names = ", ".join([*(f"a.{name}" for name in AccountKey._fields), *(f"t.{name}" for name in Terms._fields)])
+        rows = self.connection.execute(
+            f"SELECT p.hash, e.*, {names} FROM entries e JOIN terms t ON t.id = e.terms LEFT JOIN accounts a ON "
+            "a.id = e.account LEFT JOIN entries p ON p.number = e.number - 1 WHERE t.kind = 'charge' AND t.purpose = ? "
+            "ORDER BY e.number",
+            (purpose,),
+        )
+        width, key_width = len(Entry._fields), len(AccountKey._fields)
+        for previous_hash, *values in rows:
+            entry, texts = Entry(*values[:width]), values[width:]
+            # No account has a name that is none, so an entry whose account is gone has another hash.
+            key, terms = AccountKey(*texts[:key_width]), Terms(*texts[key_width:])
+            if entry.account is None or not entry.follows(previous_hash, key, terms):
+                raise DoesNotHoldError(f"{self.path}: entry {entry.number}: changed: its hash is another")
+            charges.setdefault(key, []).append((entry.time, sum_of(terms.amount)[0]))
         return charges
 
     # --- adding entries -----------------------------------------------------------------------------------

@@ -1,46 +1,93 @@
 """Check only what was added to a ledger since its last check, whose end is stored in a file beside it.
 
 The time of a full check (:mod:`.check_chain`) grows with the number of entries, so nightly checks would become slower
-during a period. Each check that succeeds therefore stores the number and hash of the last entry in ``LEDGER.checked``.
-The next one may begin there: it recomputes the hashes and totals of the later entries, and of the newest earlier entry
-of each account that they charge.
+during a period. Each check that succeeds therefore stores a checkpoint in ``LEDGER.checked``: the number and hash of
+the last entry, and a SHA-256 digest of everything that decides which earlier entries count:
 
-Only a full check finds changes to earlier entries that no later entry relies on. Transactions recompute the hash of
-each entry that they read in any case. Anyone who can write the ledger can write the checkpoint too, but could also
-write a whole new chain. Only a head (number and hash of an entry) that is stored elsewhere reveals that, and a check
-against such a head is always full.
+- all accounts, as their index has them, each with the number of its newest entry, found in the index as a charge does;
+- all terms;
+- the entries that charge nobody: limits, names of subjects and closed periods.
+
+The next check computes the digest again, in time linear in the number of accounts. Then it recomputes the hashes and
+totals of the later entries, and of the newest earlier entry of each account that they charge. It also finds each later
+entry in the index, and refuses accounts and terms that no entry has.
+
+After that, whatever transactions rely on is either true or refused. They recompute the hash of each entry that they
+read; the newest entry of each account is the one that it was at the last check; and for a window they read the entries
+on both sides of its beginning (:meth:`~.LedgerTransaction._read_balance`). Only a full check finds changes to earlier
+entries that nothing relies on. Anyone who can write the ledger can write the checkpoint too, but could also write a
+whole new chain. Only a head (number and hash of an entry) that is stored elsewhere reveals that, and a check against
+such a head is always full.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from privopt.errors import DoesNotHoldError, StoppedError, number_of
+from privopt.errors import DoesNotHoldError, StoppedError, cut, number_of
 from privopt.files.log_file import Form
 from privopt.files.new_folder import claim_folder
 from privopt.files.regular import Unreadable, read_bytes
 from privopt.interfaces import Progress
 from privopt.interfaces.cost import Sum
-from privopt.ledger.balances import LedgerTransaction
+from privopt.ledger.balances import NEWEST, LedgerTransaction
 from privopt.ledger.check_chain import ENTRIES_PER_PROGRESS, Walk, check_chain, head_of
 from privopt.ledger.entries import AccountKey, Entry, Terms, sum_of
 from privopt.ledger.rotation import find_closed_head
 
 _CHECKED: Final = re.compile(
-    r"privopt ledger checked (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})\n"
+    r"privopt ledger checked 2 (?P<first>[0-9a-f]{64}) (?P<number>[1-9][0-9]{0,17}):(?P<hash>[0-9a-f]{64})"
+    r" accounts (?P<accounts>[0-9]{1,18}) terms (?P<terms>[0-9]{1,18}) (?P<digest>[0-9a-f]{64})\n"
 )
-"""The stored checkpoint: the hash of the ledger's first entry, then number and hash of the last checked one."""
+"""The stored checkpoint: the hash of the ledger's first entry, number and hash of the last checked one, the largest
+numbers of accounts and terms, and the digest."""
+
+ROWS_AT_ONCE: Final = 1000
+"""Number of rows that are digested at once."""
+
+_DIGESTED: Final = (
+    # The order is that of the index, which makes it a scan of the index: so this reads what a charge looks up.
+    (
+        "SELECT subject, unit, period, id, (SELECT number FROM entries WHERE account = a.id AND number <= :number "
+        f"{NEWEST}) FROM accounts a INDEXED BY sqlite_autoindex_accounts_1 WHERE id <= :accounts "
+        "ORDER BY subject, unit, period"
+    ),
+    "SELECT * FROM terms WHERE id <= :terms ORDER BY id",
+    "SELECT * FROM entries WHERE account IS NULL AND number <= :number ORDER BY time, number",
+)
 
 
 class _Checkpoint(NamedTuple):
-    """The entry up to which a ledger was checked: its number, hash and time."""
+    """The state up to which a ledger was checked.
+
+    Attributes:
+        number, hash, time: Number, hash and time of the last entry.
+        accounts, terms: The largest numbers of rows in the tables of accounts and of terms.
+        digest: The digest of what decides which entries count, in hexadecimal digits.
+    """
 
     number: int
     hash: bytes
     time: int
+    accounts: int
+    terms: int
+    digest: str
+
+
+class Checked(NamedTuple):
+    """What a check did.
+
+    Attributes:
+        archive: The file of the closed period that the given head is of; None if it is of the open one, or not given.
+        first: Number of the first entry that was checked; 1 if all were.
+    """
+
+    archive: Path | None
+    first: int
 
 
 def check_ledger(
@@ -50,7 +97,7 @@ def check_ledger(
     head: str | None = None,
     full: bool = True,
     progress: Progress | None = None,
-) -> Path | None:
+) -> Checked:
     """Check a ledger, and store a checkpoint.
 
     Args:
@@ -61,10 +108,10 @@ def check_ledger(
         progress: Called with the number of entries that are checked.
 
     Returns:
-        The file of the closed period that the head is of; None if it is of the open one, or not given.
+        The archive of the head, and the first entry that was checked.
 
     Raises:
-        DoesNotHoldError: The ledger was changed. The message names the entry.
+        DoesNotHoldError: The ledger was changed. The message names the entry, or says what to do.
         UsageError: The head has another form.
     """
     known_head = None if head is None else head_of(head)
@@ -77,8 +124,10 @@ def check_ledger(
         check_chain(book.connection, book.path, head=known_head, progress=progress)
     else:
         _check_later_entries(book, checkpoint, progress)
-    _write_checkpoint(book)
-    return archive
+    # Without later entries the stored checkpoint stays valid.
+    if checkpoint is None or book.count_entries() > checkpoint.number:
+        _write_checkpoint(book)
+    return Checked(archive, 1 if checkpoint is None else checkpoint.number + 1)
 
 
 def _checkpoint_path(ledger: Path) -> Path:
@@ -104,7 +153,7 @@ def _read_checkpoint(book: LedgerTransaction) -> _Checkpoint | None:
     expected = [bytes.fromhex(match[name]) for name in ("first", "hash")]
     if first is None or last is None or [first[0], last[0]] != expected:
         return None
-    return _Checkpoint(number, *last)
+    return _Checkpoint(number, last[0], last[1], int(match["accounts"]), int(match["terms"]), match["digest"])
 
 
 def _write_checkpoint(book: LedgerTransaction) -> None:
@@ -112,25 +161,56 @@ def _write_checkpoint(book: LedgerTransaction) -> None:
     head = book.head
     if head is None or not book.path.exists():
         return
-    text = f"privopt ledger checked {book.hash_of(1).hex()} {head.number}:{head.hash.hex()}\n"
+    accounts, terms = (
+        int(book.connection.execute(f"SELECT ifnull(max(id), 0) FROM {table}").fetchone()[0])
+        for table in ("accounts", "terms")
+    )
+    text = (
+        f"privopt ledger checked 2 {book.hash_of(1).hex()} {head.number}:{head.hash.hex()} accounts {accounts} "
+        f"terms {terms} {_digest_of(book, head.number, accounts, terms)}\n"
+    )
     path = _checkpoint_path(book.path)
     with suppress(OSError, StoppedError), claim_folder(path) as work:
         (work / "new").write_text(text, "ascii")
         (work / "new").replace(path)
 
 
+def _digest_of(book: LedgerTransaction, number: int, accounts: int, terms: int) -> str:
+    """Return the digest of what decides which entries count, in hexadecimal digits.
+
+    Args:
+        book: The ledger, open for reading.
+        number, accounts, terms: The largest numbers of the entries, accounts and terms that the digest covers.
+    """
+    digest = hashlib.sha256()
+    for query in _DIGESTED:
+        cursor = book.connection.execute(query, {"number": number, "accounts": accounts, "terms": terms})
+        while rows := cursor.fetchmany(ROWS_AT_ONCE):
+            # The text of a list of rows distinguishes types, which SQLite does not enforce.
+            digest.update(repr(rows).encode("utf-8", "surrogateescape"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
 def _check_later_entries(book: LedgerTransaction, checkpoint: _Checkpoint, progress: Progress | None) -> None:
-    """Check the entries after a checkpoint.
+    """Check the entries after a checkpoint, and that the digest of those before is unchanged.
 
     Raises:
-        DoesNotHoldError: An entry was changed.
+        DoesNotHoldError: An entry was changed, or what decides which entries count.
     """
+    number, _, _, accounts, terms, digest = checkpoint
+    if _digest_of(book, number, accounts, terms) != digest:
+        raise DoesNotHoldError(
+            f"{book.path}: changed: its accounts, terms, limits or index are not those of the last check, up to entry "
+            f"{number}; see what was changed: privopt budget {book.path}"
+        )
     walk = _LaterWalk(book, checkpoint)
-    query = "SELECT * FROM entries WHERE number > ? ORDER BY number"
-    for row in book.connection.execute(query, (checkpoint.number,)):
+    query = "SELECT * FROM entries NOT INDEXED WHERE number > ? ORDER BY number"
+    for row in book.connection.execute(query, (number,)):
         walk.check_entry(Entry(*row))
         if progress is not None and walk.number % ENTRIES_PER_PROGRESS == 0:
             progress(f"{number_of(walk.number, 'entry')} checked", 0, None, None)
+    walk.check_end()
 
 
 class _LaterWalk(Walk):
@@ -141,15 +221,16 @@ class _LaterWalk(Walk):
 
     Attributes:
         book: The ledger, open for reading.
-        start: Number of the checkpoint's entry.
+        checkpoint: The checkpoint.
+        numbers: The numbers of the later entries, by account; None for those that charge nobody.
     """
 
     def __init__(self, book: LedgerTransaction, checkpoint: _Checkpoint) -> None:
         """Begin after the checkpoint's entry."""
         self.book, self.path, self.head = book, book.path, None
         self.accounts, self.terms, self.totals, self.used_terms = {}, {}, {}, set()
-        self.number, self.previous_hash, self.time = checkpoint
-        self.start = checkpoint.number
+        self.number, self.previous_hash, self.time = checkpoint[:3]
+        self.checkpoint, self.numbers = checkpoint, dict[int | None, list[int]]()
         # All charges of a ledger have the same relation, so that of the first one serves.
         self.relation = book.relation
 
@@ -176,9 +257,44 @@ class _LaterWalk(Walk):
             DoesNotHoldError: That entry was changed.
         """
         if account not in self.totals:
-            earlier = self.book.newest_charge(account, self.start)
+            earlier = self.book.newest_charge(account, self.checkpoint.number)
             if earlier is not None:
                 if not isinstance(earlier.total, str) or not isinstance(earlier.charges, int):
                     raise DoesNotHoldError(f"{self.path}: entry {earlier.number}: changed: its total")
                 self.totals[account] = sum_of(earlier.total), earlier.charges
         return super().total_of(account, key)
+
+    def check_entry(self, entry: Entry) -> None:
+        """Check one entry against those before it, and remember its number.
+
+        Raises:
+            DoesNotHoldError: The entry was changed.
+        """
+        super().check_entry(entry)
+        self.numbers.setdefault(entry.account, []).append(entry.number)
+
+    def check_end(self) -> None:
+        """Check that the index has all later entries in order, and that they use all later accounts and terms.
+
+        Raises:
+            DoesNotHoldError: The index was changed, or rows were added.
+        """
+        query = "SELECT number FROM entries INDEXED BY by_account WHERE account IS ? AND time >= ? AND number > ?"
+        for account, numbers in self.numbers.items():
+            # No later entry is older than the last one that was checked.
+            values = (account, self.checkpoint.time, self.checkpoint.number)
+            rows = self.book.connection.execute(f"{query} ORDER BY time, number", values)
+            if [number for (number,) in rows] != numbers:
+                raise DoesNotHoldError(f"{self.path}: changed: the index of entry {numbers[-1]}")
+        later_rows = [
+            {row[0] for row in self.book.connection.execute(f"SELECT id FROM {table} WHERE id > ?", (last,))}
+            for table, last in (("accounts", self.checkpoint.accounts), ("terms", self.checkpoint.terms))
+        ]
+        if not (later_rows[0] <= self.numbers.keys() and later_rows[1] <= self.used_terms):
+            raise DoesNotHoldError(f"{self.path}: changed: subjects, or terms, that no entry has")
+        # A charge finds its account by name, in an index of its own.
+        for account in later_rows[0]:
+            if self.book.number_of(self.accounts[account]) != account:
+                raise DoesNotHoldError(
+                    f"{self.path}: changed: the index of subject {cut(self.accounts[account].subject)}"
+                )

@@ -22,7 +22,7 @@ from privopt.interfaces.cost import EPSILON, PAIR, UNITS, Amount, Cost, sum_text
 from privopt.ledger.accounts import Account, Charge
 from privopt.ledger.balances import SCHEMA, LedgerTransaction, Mark
 from privopt.ledger.checkpoints import check_ledger
-from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of, sum_of
+from privopt.ledger.entries import BEGINNING, AccountKey, Limit, Terms, micros_of
 from privopt.ledger.periods import Calendar
 from privopt.ledger.rotation import Rotation, check_history, knows_others, predecessor_of, predecessors, rotate_file
 from privopt.ledger.subject_names import PLAIN, Names, derive_column_key, key_at, subject_name
@@ -57,6 +57,7 @@ class Ledger(LogFile):
         make: Whether missing files may be created: the ledger and, before the first charge, the key.
         clock: Returns the nanoseconds since 1970, UTC.
         form: The kind of file and its tables.
+        checked_from: Number of the first entry that the last :meth:`check` recomputed, 1 if all; None before a check.
         _label: How the charges so far name subjects (:attr:`Names.label`), when the ledger was opened. Empty if none.
 
     Raises:
@@ -69,6 +70,7 @@ class Ledger(LogFile):
     form: Form = field(default=FORM, init=False, repr=False)
     key: Path | None = field(default=None, kw_only=True, converter=optional(Path))
     clock: Callable[[], int] = field(default=time.time_ns, kw_only=True, repr=False)
+    checked_from: int | None = field(init=False, default=None, repr=False)
     _label: str = field(init=False, repr=False)
 
     def __attrs_post_init__(self) -> None:
@@ -397,6 +399,11 @@ class Ledger(LogFile):
             limit, micros = book.limit_of(unit), micros_of(hours)
             return [book.account(key, key.subject, micros, limit) for key in book.accounts(unit)]
 
+    def periods(self, subject: str, unit: str) -> list[str]:
+        """Return the calendar periods in which a subject was charged in a unit, in order; none without a calendar."""
+        with self._open_for_reading() as book:
+            return book.periods(self._names.of(subject), unit)
+
     def charges(self, subject: str | None = None) -> list[Charge]:
         """List the charges, oldest first.
 
@@ -435,22 +442,14 @@ class Ledger(LogFile):
         return int(count)
 
     def charges_for(self, purpose: str) -> dict[AccountKey, list[Fraction]]:
-        """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account."""
-        query = (
-            "SELECT e.time, a.subject, a.unit, a.period, t.amount FROM entries e JOIN terms t ON t.id = e.terms "
-            "JOIN accounts a ON a.id = e.account WHERE t.purpose = ? ORDER BY e.number"
-        )
-        exists_query = "SELECT 1 FROM terms WHERE kind = 'charge' AND purpose = ? LIMIT 1"
-        periods: list[dict[AccountKey, list[tuple[int, Fraction]]]] = []
+        """Return the amounts (epsilon or rho) that were charged for a purpose, oldest first, by account.
+
+        Raises:
+            DoesNotHoldError: One of these entries was changed: a batch relies on what was paid for it.
+        """
         with self._open_for_reading() as book:
-            for connection in self._list_connections(book):
-                # Many entries share few terms: if no terms have the purpose, no entry needs to be read.
-                if connection.execute(exists_query, (purpose,)).fetchone() is None:
-                    continue
-                charges: dict[AccountKey, list[tuple[int, Fraction]]] = {}
-                for time, *key, amount in connection.execute(query, (purpose,)):
-                    charges.setdefault(AccountKey(*key), []).append((time, sum_of(amount)[0]))
-                periods.append(charges)
+            periods = [book.charges_for(purpose)]
+            periods += [archived.charges_for(purpose) for _, archived in predecessors(book, FORM)]
         return _join_periods(periods)
 
     def name_of(self, subject: str) -> str:
@@ -536,7 +535,8 @@ class Ledger(LogFile):
             DoesNotHoldError, UsageError: Something was changed, or ``head`` is not of the form ``N:HASH``.
         """
         with self._open_for_reading() as book:
-            return check_ledger(book, FORM, head=head, full=full, progress=progress)
+            archive, self.checked_from = check_ledger(book, FORM, head=head, full=full, progress=progress)
+        return archive
 
     def check_history(self, *, progress: Progress | None = None) -> int:
         """Check all archived periods, and that the ledger after each carries over all that counts; :meth:`check` first.
