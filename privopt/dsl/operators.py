@@ -280,8 +280,9 @@ def as_number(value: Any) -> Any:
 
     sympy would keep the precision of a float32, 24 bits, and round the numbers that it is combined with.
     """
-    if isinstance(value, np.longdouble):
-        return float(value)
+    if isinstance(value, np.longdouble | np.clongdouble):
+        # Their items are of the same types, because Python has no such numbers.
+        return float(value) if isinstance(value, np.longdouble) else complex(value)
     is_scalar = isinstance(value, np.generic) or (isinstance(value, np.ndarray) and value.ndim == 0)
     return value.item() if is_scalar and not isinstance(value, np.ma.MaskedArray) else value
 

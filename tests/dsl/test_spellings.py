@@ -279,6 +279,10 @@ def test_numpy_scalars_state_the_model_of_the_python_number(
     assert stated_form(statement, scalar_type(number)) == stated_form(statement, plain)
 
 
+def test_wide_complex_scalars_are_those_of_python() -> None:
+    assert str(x + np.clongdouble(2 + 1j)) == str(x + (2 + 1j))
+
+
 @pytest.mark.parametrize("statement", ["x + {}", "{} * x", "x <= {}", "{} <= x", "V + {}", "{} * V", "x / {}", "x**{}"])
 def test_numpy_booleans_are_those_of_python(statement: str) -> None:
     outcomes = []
