@@ -109,7 +109,7 @@ def test_examples_hold(example, name):
     assert checker.check(example(name), lines.append) == 0, lines
 
 
-@pytest.mark.parametrize("name", ["fl-linear", "hierarchical-dp", "lr-geo"])
+@pytest.mark.parametrize("name", ["fl-linear", "lr-geo"])
 def test_names_what_it_does_not_know(example, name):
     lines: list[str] = []
     assert checker.check(example(name), lines.append) == 2
