@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import sqlite3
+import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
@@ -304,7 +305,8 @@ def _check_names(path: Path, status: os.stat_result) -> None:
     Raises:
         UsageError: The file has a name that privopt did not give it.
     """
-    if status.st_nlink == 1:
+    # A folder has several links too. It is refused later, as no log.
+    if status.st_nlink == 1 or not stat.S_ISREG(status.st_mode):
         return
     # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
     name = glob.escape(path.name)
