@@ -81,5 +81,5 @@ def test_coincident_records_are_mentioned(tmp_path):
         '[utility]\nkind = "distance"\n'
     )
     meaning = " ".join(solve("exponential", tmp_path / "p.toml", tmp_path / "out", Options()).meaning)
-    assert "3 of 5 records" in meaning
+    assert "3 of 5 places" in meaning
     assert "lie apart, h1" in meaning
