@@ -119,11 +119,15 @@ def _certify_during(
         earlier_holds: The number of times that ``search_time`` was held before the search, which is waited for until it
             holds it once more. None if it need not.
     """
-    last_time = search_time.now()
+    last_time = start = search_time.now()
 
     def is_awaited() -> bool:
         """Return whether the search does work that is known to be short, or has yet to begin such work."""
-        return search_time.hold_count > 0 or search_time.begun_holds == earlier_holds
+        # A method that never begins it, and looks at no clock, must not be waited for without end.
+        has_yet_to_begin = search_time.begun_holds == earlier_holds
+        return search_time.hold_count > 0 or (
+            has_yet_to_begin and search_time.now() < start + search_time.granted_seconds
+        )
 
     while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):
         if not has_limit:

@@ -537,6 +537,22 @@ def test_short_held_work_does_not_lift_the_limit():
     assert answer.value == 1.0
 
 
+def test_work_that_is_never_held_is_not_waited_for_without_end():
+    released = threading.Event()
+    incumbent = make()
+
+    def work() -> None:
+        incumbent.offer("first", candidate=1.0, value=1.0, bound=1.0, proof=1.0)
+        released.wait(60)  # does not look at the clock, and never holds it
+
+    try:
+        answer = run_search(work, incumbent, Clock(0.2), begins_held=True)
+        assert not released.is_set()
+    finally:
+        released.set()
+    assert answer.value == 1.0
+
+
 def clock_of(scope: Clock):
     """Enter a scope of a test's own clock."""
     from privopt.execution.clock import within
