@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from time import process_time
 from typing import Final, TypeVar
 
 from privopt.errors import StoppedError
@@ -21,6 +22,8 @@ R = TypeVar("R")
 
 SECONDS_PER_POLL: Final = 0.05
 """Seconds between two checks of a search that has a time limit."""
+MAX_HELD_SHARE: Final = 2.0
+"""CPU time of this process that held work may take, as a multiple of the granted time, before it is given up."""
 HELD_PROOF_FACTOR: Final = 5.0
 """Multiple of the granted time that the last proof may take if the search began with work that is known to be short."""
 MAX_CERTIFY_SHARE: Final = 0.1
@@ -120,14 +123,16 @@ def _certify_during(
             holds it once more. None if it need not.
     """
     last_time = start = search_time.now()
+    cpu_start, granted_seconds = process_time(), search_time.granted_seconds
 
     def is_awaited() -> bool:
         """Return whether the search does work that is known to be short, or has yet to begin such work."""
-        # A method that never begins it, and looks at no clock, must not be waited for without end.
-        has_yet_to_begin = search_time.begun_holds == earlier_holds
-        return search_time.hold_count > 0 or (
-            has_yet_to_begin and search_time.now() < start + search_time.granted_seconds
-        )
+        # Work that takes more CPU time than this is not short, whatever was counted: it may ignore the clock.
+        if process_time() - cpu_start > MAX_HELD_SHARE * granted_seconds:
+            return False
+        # A method that never begins such work must not be waited for without end either.
+        has_yet_to_begin = search_time.begun_holds == earlier_holds and search_time.now() < start + granted_seconds
+        return search_time.hold_count > 0 or has_yet_to_begin
 
     while not call.done and (search_time.left > incumbent.closing_seconds or is_awaited()):
         if not has_limit:
