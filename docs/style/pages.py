@@ -1,7 +1,8 @@
-"""A hook of MkDocs: tables that scroll by keyboard, and colours of code for both schemes."""
+"""A hook of MkDocs: tables that scroll by keyboard, sessions in a shell, and colours of code for both schemes."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ REPLACED = {
     "<pre>": '<pre tabindex="0">',
 }
 """What Markdown writes, and what is written in its place: what scrolls takes the keyboard."""
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Return the page with its sessions marked as such: of these only the commands are code, what they print is not."""
+    return re.sub(r"^( *```)bash$(?=\n *\$ )", r"\1console", markdown, flags=re.MULTILINE)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -157,7 +157,9 @@ def main() -> None:
     """Draw one panel for each kind of problem, and the figure of each mechanism."""
     mpl.rcParams.update({"svg.hashsalt": "classics", "font.size": 8})
     draw_laws()
-    figure, panels = plt.subplots(1, 4, figsize=(11.5, 2.9), layout="constrained")
+    # Two by two, and not wider than a figure of one mechanism: it can be read on a telephone too.
+    figure, grid = plt.subplots(2, 2, figsize=(5.2, 4.8), layout="constrained")
+    panels = grid.ravel()
     for panel, title, errors in (
         (panels[0], "variance of a share, times reports", share_errors()),
         (panels[1], "mean absolute noise on a sum", sum_errors()),
@@ -168,9 +170,9 @@ def main() -> None:
         for colour, (name, curve) in zip(COLOURS[-len(errors) :], errors.items(), strict=True):
             panel.plot(list(map(float, EPSILONS)), curve, color=colour, label=name)
         panel.set(yscale="log", xlabel="epsilon")
-        panel.set_title(title, fontsize=9)
+        panel.set_title(title, fontsize=8)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.legend(frameon=False)
+        panel.legend(frameon=False, handlelength=1.2)
     figure.savefig(PICTURE, metadata={"Date": None})
 
 

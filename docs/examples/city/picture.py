@@ -29,7 +29,7 @@ def draw_reports() -> Counter[str]:
 def main() -> None:
     """Draw the streets, the true place, and a circle at each reported junction whose area is its share."""
     positions = {row["id"]: (row["lon"], row["lat"]) for row in pl.read_csv(HERE / "points.csv").to_dicts()}
-    figure = Figure(figsize=(7.2, 4.6), dpi=150, layout="tight")
+    figure = Figure(figsize=(7.2, 5.2), dpi=150, layout="tight")
     axes = figure.add_subplot()
     for street in pl.read_csv(HERE / "roads.csv").to_dicts():
         ends = [positions[street["from"]], positions[street["to"]]]
@@ -44,10 +44,11 @@ def main() -> None:
         alpha=0.75,
         linewidth=0,
         zorder=2,
-        label=f"{REPORT_COUNT:,} reports: a larger circle is reported more often",
+        label=f"{REPORT_COUNT:,} reports: the larger, the more often",
     )
     axes.scatter(*positions[TRUE_PLACE], marker="*", s=230, color="#d9480f", zorder=3, label="the true place")
-    legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.02), ncols=2, frameon=False)
+    # The pages show the picture at a third of its size, where 17 points are still 12 pixels.
+    legend = axes.legend(loc="upper center", bbox_to_anchor=(0.5, 0.02), frameon=False, fontsize=17)
     for handle in legend.legend_handles:
         if handle is not None and hasattr(handle, "set_sizes"):
             handle.set_sizes([90])
