@@ -66,6 +66,12 @@ def test_nothing_is_loaded_from_outside(site):
         assert not re.search(r"(src|href)\s*=\s*['\"]https?://", path.read_text("utf-8", errors="replace")), path
 
 
+def test_what_commands_print_is_not_coloured_as_code(site):
+    page = (site / "tutorials" / "ten-minutes.html").read_text("utf-8")
+    assert '<span class="gp">$ </span>privopt' in page
+    assert re.search(r'<span class="go">time +\.\.\.</span>', page)
+
+
 def test_search_page_needs_no_server(site):
     """Browsers refuse fetching and workers to pages of a folder; scripts they load."""
     assert "../search/offline.js" in Links((site / "tutorials" / "ten-minutes.html").read_text("utf-8")).loaded

@@ -39,7 +39,9 @@ def _open_release(folder):
 def test_shares_of_epsilon_are_fractions(tmp_path):
     path = _counts(tmp_path, 0.1, groups=500)
     solve("hierarchical-dp", path, tmp_path / "out", Options())
-    page = "".join(section.html for section in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out")))
+    sections = CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
+    assert {"Groups by size", "Groups by size: every region"} <= {section.title for section in sections}
+    page = "".join(section.html for section in sections)
     rows = re.findall(r"<tr>(.*?)</tr>", page[page.index("share of epsilon") :], re.DOTALL)
     cells = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in rows]
     levels = [row for row in cells if len(row) > 6 and row[5].endswith(" %")]
@@ -47,9 +49,8 @@ def test_shares_of_epsilon_are_fractions(tmp_path):
         "mean_width_by_level"
     ]
     assert [float(row[-1]) for row in levels] == pytest.approx(width, rel=5e-3)  # three digits
-    assert "and in intervals.csv, contains the true count with" in page + "".join(
-        s.lead for s in CountsReport(HierarchicalDP()).report(*_open_release(tmp_path / "out"))
-    )
+    leads = "".join(section.lead for section in sections)
+    assert "and in intervals.csv, contains the true count with" in page + leads
     assert [row[5] for row in levels] == ["8 %", "12 %", "80 %"]
     assert [float(row[4]) for row in levels] == [0.008, 0.012, 0.08]
     assert [round(float(row[6])) for row in levels] == [125, 83, 12]

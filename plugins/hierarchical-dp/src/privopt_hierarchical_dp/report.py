@@ -137,6 +137,11 @@ def cells_figure(release: HierarchyRelease, number: int) -> Figure:
     return figure
 
 
+def _heading_of(form: Form) -> str:
+    """Return the title of a table as a heading, with a capital; a name that the problem file gives stays as it is."""
+    return form.name or form.title[:1].upper() + form.title[1:]
+
+
 def _cell_labels(form: Form) -> list[tuple[str, ...]]:
     """Return the attribute values of each cell of a table, in the published order of cells."""
     # A table by no attribute has one cell, the number of all individuals, which has no label.
@@ -198,7 +203,7 @@ class CountsReport(Reporting[Instance, HierarchyRelease]):
             # The key of the table's figure, which is missing for large tables.
             name = f"table-{form.name}" if form.name else "sizes"
             if name in figures:
-                sections.append(figure_section(form.title, figures[name], lead.format(file=form.intervals)))
+                sections.append(figure_section(_heading_of(form), figures[name], lead.format(file=form.intervals)))
             level_ends = None if table_ends is None else table_ends[number]
             sections.append(_cells_section(release, number, level_ends, problem.declared))
         return sections if release.bounds is None else [*sections, self._methods(design, release, result)]
@@ -346,4 +351,4 @@ def _cells_section(release: HierarchyRelease, number: int, level_ends: Sequence[
         *(("low", "high") if level_bounds else ()),
         *(["quality"] * is_ruled),
     ]
-    return table_section(f"{form.title}: every region", header, rows, lead, total=row_count, file=form.file)
+    return table_section(f"{_heading_of(form)}: every region", header, rows, lead, total=row_count, file=form.file)

@@ -207,6 +207,12 @@ def test_every_report_has_common_parts(name, report):
         assert part in page
 
 
+def test_maps_of_words_speak_of_no_places(report):
+    page = report("words").read_text("utf-8")
+    assert "Average loss of each word." in page
+    assert "of each place" not in page
+
+
 def test_figures_are_functions_of_a_release(example):
     from matplotlib.figure import Figure
 

@@ -64,6 +64,7 @@ def test_promise_between_neighbours_is_named(tmp_path):
     assert curves.setting.apart.endswith("neighbour to neighbour")
     page = curve_page(curves, "p.toml")
     assert "up to 1.1 km" in page
+    assert "epsilon is per km." in " ".join(page.split())
     assert "its nearest record" in page
 
 
@@ -82,5 +83,6 @@ def test_loss_is_shown_in_the_unit_of_the_reader(problem, tmp_path):
     problem.write_text(problem.read_text() + 'per_km = { cost = 0.8, unit = "minutes" }\n')
     curves = write_curves(problem, ["exponential"], "1:2:2", None, tmp_path / "p.html", Options())
     page = (tmp_path / "p.html").read_text("utf-8")
+    assert "epsilon is per km." in " ".join(page.split())
     assert content(page)["perKm"] == {"cost": 0.8, "unit": "minutes"}
     assert content(page)["best"][0]["loss"] == curves.points[0].loss  # in km

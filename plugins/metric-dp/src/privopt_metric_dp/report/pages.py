@@ -172,7 +172,7 @@ def metric_sections(
     if data.records.kind == "vector":
         sections.append(word_section(release, data))
     sections.append(_show_comparison(costs_of(loss, data), result, loss.unit, drawings["loss-beside-baselines"]))
-    sections.append(_maps_section(drawings))
+    sections.append(_maps_section(drawings, noun_of(data.records)))
     # With one record, or with records that all share a place, there is no pair to tell apart.
     if (release.distances > 0).any():
         sections.append(_pairs_section(release, data, drawings["privacy-spent"]))
@@ -229,24 +229,27 @@ def meaning_section(sentences: Sequence[str], records: Space, result: Result, re
     )
 
 
-def _maps_section(figures: Mapping[str, Figure]) -> Section:
+def _maps_section(figures: Mapping[str, Figure], noun: str) -> Section:
     """Return the section with maps of each record's loss and of the share of epsilon that it uses.
 
     Args:
         figures: The report's figures by name. There is no "loss-map" if the loss is no expected cost.
+        noun: What readers call a record.
     """
-    spent = "the share of the allowed epsilon that each place uses; the certificate proves that none uses more than 1."
+    spent = (
+        f"the share of the allowed epsilon that each {noun} uses; the certificate proves that none uses more than 1."
+    )
     drawings = [
         drawing(
             "Epsilon used over the map",
             figures["privacy-map"],
-            "The largest share of each place, over the others that it must be hard to tell from.",
+            f"The largest share of each {noun}, over the others that it must be hard to tell from.",
         )
     ]
     if "loss-map" not in figures:
         return pair_section("Privacy over the map", drawings, f"It shows {spent}")
-    drawings.insert(0, drawing("Loss over the map", figures["loss-map"], "Average loss of each place."))
-    lead = f"The first map shows the average loss of the people at each place. The second shows {spent}"
+    drawings.insert(0, drawing("Loss over the map", figures["loss-map"], f"Average loss of each {noun}."))
+    lead = f"The first map shows the average loss of the people whose {noun} it is. The second shows {spent}"
     return pair_section("Loss and privacy over the map", drawings, lead)
 
 
