@@ -11,6 +11,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from privopt.arrays import Floats
+from privopt.dsl.labelled import as_doubles
 from privopt.dsl.outcome import Basis
 from privopt.dsl.solution import BackendOptions
 from privopt.errors import UsageError
@@ -82,7 +83,7 @@ def read_options(options: Mapping[str, Any]) -> Options:
 def _read_start(start: Any) -> Floats:
     """Return a start as a vector of doubles, or raise a UsageError if it is none."""
     try:
-        values = np.asarray(start, dtype=np.float64)
+        values = as_doubles(start)
     except (TypeError, ValueError):
         raise UsageError("start must be a vector of numbers, NaN where it gives no value") from None
     if values.ndim != 1 or np.isinf(values).any():

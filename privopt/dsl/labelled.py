@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from privopt.arrays import Floats
 from privopt.dsl.sets import IndexSet
@@ -20,8 +21,11 @@ def as_doubles(values: Any) -> Floats:
     """Return numbers as an array of doubles.
 
     Raises:
-        TypeError, ValueError: They are no real numbers. NumPy alone would drop the imaginary parts of complex ones.
+        TypeError, ValueError: They are no real numbers, or some may be missing (a masked array). NumPy alone would drop
+            the imaginary parts of complex numbers, and the mask.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise TypeError("a masked array")
     array = np.asarray(values)
     # NumPy would read "5" as a number.
     if array.dtype.kind in "SU" or (array.dtype == object and any(isinstance(value, str) for value in array.ravel())):
@@ -29,6 +33,19 @@ def as_doubles(values: Any) -> Floats:
     if np.iscomplexobj(array):
         raise TypeError("complex numbers")
     return array.astype(np.float64)
+
+
+def as_double_matrix(matrix: Any) -> Any:
+    """Return a vector or matrix as an array of doubles, or as CSR of doubles if it is of one of SciPy's sparse kinds.
+
+    Raises:
+        TypeError, ValueError: As for :func:`as_doubles`.
+    """
+    if not sparse.issparse(matrix):
+        return as_doubles(matrix)
+    rows = matrix.tocsr()
+    as_doubles(rows.data)  # refuses complex numbers, whose imaginary parts astype would drop
+    return rows.astype(np.float64)
 
 
 def refuse_masked(values: Any, name: str) -> None:

@@ -71,12 +71,10 @@ def broadcast_side(name: str, side_name: str, value: ArrayLike, rows: int) -> Fl
         value: One number for all rows, or one for each row.
         rows: Number of rows.
     """
-    try:
-        sides = np.broadcast_to(np.asarray(value, dtype=np.float64), (rows,)).copy()
-    except ValueError:
-        raise ModelError(f"block {name}: {side_name} must have shape ({rows},), got {np.shape(value)}") from None
+    subject = f"block {name}: {side_name}"
+    sides = _broadcast_numbers(subject, _read_numbers(subject, value), (rows,)).copy()
     if np.isnan(sides).any():
-        raise ModelError(f"block {name}: {side_name} holds a NaN")
+        raise ModelError(f"{subject} holds a NaN")
     return sides
 
 

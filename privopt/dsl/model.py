@@ -20,7 +20,7 @@ from privopt.dsl.compile import CompiledParts, compile_model
 from privopt.dsl.curvature import check_curvature
 from privopt.dsl.extrema import Epigraph, FunctionReplacer
 from privopt.dsl.form import StandardForm
-from privopt.dsl.labelled import as_doubles
+from privopt.dsl.labelled import as_double_matrix
 from privopt.dsl.linear import Eq, Expression, Ge, Le, Term, Where, as_expression
 from privopt.dsl.lowering import Block, Family, Relation, broadcast_side, family, line_families, piecewise_lines
 from privopt.dsl.outcome import Basis
@@ -419,9 +419,7 @@ class Model:
             replace: Whether the rows replace the existing family of the same name.
         """
         try:
-            block_matrix = sparse.csr_matrix(
-                matrix if sparse.issparse(matrix) else as_doubles(matrix), dtype=np.float64
-            )
+            block_matrix = sparse.csr_matrix(as_double_matrix(matrix))
         except (TypeError, ValueError):
             raise ModelError(f"block {name}: its matrix must be of numbers, sparse or of two dimensions") from None
         # Variables become the numbers of their columns; numbers are taken as they are.

@@ -15,7 +15,7 @@ from privopt.arrays import Floats, Ints, read_only
 from privopt.dsl.condition import TightenedRows
 from privopt.dsl.duality import rigorous_bound
 from privopt.dsl.form import FamilyBlock, StandardForm, VariableBlock
-from privopt.dsl.labelled import match_labels
+from privopt.dsl.labelled import as_doubles, match_labels
 from privopt.dsl.outcome import Basis, Ranges, Ranging, Result
 from privopt.dsl.sets import IndexSet
 from privopt.errors import InfeasibleError, ModelError, SolverError, StoppedError, UnboundedError, UsageError
@@ -363,7 +363,7 @@ def start_vector(form: StandardForm, start: Solution | Mapping[str, ArrayLike]) 
         block = form.variable(name)
         values = match_labels(source, block.sets, f"start of {name}")
         try:
-            numbers = np.asarray(values, dtype=np.float64)
+            numbers = as_doubles(values)
         except (TypeError, ValueError):
             raise ModelError(f"start of {name}: must be numbers") from None
         if numbers.shape != block.shape:

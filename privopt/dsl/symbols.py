@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 
 from privopt.arrays import Floats, Ints, read_only
-from privopt.dsl.labelled import as_doubles, match_labels, refuse_masked
+from privopt.dsl.labelled import as_double_matrix, as_doubles, match_labels, refuse_masked
 from privopt.dsl.operators import Operators, as_number, as_plain, refuse_array_beside
 from privopt.dsl.relations import MisuseError, NoCondition
 from privopt.dsl.sets import IndexSet
@@ -409,7 +409,7 @@ class VectorExpression(Operators):
         refuse_masked(matrix, f"@ beside {self}")
         (index,), is_sparse = self.indices, sparse.issparse(matrix)
         try:
-            numbers: Any = matrix.tocsr() if is_sparse else np.asarray(matrix, dtype=np.float64)
+            numbers = as_double_matrix(matrix)
         except (TypeError, ValueError):
             raise ModelError(f"@: a matrix beside {self} must be of numbers, got a {type(matrix).__name__}") from None
         numbers = numbers if is_left or numbers.ndim == 1 else numbers.T

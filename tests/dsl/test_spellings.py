@@ -14,6 +14,7 @@ import pytest
 import sympy
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import privopt.dsl as language
 from privopt.dsl import Eq, Index, IndexSet, Model, maximum, minimum, total
@@ -28,7 +29,11 @@ x, y, h = M.variable("x"), M.variable("y"), M.variable("h", kind="binary")
 p, s = M.param("p", [1.0, 2.0, 3.0], X), M.param("s", 2.0)
 ONES = np.ones(3)
 MASKED = np.ma.array([1.0, 2.0, 3.0], mask=[False, True, False])
-SCOPE = {name: getattr(language, name) for name in language.__all__} | globals() | {"copy": copy, "pickle": pickle}
+SCOPE = (
+    {name: getattr(language, name) for name in language.__all__}
+    | globals()
+    | {"copy": copy, "pickle": pickle, "sparse": sparse}
+)
 
 CONDITIONS = [
     "0 <= x <= 1",
@@ -85,6 +90,20 @@ REFUSED = {
     ),
     **dict.fromkeys(["x + 'a'", "None * x", "[1, 2] + x", "x - {}", "(x + y) / 'a'"], "arithmetic is with numbers"),
     **dict.fromkeys(["V + 'a'", "'5' * V", "V * ['1', '2', '3']"], "must meet numbers"),
+    **dict.fromkeys(
+        ["ONES * 1j @ V", "V @ np.array(['1', '2', '3'])", "sparse.csr_array([[1j, 2, 3]]) @ V"], "must be of numbers"
+    ),
+    **dict.fromkeys(
+        [
+            f"M.add_block('block', {matrix}, columns=V)"
+            for matrix in ("[[1j, 2, 3]]", "sparse.csr_array([[1j, 2, 3]])", "MASKED[None]")
+        ],
+        "block block: its matrix must be of numbers",
+    ),
+    **dict.fromkeys(
+        [f"M.add_block('block', [[1, 2, 3]], columns=V, upper={side})" for side in ("ONES[:1] * 1j", "'5'", "MASKED")],
+        "block block: upper must be numbers",
+    ),
     **dict.fromkeys(["x + ONES", "ONES * V[i]", "ONES * (x + y)", "V[i] - ONES"], "is a scalar, and meets an array"),
     **dict.fromkeys(["ONES <= x", "x + y >= ONES", "V[i] <= ONES"], r"meets an array; write the array with indices"),
     **dict.fromkeys(["ONES * (x + y)", "(x + y) - ONES"], r"as p\[i\] \* \(x \+ y\)"),
