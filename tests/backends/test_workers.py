@@ -248,3 +248,11 @@ def test_integer_clash_is_sought_in_a_worker(monkeypatch: pytest.MonkeyPatch) ->
     odd_sum = tiny(A=[[2, 2]], row_lower=[3], row_upper=[3], integrality=[1, 1])
     assert str(get("highs").explain(odd_sum)) == "row cannot hold"
     assert solver_names == ["highs", "highs"]
+
+
+def test_worker_of_cbc_loads_no_numpy() -> None:
+    program = (
+        "import privopt.backends._cbc_library, sys; assert not [m for m in sys.modules if m.startswith('numpy')]; "
+        "import numpy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

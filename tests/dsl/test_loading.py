@@ -29,11 +29,3 @@ gc.collect()
 assert reference() is None
 """
     subprocess.run([sys.executable, "-c", program], check=True)
-
-
-def test_worker_of_cbc_loads_no_numpy() -> None:
-    program = (
-        "import privopt.backends._cbc_library, sys; assert not [m for m in sys.modules if m.startswith('numpy')]; "
-        "import numpy"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True)
